@@ -39,7 +39,7 @@ func end(how string) int {
 		return 1
 	}
 	switch how {
-	case "nobody closes":
+	case "no rank closes":
 		return 0
 	case "rank 1 does not close":
 		if one {
@@ -151,7 +151,7 @@ func TestOneTruth(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nobody closes":                                        {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
+		"no rank closes":                                       {1, []string{"job failed: rank ", "failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
 		"rank 1 does not close":                                {1, []string{"job failed: rank 1 (pod 0) failed: its process ended without closing its session: call Close (MPI_Finalize) before the program ends, or becomes another one\n"}},
 		"rank 1 closes early":                                  {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in barrier: all ranks of a communicator call its collectives, in one order, before they close\n"}},
 		"rank 1 skips a collective":                            {1, []string{"job failed: rank 1 (pod 0) closed its session while rank ", " waited for it in allreduce: all ranks"}},

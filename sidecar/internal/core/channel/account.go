@@ -21,7 +21,7 @@ type Account struct {
 	answers int // to it, not acknowledged
 }
 
-// Open makes it the account of a peer, beside others of the allowance.
+// Open makes it the account of a peer, which shares the allowance with other peers.
 func (a *Account) Open(p link.Peer, allowed *ranks.Allowance) { a.peer, a.allowed = p, allowed }
 
 // Charge accounts bytes, unless they are too many.

@@ -22,8 +22,7 @@ type Outbox struct {
 	queued   uint64        // payload bytes not yet posted
 }
 
-// Release says what to do when a frame is acknowledged: its memory belongs to
-// somebody until then.
+// Release says what to do when a frame is acknowledged. Until then the frame holds its memory.
 type Release struct {
 	Kind    ReleaseKind
 	Session ranks.SessionID
@@ -131,8 +130,8 @@ func (o *Outbox) Posted(f *link.Frame) {
 	o.next++
 }
 
-// Skip counts frames up to a number as posted that are not to be: they have come, or nobody
-// is there any more.
+// Skip counts frames up to a number as posted that are not to be posted: they have arrived, or the
+// peer is gone.
 func (o *Outbox) Skip(seq uint64) { o.next = seq }
 
 // Kept is the number before the first frame that may have to be sent again.

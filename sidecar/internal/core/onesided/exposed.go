@@ -13,7 +13,7 @@ import (
 // Windows of this sidecar's ranks that peers reach remotely (P§5.6).
 
 // exposed is the memory of a window that peers write to, by frames or remotely. It
-// outlives the window until nobody reaches for it any more.
+// outlives the window until no peer accesses it any more.
 type exposed struct {
 	expose.Exposure
 	session ranks.SessionID // whose memory is held
@@ -86,8 +86,8 @@ func (r *Room) landed(id uint64) {
 	}
 }
 
-// Divert reports that the payload of a Put that was cut off has to come again to where
-// nobody reads it: its window has ended meanwhile.
+// Divert reports that the payload of a Put that was cut off has to come again into
+// memory that is not read, since its window has ended meanwhile.
 func (r *Room) Divert(of Inbound) bool {
 	x := r.exposures.Get(of.ID)
 	if of.Kind != InboundPut || x == nil || !x.Closing() {
@@ -105,7 +105,7 @@ func (r *Room) Dropped(of Inbound) {
 }
 
 // conceal begins the end of a window's exposure; false: it is not exposed. The
-// request, if there is one, ends with it. In a failed job nobody is asked.
+// request, if there is one, ends with it. In a failed job no peer is asked.
 func (r *Room) conceal(w *window, freed uint32) bool {
 	x := r.exposures.Get(w.exposed)
 	if x == nil {
@@ -152,7 +152,7 @@ func (r *Room) onConcealed(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// endExposure ends the registration that nobody uses any more.
+// endExposure ends a registration that no peer uses any more.
 func (r *Room) endExposure(id uint64, x *exposed) {
 	if !x.Over() {
 		return
@@ -177,8 +177,8 @@ const (
 )
 
 // SweepExposures looks whether peers that reach windows are gone, with their operations: at
-// up to n windows from number at on. It returns how many it has looked at, what that cost
-// beside them, and whether there are more. In a failed job nobody is waited for.
+// up to n windows from number at on. It returns how many it has looked at, the cost in
+// addition to those looks, and whether there are more. In a failed job it waits for no peer.
 func (r *Room) SweepExposures(at, n uint32) (seen uint32, cost int, more bool) {
 	seen = min(n, windowsASweep)
 	more = r.exposures.Span(at, seen, func(id uint64, x *exposed) { cost += r.sweepExposure(id, x) })

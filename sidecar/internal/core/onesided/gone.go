@@ -44,7 +44,7 @@ func (r *Room) CloseWindows(rank uint32, budget int) int {
 	return budget
 }
 
-// SweepAccesses ends operations that wait for who has left or is lost: it looks at n from
+// SweepAccesses ends operations that wait for ranks or peers that have left or are lost: it looks at n from
 // number at on, and returns whether there are more.
 func (r *Room) SweepAccesses(at, n uint32) (more bool) { return r.origins.Span(at, n, r.sweepOrigin) }
 

@@ -18,7 +18,7 @@ type Channel interface {
 	Emit(p link.Peer, t wire.Type) *link.Frame
 	Answer(p link.Peer, t wire.Type) *link.Frame
 	EmitFrom(p link.Peer, t wire.Type, m Payload) *link.Frame
-	// Queue gives something that takes many frames its turns, beside others of a rank:
+	// Queue gives work that takes many frames its turns, among other work of its rank:
 	// Room.Feed is called for each of them.
 	Queue(p link.Peer, rank uint32, t Turn)
 	// Wake has those turns go on that had nothing to do, if there are some.
