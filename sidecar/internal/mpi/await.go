@@ -70,7 +70,8 @@ func (w *wait) ask(ctx context.Context) (ready bool, err error) {
 		return false, err
 	}
 	defer func() { _ = conn.Close() }() // nothing more is asked
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	// A deadline would not do: listen sets one before each read, and could replace it.
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return false, err
 	}

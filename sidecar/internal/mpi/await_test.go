@@ -73,7 +73,12 @@ func TestAwaitGivesUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Await(ctx, socket, time.Hour, func(string) { cancel() }) }()
+	go func() {
+		done <- Await(ctx, socket, time.Hour, func(string) {
+			cancel()
+			time.Sleep(10 * time.Millisecond) // the end comes before the next read begins
+		})
+	}()
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)

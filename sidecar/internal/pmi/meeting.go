@@ -267,13 +267,13 @@ func (m *Meetings) ask(ctx context.Context, w Meeting) (Met, error) {
 
 // Serve is a connection that another pod has made for a meeting.
 func (m *Meetings) Serve(ctx context.Context, pod int, conn net.Conn) error {
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if pod < 0 || pod >= len(m.layout) {
 		return fmt.Errorf("%w: of pod %d", errMeeting, pod)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	in := bufio.NewReader(conn)
 	held := m.held.of(pod)
 	defer held.give()
