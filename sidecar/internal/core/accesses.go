@@ -48,7 +48,7 @@ func (h host) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame
 	f, a := h.c.emit(to, t)
 	f.Payload = m.Memory
 	*a = after{Kind: releases[m.Release], Session: m.Session, ID: m.ID, Hold: true}
-	to.out.Charge(m.Memory.Len)
+	to.Out().Charge(m.Memory.Len)
 	return f
 }
 
@@ -58,26 +58,26 @@ func (h host) Queue(p link.Peer, rank uint32, t onesided.Turn) {
 		kind = entryGot
 	}
 	to.streams.Add(rank, entry{kind, t.ID})
-	h.c.touch(to)
+	h.c.channel.Feed(to.Peer)
 }
 
 func (h host) Wake(p link.Peer) {
 	if to := &h.c.peers[p]; !to.streams.Empty() {
-		h.c.touch(to)
+		h.c.channel.Feed(to.Peer)
 	}
 }
 
-func (h host) Reach(p link.Peer) { h.c.reach(&h.c.peers[p]) }
+func (h host) Reach(p link.Peer) { h.c.channel.Reach(h.c.peers[p].Peer) }
 
 // standings are what the state of a peer alone says (over, beyond).
 var standings = [...]onesided.Standing{
-	peerIdle: onesided.Idle, peerConnecting: 0, peerGreeting: 0, peerReady: onesided.Ready,
-	peerDead: onesided.Dead | onesided.Over | onesided.Beyond, peerDenied: onesided.Beyond,
+	channel.Idle: onesided.Idle, channel.Connecting: 0, channel.Greeting: 0, channel.Ready: onesided.Ready,
+	channel.Dead: onesided.Dead | onesided.Over | onesided.Beyond, channel.Rejected: onesided.Beyond,
 }
 
 func (h host) Standing(id link.Peer) onesided.Standing {
 	p := &h.c.peers[id]
-	s := standings[p.state]
+	s := standings[p.State()]
 	if p.gen > h.c.gen {
 		s |= onesided.Over
 	}
@@ -92,7 +92,7 @@ func (h host) Standing(id link.Peer) onesided.Standing {
 	return s
 }
 
-func (h host) Caps(p link.Peer) link.Caps { return h.c.peers[p].caps }
+func (h host) Caps(p link.Peer) link.Caps { return h.c.peers[p].Caps() }
 
 func (h host) Access(p link.Peer, a onesided.Access) (err error) {
 	token := h.c.remote(remoteAccess, a.Session, a.Done.ID)
@@ -109,41 +109,42 @@ func (h host) Access(p link.Peer, a onesided.Access) (err error) {
 	return err
 }
 
-func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].account.Charge(n) }
+func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].Account().Charge(n) }
 
-func (h host) Refund(p link.Peer, n int64) { h.c.peers[p].account.Refund(n) }
+func (h host) Refund(p link.Peer, n int64) { h.c.peers[p].Account().Refund(n) }
 
 func (h host) Lost(p link.Peer) shm.Status { return h.c.lost(&h.c.peers[p]) }
 
 func (h host) Now() int64 { return h.c.now }
 
 // placeOneSided finds the destination of a payload of a one-sided operation.
-func (c *Core) placeOneSided(p *peer, h *wire.Header) error {
-	to, err := c.onesided.Place(p.id, h)
+func (c *Core) placeOneSided(p *peer, h *wire.Header) (link.Ref, error) {
+	to, err := c.onesided.Place(p.ID(), h)
+	if err != nil {
+		return link.Ref{}, err
+	}
 	dst, s := to.Memory, (*session)(nil)
 	switch to.Where {
-	case onesided.Nowhere:
-		return err
 	case onesided.Discard:
 		dst = link.Ref{Region: RegionDiscard, Len: uint64(h.Length)}
 	case onesided.Pool:
 		var ok bool
 		if dst, ok = c.pool.passing(uint64(h.Length)); !ok {
-			return errGranted
+			return dst, errGranted
 		}
 	case onesided.Memory:
 		s = c.sessions[to.Session]
 	}
-	c.target(p, h, placeOneSided, to.Of.ID, dst, s)
+	c.target(p, placeOneSided, to.Of.ID, dst, s)
 	p.in.of = to.Of.Kind
-	return err
+	return dst, nil
 }
 
 // oneSidedPlaced goes on with it.
-func (c *Core) oneSidedPlaced(p *peer, in *inbound) {
-	c.onesided.Placed(p.id, in.oneSided(), &in.head, in.dst)
-	if in.dst.Region == RegionPool {
-		c.pool.passed(in.dst)
+func (c *Core) oneSidedPlaced(p *peer, in *inbound, h *wire.Header, at link.Ref) {
+	c.onesided.Placed(p.ID(), in.oneSided(), h, at)
+	if at.Region == RegionPool {
+		c.pool.passed(at)
 	}
 }
 
@@ -153,11 +154,12 @@ func (in *inbound) oneSided() onesided.Inbound { return onesided.Inbound{Kind: i
 // if its window has ended meanwhile.
 func (c *Core) divert(p *peer) {
 	in := &p.in
-	if !in.active || in.kind != placeOneSided || !c.onesided.Divert(in.oneSided()) {
+	h, _, is := p.Placing()
+	if !is || in.kind != placeOneSided || !c.onesided.Divert(in.oneSided()) {
 		return
 	}
 	s := in.session
 	in.kind, in.id, in.hold = placeDiscard, 0, false
-	in.dst = link.Ref{Region: RegionDiscard, Len: uint64(in.head.Length)}
+	p.Redirect(link.Ref{Region: RegionDiscard, Len: uint64(h.Length)})
 	c.ranks.Unhold(s)
 }

@@ -23,8 +23,8 @@ func TestBacklog(t *testing.T) {
 	counts := func(when string, first, second int) {
 		t.Helper()
 		for rank, want := range []int{first, second} {
-			if e := x.core.endpoints[rank]; e.backlog != want || x.core.Held(SessionID(rank)) != (want >= 256) {
-				t.Errorf("%s: %d messages of rank %d wait, held=%v; want %d", when, e.backlog, rank, x.core.Held(SessionID(rank)), want)
+			if n := x.core.channel.Waiting(uint32(rank)); n != want || x.core.Held(SessionID(rank)) != (want >= 256) {
+				t.Errorf("%s: %d messages of rank %d wait, held=%v; want %d", when, n, rank, x.core.Held(SessionID(rank)), want)
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func TestBacklog(t *testing.T) {
 	counts("100 are posted", 200, 1)
 	x.core.LinkDown(3, 1, link.ErrBroken)
 	x.core.LinkUp(3, 1, link.Caps{Name: "test"})
-	greeting := wire.Header{Type: wire.Ack, Ack: 60, Credit: p.credit.Granted()}
+	greeting := wire.Header{Type: wire.Ack, Ack: 60, Credit: p.Credit().Granted()}
 	if err := x.core.Deliver(3, 1, &greeting, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -36,11 +36,14 @@ func (c *Core) setAllowances() {
 
 // charged takes the credit of an eager message into account.
 func (p *peer) charged(h *wire.Header) error {
-	if !p.credit.Charge(channel.Units(charge(h.A))) {
+	if !p.Credit().Charge(channel.Units(charge(h.A))) {
 		return errCredit
 	}
 	return nil
 }
+
+// consumed gives the credit of an eager message of n bytes back to its sender.
+func (c *Core) consumed(p *peer, n uint64) { c.channel.Consumed(p.Peer, charge(n)) }
 
 // Errors of every frame's checks, made once: who checks stays small enough to be
 // inlined.
@@ -54,7 +57,7 @@ func (p *peer) announces() error {
 	if p.announced >= announceLimit*p.ranks {
 		return fmt.Errorf("%w: more than %d messages of its %d ranks wait to be matched", link.ErrProtocol, announceLimit*p.ranks, p.ranks)
 	}
-	if err := p.account.Charge(memory.AnnounceCost); err != nil {
+	if err := p.Account().Charge(memory.AnnounceCost); err != nil {
 		return err
 	}
 	p.announced++
@@ -65,6 +68,6 @@ func (p *peer) announces() error {
 func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
 	f, a := c.emit(p, t)
 	a.Kind = afterAnswer
-	p.account.Answer() // accept judges it
+	p.Account().Answer() // channel judges it
 	return f
 }

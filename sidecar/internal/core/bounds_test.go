@@ -216,7 +216,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.LinkUp(1, 1, link.Caps{Name: "test"})
-	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	c.ofPeers = ranks.NewAllowance(1<<40, 0) // this is of another bound
@@ -234,7 +234,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	c.Detach(2, 0, nil)
 	for c.Advance(2) > 0 {
 	}
-	if told := c.peers[1].out.Last(); told <= channel.AnswerLimit {
+	if told := c.peers[1].Out().Last(); told <= channel.AnswerLimit {
 		t.Fatalf("%d frames tell of the end of %d messages", told, n)
 	}
 	if err := announce(); err != nil {

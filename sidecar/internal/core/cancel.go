@@ -49,6 +49,7 @@ func (c *Core) retract(id uint64) {
 	p := c.peerOf(st.dst)
 	if !c.sayRetract(p, id, st) {
 		p.streams.Add(st.src, entry{entryRetract, id})
+		p.Feeds()
 	}
 }
 
@@ -90,7 +91,7 @@ func (c *Core) onRetract(p *peer, h *wire.Header) error {
 		return err
 	}
 	found := uint64(0)
-	id := c.retractables[retractable{p.id, h.A}]
+	id := c.retractables[retractable{p.ID(), h.A}]
 	if m := c.parked.Get(id); m != nil && m.endpoint == e && !m.arriving && !m.claimed && e.queue.Drop(m.ref) {
 		c.freeMessage(id, m)
 		found = 1
@@ -105,7 +106,7 @@ func (c *Core) onRetracted(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
 	}
 	if p.retracts--; !p.streams.Empty() {
-		c.touch(p)
+		c.channel.Touch(p.Peer)
 	}
 	st := c.sends.Get(h.A)
 	if st == nil {

@@ -44,7 +44,7 @@ func TestLastWordKeepsRegistration(t *testing.T) {
 				t.Fatalf("no announcement with a key: %d keys", ports.keys)
 			}
 			h := x.last
-			h.A, h.Seq, h.Ack = announced, 1, c.peers[1].out.Last()
+			h.A, h.Seq, h.Ack = announced, 1, c.peers[1].Out().Last()
 			if err := c.Deliver(5, 1, &h, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -66,7 +66,7 @@ func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func
 	body := make([]byte, wire.RingBytes)
 	(&wire.RingBody{Key: 9, Slots: ringSlots, SlotBytes: ringSlot, Notice: 1}).Encode(body)
 	for _, h := range []wire.Header{{Type: wire.Ack}, {Type: wire.Ring, Length: wire.RingBytes}} {
-		h.Credit = c.peers[1].credit.Granted()
+		h.Credit = c.peers[1].Credit().Granted()
 		if err := c.Deliver(1, 1, &h, body[:h.Length]); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func
 		t.Helper()
 		came++
 		put(o.lone.ring(), came, came, []byte("x"))
-		binary.LittleEndian.PutUint64(o.Bytes(c.ringMemory(&c.peers[1], false))[ringBytes:], came)
+		binary.LittleEndian.PutUint64(o.Bytes(link.Ref{Region: RegionRings, Len: carriage.Basic.Bytes()})[ringBytes:], came)
 		if n := c.PollMemory(1); n != 1 {
 			t.Fatalf("%d frames are taken", n)
 		}
@@ -148,8 +148,8 @@ func TestRefusedWrites(t *testing.T) {
 		first(send, comes)
 		o.frames = o.frames[:0]
 		send()
-		if n := c.peers[1].ringOut.UnderWay(); n != 0 || c.peers[1].out.UnpostedFrames() != 0 {
-			t.Errorf("%s: %d writes are under way, %d frames wait", what, n, c.peers[1].out.UnpostedFrames())
+		if n := len(o.writes); n != 0 || c.peers[1].Out().UnpostedFrames() != 0 {
+			t.Errorf("%s: %d writes are under way, %d frames wait", what, n, c.peers[1].Out().UnpostedFrames())
 		}
 	}
 }

@@ -18,25 +18,20 @@ func (c *Core) Pending() bool {
 	if c.wanted > c.gen && c.follows() {
 		return true
 	}
-	for _, id := range c.dirty {
-		if p := &c.peers[id]; !p.stuck && (p.state == peerReady || p.state == peerGreeting || p.state == peerDenied) {
-			return true
-		}
-	}
-	return false
+	return c.channel.Pending()
 }
 
 // Advance does a bounded part of the work that takes longer than an event, and
 // returns how much it did; 0: there is none.
 func (c *Core) Advance(now int64) int {
 	if c.wanted > c.gen { // never where ranks attach once
-		c.now = now
+		c.at(now)
 		c.follow()
 	}
 	if len(c.endings) == 0 && !c.onesided.Pending() && !c.parting.sweeping && !c.collectives.Pending() && c.later.Len() == 0 {
 		return 0
 	}
-	c.now = now
+	c.at(now)
 	c.settle()
 	c.registerLater()
 	c.onesided.Grant()

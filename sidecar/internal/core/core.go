@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
-	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
@@ -74,10 +73,10 @@ type Lender interface {
 
 // Regions that every core has.
 const (
-	RegionNone    link.Region = 0
+	RegionNone                = channel.RegionNone
 	RegionPool    link.Region = 1 // unexpected messages; PoolBytes of address space
-	RegionDiscard link.Region = 2 // wire.FrameMax bytes that nobody reads
-	RegionRings   link.Region = 3 // rings for eager frames; RingBytes of address space
+	RegionDiscard             = channel.RegionDiscard
+	RegionRings               = channel.RegionRings
 	RegionFirst   link.Region = 4 // first number for sessions
 )
 
@@ -151,6 +150,38 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
+// fastPeers is the number of peers with a ring.
+func (c *Config) fastPeers() int {
+	switch {
+	case c.FastPeers < 0:
+		return 0
+	case c.FastPeers == 0:
+		return min(64, c.Pods)
+	}
+	return min(c.FastPeers, c.Pods)
+}
+
+// channel is the configuration of the streams of frames.
+func (c *Config) channel() channel.Config {
+	first, last := len(c.PodOf), 0
+	for r, pod := range c.PodOf {
+		if link.Peer(pod) == c.Self {
+			first, last = min(first, r), max(last, r)
+		}
+	}
+	return channel.Config{
+		Self: c.Self, Peers: c.Pods, First: uint32(min(first, last)), Last: uint32(last),
+		CreditBytes: c.CreditBytes, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, AckDelay: c.limits.AckDelay,
+		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter,
+	}
+}
+
+// RingBytes is the memory to give RegionRings.
+func (c Config) RingBytes() uint64 {
+	rings := channel.Config{Rings: c.Channel, FastPeers: c.fastPeers()}
+	return rings.RingBytes()
+}
+
 // PoolBytes is the address space to give RegionPool.
 func (c Config) PoolBytes() uint64 {
 	if c.CreditBytes == 0 {
@@ -165,16 +196,8 @@ type Core struct {
 	ports Ports
 	now   int64 // nanoseconds, as of the current event
 
-	tickDue int64 // when Tick is to be called again at the latest; 0: it never was
-
 	peers     []peer
-	lanes     []link.Peer    // peers with memory in RegionRings, in its order
-	part      carriage.Frame // of a ring, that is being taken
-	dirty     []link.Peer    // peers with frames to post or acknowledgements owed
-	timers    channel.Timers
-	owed      []link.Peer // peers that are owed an acknowledgement, at a time
-	held      []link.Peer // of dirty, those that this Flush leaves for the next
-	budget    budget      // of the current Flush
+	channel   *channel.Room
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 	hosted    []*endpoint
 	ranks     *ranks.Sessions
@@ -224,10 +247,10 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
+	c.channel = channel.New(c.cfg.channel(), ports, upper{c}, &c.ofPeers)
 	c.peers = make([]peer, cfg.Pods)
 	for i := range c.peers {
-		c.peers[i].init(link.Peer(i), &c.cfg)
-		c.peers[i].account.Open(link.Peer(i), &c.ofPeers)
+		c.peers[i].init(c.channel.Peer(link.Peer(i)), &c.cfg)
 	}
 	for r, pod := range cfg.PodOf {
 		p := &c.peers[pod]
@@ -261,6 +284,12 @@ func New(cfg Config, ports Ports) (*Core, error) {
 // a turn when it is enough.
 func (c *Core) Effort() uint64 { return c.effort + c.collectives.Effort() + c.onesided.Effort() }
 
+// at sets the time of the current event.
+func (c *Core) at(now int64) {
+	c.now = now
+	c.channel.At(now)
+}
+
 // peerOf is the sidecar that hosts a world rank.
 // Preconditions: rank is below the job's size.
 func (c *Core) peerOf(rank uint32) *peer { return &c.peers[c.cfg.PodOf[rank]] }
@@ -280,13 +309,9 @@ func (c *Core) Stats() Stats {
 	s.Accesses, s.Reachable = one.Accesses, one.Reachable
 	colls := c.collectives.Stats()
 	s.Collective, s.Collectives = Traffic{Messages: colls.Begun, Bytes: colls.Bytes}, colls.Open
-	for i := range c.peers {
-		p := &c.peers[i]
-		if p.known && !p.self {
-			s.Peers++
-		}
-		s.CreditUsed += uint64(p.credit.Used()) * wire.CreditUnit
-		s.CreditReturned += uint64(p.credit.Grant())*wire.CreditUnit - c.cfg.CreditBytes
-	}
+	ch := c.channel.Stats()
+	s.FramesIn, s.FramesOut, s.RingFrames, s.RingTaken, s.CreditStalls = ch.FramesIn, ch.FramesOut, ch.RingFrames, ch.RingTaken, ch.CreditStalls
+	s.Breaks, s.Reconnects, s.CreditUsed, s.CreditReturned, s.Rings, s.Peers = ch.Breaks, ch.Reconnects, ch.CreditUsed, ch.CreditReturned, ch.Rings, ch.Peers
+	s.Unregistered += ch.Unregistered
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -70,7 +71,7 @@ func (c *Core) Deserted(now int64, id SessionID) *AbsentError {
 // because another rank had left, that one is to blame: the MPI knows no more than that the message
 // could not be carried.
 func (c *Core) Aborted(now int64, rank, code uint32) {
-	c.now = now
+	c.at(now)
 	f := &Failure{Rank: rank, Code: code, Reason: podlife.TextAborted}
 	if int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].session != nil {
 		if a := c.Deserted(now, c.endpoints[rank].session.ID()); a != nil {
@@ -111,7 +112,7 @@ func (c *Core) depart(rank uint32) {
 	if c.parting.tellAt == 0 {
 		c.parting.tellAt = c.now + int64(leaveDelay)
 	}
-	if self := &c.peers[c.cfg.Self]; self.state != peerIdle {
+	if self := &c.peers[c.cfg.Self]; self.State() != channel.Idle {
 		c.tellLeft(self)
 	} else {
 		c.markLeft(rank)
@@ -125,47 +126,47 @@ func (c *Core) tellLeft(p *peer) (n int) {
 		f, _ := c.emit(p, wire.Left)
 		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], p.first
 		f.Head.A = p.takenNext()
-		p.passes()
+		p.Pass()
 		n++
 	}
 	return n
 }
 
-// tickLeft tells everybody in time, unless the sidecar has said goodbye.
-func (c *Core) tickLeft(due func(int64)) {
+// tickLeft tells all peers in time, unless the sidecar has said goodbye. It returns when it is
+// to be called again; 0: never.
+func (c *Core) tickLeft() int64 {
 	if c.parting.tellAt == 0 {
-		return
+		return 0
 	}
 	if c.now < c.parting.tellAt && !c.left {
-		due(c.parting.tellAt)
-		return
+		return c.parting.tellAt
 	}
 	for i, told := 0, 0; i < len(c.peers) && !c.left; i++ {
 		if told >= advanceItems { // the rest at the next tick
-			due(c.now)
-			return
+			return c.now
 		}
-		if p := &c.peers[i]; !p.self && p.state != peerIdle && p.state != peerDead && p.state != peerDenied {
+		if p := &c.peers[i]; !p.Self() && p.State() != channel.Idle && p.State() != channel.Dead && p.State() != channel.Rejected {
 			told += c.tellLeft(p)
 		}
 	}
 	c.parting.tellAt = 0
+	return 0
 }
 
 // takenNext is the first frame of p's that has not come, which goodbyes say: who has
 // left never had it, although it is acknowledged. 0: they do not say it.
 func (p *peer) takenNext() uint64 {
-	if p.self {
+	if p.Self() {
 		return 0 // what one rank has sent to another came in that order
 	}
-	return p.arrivals.Last() + 1
+	return p.Arrived() + 1
 }
 
 // noteTook notes what a goodbye says of frames from here that came too late for it. It
 // precedes what that frame acknowledges: they are among that.
 func (c *Core) noteTook(p *peer, h *wire.Header) {
 	switch {
-	case h.A == 0 || h.A > p.out.Last(): // it had all
+	case h.A == 0 || h.A > p.Out().Last(): // it had all
 	case h.Type == wire.Again && h.B > c.gen && p.gen <= c.gen && p.took == 0:
 		p.took = h.A
 	case h.Type == wire.Again || p.gen != c.gen: // of another generation
@@ -311,7 +312,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 // because it still owes something: it answers, or turns out to be gone.
 func (c *Core) chase(p *peer) {
 	if p.bye {
-		c.reach(p)
+		c.channel.Reach(p.Peer)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestRequestsAtAPeerThatEndsAfterBye(t *testing.T) {
 		}
 		for c.Flush(2, x) {
 		}
-		x.deliver(wire.Header{Type: wire.Bye, Src: 2, Ack: c.peers[1].out.Last()}, nil)
+		x.deliver(wire.Header{Type: wire.Bye, Src: 2, Ack: c.peers[1].Out().Last()}, nil)
 		for c.Advance(3) > 0 {
 		}
 		c.LinkDown(4, 1, link.ErrBroken) // the pod is killed
@@ -57,7 +57,7 @@ func TestRequestsAtAPeerThatEndsAfterBye(t *testing.T) {
 			}
 		}
 		if x.done == 0 {
-			t.Errorf("%s: open for ever; peer state %d, failed %v", what, c.peers[1].state, c.fail)
+			t.Errorf("%s: open for ever; peer state %d, failed %v", what, c.peers[1].State(), c.fail)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestOrphanOfADeniedPeer(t *testing.T) {
 		}
 	}
 	if l := c.Leftover(); l.Sends != 0 {
-		t.Errorf("state %d, %d orphans for ever", c.peers[1].state, l.Sends)
+		t.Errorf("state %d, %d orphans for ever", c.peers[1].State(), l.Sends)
 	}
 }
 
@@ -226,7 +226,7 @@ func asked(t *testing.T, holders, windows int) *Core {
 	}
 	for p := link.Peer(1); int(p) <= holders && err == nil; p++ {
 		c.LinkUp(1, p, link.Caps{Name: "test", Register: true, Write: true})
-		err = c.Deliver(1, p, &wire.Header{Type: wire.Ack, Credit: c.peers[p].credit.Granted()}, nil)
+		err = c.Deliver(1, p, &wire.Header{Type: wire.Ack, Credit: c.peers[p].Credit().Granted()}, nil)
 		for w := uint32(1); w <= uint32(windows) && err == nil; w++ {
 			err = c.Deliver(1, p, &wire.Header{Type: wire.Expose, Seq: uint64(w), Context: w, Src: uint32(p), A: uint64(w)}, nil)
 		}
@@ -244,7 +244,7 @@ func TestWindowsEndInSteps(t *testing.T) {
 	c := asked(t, holders, windows)
 	emitted := func() (n int) {
 		for i := range c.peers {
-			n += int(c.peers[i].out.Last())
+			n += int(c.peers[i].Out().Last())
 		}
 		return n
 	}

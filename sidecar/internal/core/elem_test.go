@@ -31,7 +31,7 @@ func TestElemForThoseWhoKnowIt(t *testing.T) {
 		}
 		send(1, 8)
 		c.LinkUp(1, 1, link.Caps{Name: "test"})
-		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: knows, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
+		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: knows, Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
 			t.Fatal(err)
 		}
 		send(2, 512<<10)
@@ -76,7 +76,7 @@ func TestNothingBeyondFeatures(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.LinkUp(1, 1, link.Caps{Name: "test"})
-		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: ^uint64(0), Credit: c.peers[1].credit.Granted()}, nil); err != nil {
+		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: ^uint64(0), Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
 			t.Fatal(err)
 		}
 		ask := func(op shm.Op, req uint32, tag uint64) {

@@ -25,7 +25,6 @@ type endpoint struct {
 	talks   talks             // whom it has sent to
 	claimed []uint64          // messages that matched probes have taken and no receive has
 	offers  map[link.Peer]int // receives that are offered to a peer
-	backlog int               // messages that no link has taken
 	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
 }
 
@@ -54,7 +53,7 @@ type session struct {
 // Attach adds an application that speaks for rank, and whose client has features. The refs
 // are its slab and arena.
 func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, slab, arena link.Ref) error {
-	c.now = now
+	c.at(now)
 	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
 		return fmt.Errorf("rank %d is not hosted by this sidecar", rank)
 	}
@@ -82,7 +81,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 // Detach removes an application: in good order after OpDetach, else because it
 // died, which ends the job (P§7).
 func (c *Core) Detach(now int64, id SessionID, reason error) {
-	c.now = now
+	c.at(now)
 	s := c.sessions[id]
 	if s == nil || s.Left() {
 		return
@@ -101,7 +100,7 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 // Unattach undoes the attachment of an application that has read no Welcome: its rank may attach
 // as if it never had. false: the application has asked for something, or has left.
 func (c *Core) Unattach(now int64, id SessionID) bool {
-	c.now = now
+	c.at(now)
 	s := c.sessions[id]
 	if s == nil || s.Left() || s.Requests() > 0 || c.fail != nil {
 		return false

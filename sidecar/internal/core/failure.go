@@ -49,6 +49,7 @@ func (c *Core) failJob(f *Failure) {
 	}
 	f.At = c.now
 	c.fail = f
+	c.channel.JobFailed()
 	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
 	c.spread(f)
 	c.startSweep() // windows that have ended wait for nobody
@@ -122,7 +123,7 @@ func oneLine(text []byte) string {
 
 // Fail ends the job for a reason from outside the protocols.
 func (c *Core) Fail(now int64, f *Failure) {
-	c.now = now
+	c.at(now)
 	c.failJob(f)
 }
 
@@ -130,12 +131,9 @@ func (c *Core) Fail(now int64, f *Failure) {
 // goodbye has none any more; and where no rank is left the peer may have said it
 // on a connection that broke, and its death is for others to tell.
 func (c *Core) peerDied(p *peer, cause error) {
-	owed := !p.out.Empty()
+	owed := !p.Out().Empty()
 	p.knows = p.told || p.knows && !owed
-	p.state = peerDead
-	c.closeRings(p)
-	c.ports.Disconnect(p.id)
-	c.dropOutbox(p)
+	c.channel.Bury(p.Peer)
 	c.startSweep() // what was to be answered, and has lost its session, is nobody's
 	if p.bye {
 		c.allLeft(p)
@@ -159,41 +157,14 @@ func (c *Core) peerDied(p *peer, cause error) {
 func (c *Core) loss(p *peer, cause error) *Failure {
 	first, last := shm.AnySource, shm.AnySource
 	for r, pod := range c.cfg.PodOf {
-		if link.Peer(pod) == p.id {
+		if link.Peer(pod) == p.ID() {
 			if first == shm.AnySource {
 				first = uint32(r)
 			}
 			last = uint32(r)
 		}
 	}
-	return &Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (%s) is lost: %v", p.id, podlife.RankRange(int(first), int(last)), cause)}
-}
-
-// dropOutbox lets go of everything that was on its way to a dead peer.
-func (c *Core) dropOutbox(p *peer) {
-	o := &p.out
-	c.shift(o, o.Next(), o.Last(), -1)
-	o.Skip(o.Last())
-	for !o.Empty() {
-		f, r := o.Acknowledge()
-		a := *r // its end may emit
-		switch a.Kind {
-		case afterCopy:
-			c.copies.put(f.Payload)
-		case afterComplete:
-			c.ranks.Finish(a.Session, uint32(a.ID), c.lost(p))
-		case afterColl:
-			c.collectives.Done(a.ID, c.lost(p))
-		case afterOrigin:
-			c.onesided.End(a.ID, c.lost(p))
-		}
-		if a.Hold {
-			c.ranks.Unhold(a.Session)
-		}
-	}
-	o.Skip(o.Last()) // what its ends have emitted
-	c.dropStreams(p)
-	c.onesided.PeerLost(p.id, c.lost(p))
+	return &Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (%s) is lost: %v", p.ID(), podlife.RankRange(int(first), int(last)), cause)}
 }
 
 // dropStreams lets go of what large transfers to and from p had still to move.
@@ -204,13 +175,15 @@ func (c *Core) dropStreams(p *peer) {
 
 // dropInbound gives up the frame whose payload a dead peer was sending.
 func (c *Core) dropInbound(p *peer) {
-	in := p.in
-	if !in.active {
+	_, at, is := p.Placing()
+	if !is {
 		return
 	}
+	in := p.in
 	p.in = inbound{}
-	if in.dst.Region == RegionPool && in.kind != placeMessage {
-		c.pool.passed(in.dst)
+	p.Abandon()
+	if at.Region == RegionPool && in.kind != placeMessage {
+		c.pool.passed(at)
 	}
 	switch in.kind {
 	case placeOneSided:

@@ -54,7 +54,7 @@ func TestGetsOfWhoKnows(t *testing.T) {
 	x.core.Fail(2, &Failure{Rank: 0, Code: 1, Reason: "a test"})
 	for x.core.Flush(2, x) {
 	}
-	if err := x.core.acknowledge(p, p.out.Last()); err != nil {
+	if err := acknowledge(x.core, p, p.Out().Last()); err != nil {
 		t.Fatal(err)
 	}
 	p.knows = true

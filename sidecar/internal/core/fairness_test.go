@@ -56,7 +56,7 @@ func (x *crowd) attach() {
 func (x *crowd) meet() {
 	x.t.Helper()
 	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
-	greeting := wire.Header{Type: wire.Ack, Credit: x.core.peers[1].credit.Granted()}
+	greeting := wire.Header{Type: wire.Ack, Credit: x.core.peers[1].Credit().Granted()}
 	if err := x.core.Deliver(1, 1, &greeting, nil); err != nil {
 		x.t.Fatal(err)
 	}
@@ -138,12 +138,12 @@ func TestOneSidedIsPaced(t *testing.T) {
 			small.SetInline([]byte("innocent"))
 			x.submit(1, small)
 			p := &x.core.peers[1]
-			if n := p.out.Last(); n > 2*(256<<10)/onesided.AccFragment+2 {
+			if n := p.Out().Last(); n > 2*(256<<10)/onesided.AccFragment+2 {
 				t.Errorf("%d frames wait for a link that takes none", n)
 			}
 			before := uint64(0)
-			for s := p.out.Base() + 1; s <= p.out.Last(); s++ {
-				before += p.out.At(s).Payload.Len
+			for s := p.Out().Base() + 1; s <= p.Out().Last(); s++ {
+				before += p.Out().At(s).Payload.Len
 			}
 			if before > 2*(256<<10) {
 				t.Errorf("8 bytes of another rank wait behind %d", before)

@@ -39,7 +39,7 @@ func TestGatheredSendsEndLater(t *testing.T) {
 	if !f.Gather || f.Payload.Region != arena || f.Head.Flags&wire.FlagAckNow == 0 || x.done != 0 {
 		t.Errorf("gathered: %+v, %d sends have ended", f, x.done)
 	}
-	ack := wire.Header{Type: wire.Ack, Ack: f.Head.Seq, Credit: x.core.peers[1].credit.Granted()}
+	ack := wire.Header{Type: wire.Ack, Ack: f.Head.Seq, Credit: x.core.peers[1].Credit().Granted()}
 	if err := x.core.Deliver(4, 1, &ack, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,11 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 	x := newCrowd(t)
 	x.core.cfg.Gatherer = &frequent{}
 	p := &x.core.peers[1]
-	p.caps.Delivers = true
+	caps := link.Caps{Name: "test", Delivers: true}
+	x.core.LinkUp(1, 1, caps)
+	if err := acknowledge(x.core, p, 0); err != nil {
+		t.Fatal(err)
+	}
 	for req := range uint32(2) {
 		d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 2, Class: shm.ClassArena}
 		d.SetBody(0, 4096, 0, 0)
@@ -94,17 +98,17 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 	x.core.Delivered(4, 1, 1)
 	x.core.Delivered(4, 1, 2)
 	x.core.Delivered(4, 1, 1) // says nothing new
-	if x.done != 2 || p.out.Base() != 0 {
-		t.Fatalf("%d sends have ended, frames up to %d are acknowledged", x.done, p.out.Base())
+	if x.done != 2 || p.Out().Base() != 0 {
+		t.Fatalf("%d sends have ended, frames up to %d are acknowledged", x.done, p.Out().Base())
 	}
 	posted := len(x.frames)
 	x.core.LinkDown(5, 1, link.ErrBroken)
-	x.core.LinkUp(6, 1, p.caps)
-	err := x.core.Deliver(7, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: p.credit.Granted()}, nil)
+	x.core.LinkUp(6, 1, caps)
+	err := x.core.Deliver(7, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: p.Credit().Granted()}, nil)
 	if err == nil {
-		h := wire.Header{Type: next, Ack: ack, Credit: p.credit.Granted()}
+		h := wire.Header{Type: next, Ack: ack, Credit: p.Credit().Granted()}
 		if next == wire.Abort {
-			h.Seq = p.arrivals.Last() + 1
+			h.Seq = p.Arrived() + 1
 		}
 		err = x.core.Deliver(8, 1, &h, nil)
 	}
@@ -129,7 +133,11 @@ func TestGivenUpOverABreak(t *testing.T) {
 	x := newCrowd(t)
 	x.core.cfg.Gatherer = &frequent{}
 	p := &x.core.peers[1]
-	p.caps.Delivers = true
+	caps := link.Caps{Name: "test", Delivers: true}
+	x.core.LinkUp(1, 1, caps)
+	if err := acknowledge(x.core, p, 0); err != nil {
+		t.Fatal(err)
+	}
 	d := shm.Descriptor{Op: shm.OpSend, Req: 0, Peer: 2, Class: shm.ClassArena}
 	d.SetBody(0, 4096, 0, 0)
 	x.submit(0, d)
@@ -139,13 +147,13 @@ func TestGivenUpOverABreak(t *testing.T) {
 	now := int64(5)
 	for range 2 {
 		x.core.LinkDown(now, 1, link.ErrBroken)
-		x.core.LinkUp(now+1, 1, p.caps)
-		if err := x.core.Deliver(now+2, 1, &wire.Header{Type: wire.Ack, Credit: p.credit.Granted()}, nil); err != nil {
+		x.core.LinkUp(now+1, 1, caps)
+		if err := x.core.Deliver(now+2, 1, &wire.Header{Type: wire.Ack, Credit: p.Credit().Granted()}, nil); err != nil {
 			t.Fatal(err)
 		}
 		now += 3
 	}
-	abort := wire.Header{Type: wire.Abort, Seq: p.arrivals.Last() + 1, Credit: p.credit.Granted(), Src: 3, A: 9}
+	abort := wire.Header{Type: wire.Abort, Seq: p.Arrived() + 1, Credit: p.Credit().Granted(), Src: 3, A: 9}
 	if err := x.core.Deliver(now, 1, &abort, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -169,13 +177,13 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	caps.Delivers = true
 	c.LinkUp(1, 1, caps)
 	p := &c.peers[1]
-	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.credit.Granted()}, nil); err != nil {
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	body := wire.RingBody{Key: 7, Slots: carriage.Slots, SlotBytes: 16 << 10, Notice: 1}
 	offer := make([]byte, 64)
 	n := body.Encode(offer)
-	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ring, Credit: p.credit.Granted(), Length: uint32(n)}, offer[:n]); err != nil {
+	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ring, Credit: p.Credit().Granted(), Length: uint32(n)}, offer[:n]); err != nil {
 		t.Fatal(err)
 	}
 	d := shm.Descriptor{Op: shm.OpSend, Req: 1, Peer: 1, Class: shm.ClassArena}
@@ -188,7 +196,7 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	if len(ports.writes) == 0 {
 		t.Fatal("the frame did not go by the ring")
 	}
-	if f := p.out.At(p.out.Last()); f.Head.Flags&wire.FlagAckNow == 0 {
+	if f := p.Out().At(p.Out().Last()); f.Head.Flags&wire.FlagAckNow == 0 {
 		t.Errorf("the send of frame %d waits for somebody else's acknowledgement", f.Head.Seq)
 	}
 }
@@ -200,7 +208,7 @@ func TestHandedOverLate(t *testing.T) {
 	p := &x.core.peers[1]
 	now := int64(time.Hour)
 	x.core.LinkDown(now, 1, link.ErrBroken)
-	h := wire.Header{Type: wire.Left, Seq: 1, Credit: p.credit.Granted(), Src: 3}
+	h := wire.Header{Type: wire.Left, Seq: 1, Credit: p.Credit().Granted(), Src: 3}
 	if err := x.core.Deliver(now+1, 1, &h, nil); err != nil {
 		t.Fatal(err)
 	}

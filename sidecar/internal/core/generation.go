@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -27,32 +28,16 @@ const newsMax = 64
 const generationMax = 1 << 48
 
 // over reports that p answers nothing of this generation any more.
-func (c *Core) over(p *peer) bool { return p.state == peerDead || p.gen > c.gen }
+func (c *Core) over(p *peer) bool { return p.State() == channel.Dead || p.gen > c.gen }
 
 // holds reports that frames wait in the outbox until p's ranks have come to this generation.
 // In a failed job nothing waits: the peer drops the frames, and hears why.
 func (c *Core) holds(p *peer) bool { return p.gen < c.gen && c.fail == nil }
 
-// passable is how many of the next n frames to p may be posted.
-func (c *Core) passable(p *peer, n int) int {
-	if !c.holds(p) {
-		return n
-	}
-	return int(min(uint64(n), p.wall-min(p.wall, p.out.Next())))
-}
-
-// passes lets the frame that was emitted last go to a peer that is behind, unless others wait
-// before it: that ranks have left concerns no message.
-func (p *peer) passes() {
-	if p.wall+1 == p.out.Last() {
-		p.wall++
-	}
-}
-
 // Renew begins the next generation, for ranks that attach again, if the one that there is
 // is over here; false: not yet.
 func (c *Core) Renew(now int64) bool {
-	c.now = now
+	c.at(now)
 	if c.leaving || c.fail != nil {
 		return false
 	}
@@ -82,7 +67,7 @@ func (c *Core) Leaving() bool { return c.leaving }
 // Absent notes that the process of a rank has ended: the rank takes part in no later
 // generation.
 func (c *Core) Absent(now int64, rank uint32) {
-	c.now = now
+	c.at(now)
 	if int(rank) >= len(c.endpoints) || c.endpoints[rank] == nil {
 		return
 	}
@@ -141,18 +126,24 @@ func (c *Core) mayRenew() bool {
 	}
 	for i := range c.peers {
 		switch p := &c.peers[i]; {
-		case p.state == peerDead || p.state == peerDenied:
-		case p.in.active || !p.streams.Empty():
+		case p.State() == channel.Dead || p.State() == channel.Rejected:
+		case c.placing(p) || !p.streams.Empty():
 			return false
-		case p.self && !p.out.Empty():
+		case p.Self() && !p.Out().Empty():
 			return false
-		case c.holds(p) && p.out.Last() > p.wall: // for ranks that have not come to this one yet
+		case c.holds(p) && p.Behind(): // for ranks that have not come to this one yet
 			return false
-		case p.out.Last()-p.out.Base() > newsMax:
+		case p.Out().Last()-p.Out().Base() > newsMax:
 			return false
 		}
 	}
 	return true
+}
+
+// placing reports that a payload of p is being placed.
+func (c *Core) placing(p *peer) bool {
+	_, _, is := p.Placing()
+	return is
 }
 
 // renew begins generation g. Preconditions: mayRenew, and g is higher than the last one.
@@ -179,7 +170,7 @@ func (c *Core) renew(g uint64) {
 // counted.
 func (e *endpoint) renew(seed uint64) {
 	n := newEndpoint(e.rank, seed)
-	n.index, n.talks, n.backlog, n.absent = e.index, e.talks, e.backlog, e.absent
+	n.index, n.talks, n.absent = e.index, e.talks, e.absent
 	*e = *n
 }
 
@@ -187,7 +178,8 @@ func (e *endpoint) renew(seed uint64) {
 // said of this one.
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
-	if p.self {
+	p.SetWalled(p.gen < c.gen && !p.Self())
+	if p.Self() {
 		p.gen, p.genTold = c.gen, c.gen
 		return
 	}
@@ -201,7 +193,7 @@ func (c *Core) renewPeer(p *peer) {
 			c.markLeft(rank)
 		}
 	}
-	if p.state != peerDead && p.state != peerDenied && (p.state != peerIdle || p.known) {
+	if p.State() != channel.Dead && p.State() != channel.Rejected && (p.State() != channel.Idle || p.Known()) {
 		c.tellAgain(p)
 	}
 }
@@ -210,46 +202,42 @@ func (c *Core) renewPeer(p *peer) {
 // never said in a job whose ranks attach once.
 func (c *Core) tellAgain(p *peer) {
 	p.genTold = c.gen
-	f, _ := p.out.Push()
-	f.Head = wire.Header{
-		Type: wire.Again, Flags: wire.FlagAckNow, Seq: p.out.Last(),
-		Src: c.hosted[0].rank, Dst: p.first, A: p.takenNext(), B: c.gen,
-	}
-	f.Gather = false
-	p.wall = p.out.Last()
-	c.touch(p)
-	c.reach(p)
+	f, _ := c.channel.Emit(p.Peer, wire.Again)
+	h := &f.Head
+	h.Flags, h.Src, h.Dst, h.A, h.B = wire.FlagAckNow, c.hosted[0].rank, p.first, p.takenNext(), c.gen
+	p.Wall()
 	c.checkAgain(p)
 }
 
 // checkAgain fails the job for a peer that knows no further generation, when there is one.
 func (c *Core) checkAgain(p *peer) {
-	if p.genTold > 1 && p.state == peerReady && !p.renews {
+	if p.genTold > 1 && p.State() == channel.Ready && !p.renews {
 		c.failJob(&Failure{Rank: c.hosted[0].rank, Code: 1, Reason: fmt.Sprintf(
-			"attached again: pod %d has protocol %d without Again, this one %d with it; use images of one release", p.id, wire.Version, wire.Version)})
+			"attached again: pod %d has protocol %d without Again, this one %d with it; use images of one release", p.ID(), wire.Version, wire.Version)})
 	}
 }
 
 // onAgain takes the news that a peer's ranks have left a generation, all of them, and come to
 // a later one. Nothing that this side has asked for before is answered.
 func (c *Core) onAgain(p *peer, h *wire.Header) error {
-	if p.self || h.B <= p.gen || h.B > generationMax {
+	if p.Self() || h.B <= p.gen || h.B > generationMax {
 		return fmt.Errorf("%w: generation %d after %d", link.ErrProtocol, h.B, p.gen)
 	}
 	was := p.gen
 	p.gen, p.bye, p.early = h.B, false, nil
+	p.SetWalled(p.gen < c.gen)
 	if p.gen > c.gen {
 		c.wanted = max(c.wanted, p.gen)
 		if was <= c.gen {
 			c.dropStreams(p)
-			c.onesided.PeerLost(p.id, c.lost(p))
+			c.onesided.PeerLost(p.ID(), c.lost(p))
 			c.allLeft(p)
 		}
 	}
 	if c.gen > p.genTold && p.gen >= c.gen {
 		c.tellAgain(p)
 	}
-	c.touch(p) // what waited for it
+	c.channel.Touch(p.Peer) // what waited for it
 	return nil
 }
 
@@ -275,7 +263,7 @@ func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 		if err := p.charged(h); err != nil {
 			return true, err
 		}
-		c.consumed(p, charge(h.A))
+		c.consumed(p, h.A)
 	}
 	return true, nil
 }

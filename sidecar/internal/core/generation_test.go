@@ -8,6 +8,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -23,7 +24,7 @@ func newRepeated(t *testing.T, features uint64) *repeated {
 	x := newStranger(t)
 	r := &repeated{statuses: newStatuses(x)}
 	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
-	if err := x.core.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: features, Credit: x.core.peers[1].credit.Granted()}, nil); err != nil {
+	if err := x.core.Deliver(1, 1, &wire.Header{Type: wire.Ack, A: features, Credit: x.core.peers[1].Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -60,7 +61,7 @@ func (r *repeated) work() {
 		}
 		for c.Advance(4) > 0 {
 		}
-		if self := &c.peers[0]; self.state == peerConnecting {
+		if self := &c.peers[0]; self.State() == channel.Connecting {
 			c.LinkUp(4, 0, link.Caps{Name: "local"})
 		}
 	}
@@ -112,7 +113,7 @@ func TestGenerationsWaitForAPeerThatIsAway(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.work()
 	r.core.LinkDown(4, 1, errors.New("broken"))
-	out := &r.core.peers[1].out
+	out := r.core.peers[1].Out()
 	begun := 0
 	for ; begun < 1000; begun++ {
 		for rank := range SessionID(2) {
@@ -129,7 +130,7 @@ func TestGenerationsWaitForAPeerThatIsAway(t *testing.T) {
 	}
 	r.core.LinkUp(5, 1, link.Caps{Name: "test"})
 	for _, got := range []uint64{0, out.Last()} {
-		if err := r.core.Deliver(5, 1, &wire.Header{Type: wire.Ack, A: wire.FeatureAgain, Ack: got, Credit: r.core.peers[1].credit.Granted()}, nil); err != nil {
+		if err := r.core.Deliver(5, 1, &wire.Header{Type: wire.Ack, A: wire.FeatureAgain, Ack: got, Credit: r.core.peers[1].Credit().Granted()}, nil); err != nil {
 			t.Fatal(err)
 		}
 		r.work()
@@ -156,12 +157,12 @@ func TestLateMessagesAreDropped(t *testing.T) {
 	r.again(0, 1)
 	p := &r.core.peers[1]
 	r.submit(0, small(shm.OpRecv, 2, 1))
-	before := p.credit.Grant()
+	before := p.Credit().Grant()
 	late := []byte("first!!!")
 	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)
 	r.deliver(wire.Header{Type: wire.RTS, Src: 2, Dst: 0, A: 8, B: 5 << 32, Length: wire.RTSBytes}, make([]byte, wire.RTSBytes))
-	if _, ended := r.got[0]; ended || r.core.parked.Len() != 0 || p.credit.Grant() == before {
-		t.Errorf("a message of the first program: receive ended %v, %d kept, credit %d, want more than %d", ended, r.core.parked.Len(), p.credit.Grant(), before)
+	if _, ended := r.got[0]; ended || r.core.parked.Len() != 0 || p.Credit().Grant() == before {
+		t.Errorf("a message of the first program: receive ended %v, %d kept, credit %d, want more than %d", ended, r.core.parked.Len(), p.Credit().Grant(), before)
 	}
 	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
 	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)

@@ -2,13 +2,15 @@ package core
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Leave says that no rank will attach any more. Those that are attached stay
 // until they detach.
 func (c *Core) Leave(now int64) {
-	c.now, c.leaving = now, true
+	c.at(now)
+	c.leaving = true
 	for _, e := range c.hosted {
 		if e.session == nil && !e.gone { // nobody has ever attached
 			c.leftOut(e)
@@ -30,7 +32,7 @@ func (c *Core) sayBye() {
 	}
 	c.left = true
 	for i := range c.peers {
-		if p := &c.peers[i]; !p.self && p.state != peerDead && p.state != peerIdle {
+		if p := &c.peers[i]; !p.Self() && p.State() != channel.Dead && p.State() != channel.Idle {
 			c.emitBye(p)
 		}
 	}
@@ -40,21 +42,21 @@ func (c *Core) emitBye(p *peer) {
 	f, _ := c.emit(p, wire.Bye)
 	f.Head.Flags |= wire.FlagAckNow
 	f.Head.A = p.takenNext()
-	p.passes()
-	p.byeSeq = p.out.Last()
+	p.Pass()
+	p.byeSeq = p.Out().Last()
 }
 
 // parted reports that neither side needs the other any more: one has said
 // goodbye and knows that it was heard, or both have said it, and nothing else is
 // on its way. When the job has failed, who knows of it needs nothing more.
 func (p *peer) parted() bool {
-	if p.knows && p.out.Empty() {
+	if p.knows && p.Out().Empty() {
 		return true
 	}
-	if p.out.Empty() {
+	if p.Out().Empty() {
 		return p.bye || p.byeSeq != 0
 	}
-	return p.bye && p.byeSeq == p.out.Last() && p.out.Base() == p.byeSeq-1
+	return p.bye && p.byeSeq == p.Out().Last() && p.Out().Base() == p.byeSeq-1
 }
 
 // Parted reports that a peer and this sidecar do not need each other any more:
@@ -93,12 +95,12 @@ func (c *Core) Leftover() Leftover {
 		}
 	}
 	for i := range c.peers {
-		if p := &c.peers[i]; !p.self && c.owes(p) {
-			frames := int(p.out.Last() - p.out.Base())
-			if p.byeSeq > p.out.Base() {
+		if p := &c.peers[i]; !p.Self() && c.owes(p) {
+			frames := int(p.Out().Last() - p.Out().Base())
+			if p.byeSeq > p.Out().Base() {
 				frames--
 			}
-			l.Peers = append(l.Peers, PeerLeft{Peer: p.id, Frames: frames, Reached: p.known})
+			l.Peers = append(l.Peers, PeerLeft{Peer: p.ID(), Frames: frames, Reached: p.Known()})
 		}
 	}
 	return l
@@ -106,13 +108,13 @@ func (c *Core) Leftover() Leftover {
 
 // owes reports that something is to be said to p which it has to hear.
 func (c *Core) owes(p *peer) bool {
-	switch p.state {
-	case peerConnecting:
+	switch p.State() {
+	case channel.Connecting:
 		// Who was connected when the job failed learns of it from others, or
 		// has ended because of it.
-		return !p.out.Empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.known)
-	case peerGreeting, peerReady:
-		return !p.out.Empty() || !p.streams.Empty() || p.greet || p.arrivals.Untold()
+		return !p.Out().Empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.Known())
+	case channel.Greeting, channel.Ready:
+		return !p.Out().Empty() || !p.streams.Empty() || p.Owes()
 	}
 	return false
 }

@@ -3,6 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -18,7 +19,7 @@ func (h *hostile) peerActs(p link.Peer) {
 	case !h.up[p]:
 		h.connect(p)
 		return
-	case h.core.peers[p].state == peerGreeting && h.r.IntN(20) > 0:
+	case h.core.peers[p].State() == channel.Greeting && h.r.IntN(20) > 0:
 		h.greet(p)
 		return
 	}
@@ -45,10 +46,10 @@ func (h *hostile) took(p link.Peer, err error) {
 // connect makes a connection, also of a peer that is dead, and greets.
 func (h *hostile) connect(p link.Peer) {
 	x := &h.core.peers[p]
-	if h.r.IntN(3) > 0 || x.state == peerReady || x.state == peerGreeting {
+	if h.r.IntN(3) > 0 || x.State() == channel.Ready || x.State() == channel.Greeting {
 		return
 	}
-	if x.state == peerDead {
+	if x.State() == channel.Dead {
 		if h.r.IntN(4) > 0 {
 			return
 		}
@@ -64,12 +65,12 @@ func (h *hostile) connect(p link.Peer) {
 // greet says what a peer has received, or claims to have.
 func (h *hostile) greet(p link.Peer) {
 	x := &h.core.peers[p]
-	f := wire.Header{Type: wire.Ack, Ack: x.out.Kept(), Credit: x.credit.Granted()}
+	f := wire.Header{Type: wire.Ack, Ack: x.Out().Kept(), Credit: x.Credit().Granted()}
 	switch h.r.IntN(20) {
 	case 0:
 		f.Ack += uint64(h.r.IntN(4))
 	case 1: // asks for what its link had taken in
-		f.Ack = []uint64{0, x.out.Base()}[h.r.IntN(2)]
+		f.Ack = []uint64{0, x.Out().Base()}[h.r.IntN(2)]
 	}
 	h.took(p, h.core.Deliver(h.now, p, &f, nil))
 }
@@ -109,7 +110,7 @@ func (h *hostile) deliverOwn() {
 	batch := h.own
 	h.own = nil
 	for _, f := range batch {
-		if h.core.peers[0].state == peerDead {
+		if h.core.peers[0].State() == channel.Dead {
 			return
 		}
 		b := make([]byte, f.Head.Length)
@@ -151,15 +152,15 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	}
 	x := &h.core.peers[p]
 	if f.Type != wire.Ring && f.Type != wire.Look && f.Type > wire.Heartbeat {
-		f.Seq = x.arrivals.Last() + 1
+		f.Seq = x.Arrived() + 1
 	}
 	// A link tells by itself when a peer acknowledges what is not written.
-	f.Ack = x.out.Base()
+	f.Ack = x.Out().Base()
 	if w := h.links[p].written; w > f.Ack {
 		f.Ack += uint64(h.r.IntN(int(w-f.Ack) + 1))
 	}
-	if f.Credit = x.credit.Granted(); h.r.IntN(3) == 0 {
-		f.Credit = x.credit.Used() + 128<<10/wire.CreditUnit
+	if f.Credit = x.Credit().Granted(); h.r.IntN(3) == 0 {
+		f.Credit = x.Credit().Used() + 128<<10/wire.CreditUnit
 	}
 	return f, payload
 }
@@ -285,7 +286,7 @@ func (h *hostile) anyPayload(p link.Peer, f *wire.Header) []byte {
 		return bodyOf(f, &wire.PullBody{Bytes: h.size(), Key: uint64(h.r.IntN(2))})
 	case wire.Ready:
 		f.B = hostileSizes[6+h.r.IntN(4)]
-		return bodyOf(f, &wire.ReadyBody{Key: 1, Seq: h.core.peers[p].out.Base(), Poll: h.r.IntN(2) == 0})
+		return bodyOf(f, &wire.ReadyBody{Key: 1, Seq: h.core.peers[p].Out().Base(), Poll: h.r.IntN(2) == 0})
 	case wire.Ring:
 		return bodyOf(f, &wire.RingBody{Key: 1, Slots: 16, SlotBytes: []uint32{2 << 10, 16 << 10}[h.r.IntN(2)], Notice: 1})
 	case wire.Exposed:

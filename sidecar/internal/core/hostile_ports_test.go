@@ -296,7 +296,7 @@ func (h *hostilePorts) write() {
 			x.written = f.Head.Seq
 		}
 		x.unwritten, x.payloads = x.unwritten[n:], x.payloads[n:]
-		if h.core.peers[p].caps.Delivers && h.r.IntN(2) == 0 {
+		if h.core.peers[p].Caps().Delivers && h.r.IntN(2) == 0 {
 			h.core.Delivered(h.now, link.Peer(p), x.written)
 		}
 	}

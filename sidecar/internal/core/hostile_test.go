@@ -10,6 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -200,7 +201,7 @@ func (h *hostile) rare(p link.Peer) {
 		h.core.PeerLost(h.now, p, errGone)
 	case h.r.IntN(60) == 0:
 		h.core.Leave(h.now)
-	case h.r.IntN(60) == 0 && h.core.peers[p].state == peerConnecting:
+	case h.r.IntN(60) == 0 && h.core.peers[p].State() == channel.Connecting:
 		h.core.LinkFailed(h.now, p, errGone)
 	case h.up[p] && h.r.IntN(4) == 0:
 		h.breakLink(p, link.ErrBroken)
@@ -339,9 +340,9 @@ func (h *hostile) left() string {
 		{"queues", one.Queued},
 		{"ranks of groups", int(c.collectives.Stats().Groups)},
 		{"registrations", len(h.keys)},
-		{"backlog of rank 0", c.hosted[0].backlog},
-		{"backlog of rank 1", c.hosted[1].backlog},
-		{"frames to itself", int(c.peers[0].out.Last() - c.peers[0].out.Base())},
+		{"backlog of rank 0", c.channel.Waiting(0)},
+		{"backlog of rank 1", c.channel.Waiting(1)},
+		{"frames to itself", int(c.peers[0].Out().Last() - c.peers[0].Out().Base())},
 	} {
 		if x.n != 0 {
 			fmt.Fprintf(&b, " %d %s", x.n, x.what)

@@ -40,7 +40,7 @@ func keeper(t *testing.T, n int) *Core {
 			t.Fatal(err)
 		}
 		c.LinkUp(1, link.Peer(1+i), link.Caps{Name: "test"})
-		greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1+i].credit.Granted()}
+		greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1+i].Credit().Granted()}
 		if err := c.Deliver(1, link.Peer(1+i), &greeting, nil); err != nil {
 			t.Fatal(err)
 		}

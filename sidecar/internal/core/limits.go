@@ -29,5 +29,5 @@ func (l *Limits) setDefaults(eagerBytes uint64) {
 	l.AheadFrames = cmp.Or(l.AheadFrames, 256)
 	l.VectorPiece = cmp.Or(l.VectorPiece, 4096)
 	l.AckDelay = cmp.Or(l.AckDelay, 200*time.Microsecond)
-	l.LookAfter = cmp.Or(l.LookAfter, lookAfter)
+	l.LookAfter = cmp.Or(l.LookAfter, 64)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -35,7 +36,7 @@ func met(t *testing.T) (*Core, *counted) {
 // hear delivers an acknowledgement of pod 1.
 func hear(t *testing.T, c *Core, now int64, ack uint64) {
 	t.Helper()
-	if err := c.Deliver(now, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
+	if err := c.Deliver(now, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -60,10 +61,10 @@ func TestSilenceCountsFromTheLastFrame(t *testing.T) {
 		switch p := &c.peers[1]; {
 		case now == 10*time.Millisecond:
 			c.LinkDown(int64(now), 1, link.ErrBroken)
-		case p.state == peerConnecting && ports.connects > asked:
+		case p.State() == channel.Connecting && ports.connects > asked:
 			asked = ports.connects
 			c.LinkUp(int64(now), 1, link.Caps{})
-		case p.state == peerGreeting:
+		case p.State() == channel.Greeting:
 			c.LinkDown(int64(now), 1, link.ErrBroken)
 		}
 	}
@@ -100,8 +101,8 @@ func TestAbsenceWhileConnecting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.now = 1
-	c.reach(&c.peers[1])
+	c.at(1)
+	c.channel.Reach(c.peers[1].Peer)
 	next := c.Tick(2)
 	if next == 0 || next > 2+int64(c.cfg.Heartbeat) {
 		t.Errorf("the next tick is asked for at %v", time.Duration(next))
@@ -166,11 +167,11 @@ func TestDeadPeerIsTold(t *testing.T) {
 			t.Error("the connection was ended before the peer had acknowledged")
 		}
 		hear(t, c, now, received+1)
-		if ports.disconnects != ended+1 || c.peers[1].state != peerDead {
-			t.Errorf("%d connections ended, state %d", ports.disconnects-ended, c.peers[1].state)
+		if ports.disconnects != ended+1 || c.peers[1].State() != channel.Dead {
+			t.Errorf("%d connections ended, state %d", ports.disconnects-ended, c.peers[1].State())
 		}
 		c.LinkUp(now, 1, link.Caps{}) // once more, and silent
-		if alive(c, 6*time.Second, 11*time.Second); c.peers[1].state != peerDead {
+		if alive(c, 6*time.Second, 11*time.Second); c.peers[1].State() != channel.Dead {
 			t.Error("a dead peer that says nothing keeps its connection")
 		}
 	}
@@ -190,8 +191,8 @@ func TestDeniedPeerCountsToTheEnd(t *testing.T) {
 		hear(t, c, now, ack)
 		c.Flush(now, ports)
 		c.LinkDown(now, 1, link.ErrBroken)
-		if ports.disconnects != ended+1 || c.peers[1].state != peerDead {
-			t.Errorf("acknowledges %#x: %d connections ended, state %d", ack, ports.disconnects-ended, c.peers[1].state)
+		if ports.disconnects != ended+1 || c.peers[1].State() != channel.Dead {
+			t.Errorf("acknowledges %#x: %d connections ended, state %d", ack, ports.disconnects-ended, c.peers[1].State())
 		}
 	}
 }

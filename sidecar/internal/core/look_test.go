@@ -217,7 +217,7 @@ func (l *looks) step(sends, rests bool) {
 			l.rest(i)
 		}
 	case 5:
-		if sends && l.cores[i].peers[1-i].out.Last() < 2000 {
+		if sends && l.cores[i].peers[1-i].Out().Last() < 2000 {
 			l.send(i)
 		}
 	default:
@@ -243,7 +243,7 @@ func (l *looks) end() error {
 			continue
 		}
 		for i, c := range l.cores {
-			if c.peers[1-i].arrivals.Last() != l.cores[1-i].peers[i].out.Last() {
+			if c.peers[1-i].Arrived() != l.cores[1-i].peers[i].Out().Last() {
 				return errLate
 			}
 		}

@@ -9,11 +9,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
+// lookAfter is the default of Limits.LookAfter.
+const lookAfter = 64
+
 // watched is a core with a ring that a peer fills, over a link that takes frames or not.
 type watched struct {
 	*lone
 	t     *testing.T
 	core  *Core
+	caps  link.Caps
+	first uint32 // notice of the first slot
 	now   int64
 	taken uint64
 	full  bool
@@ -24,7 +29,7 @@ var looking64 = link.Caps{Name: "test", Register: true, Write: true, InOrder: tr
 func newWatched(t *testing.T, caps link.Caps) *watched {
 	t.Helper()
 	c, ports := ringed(t, caps)
-	return &watched{lone: ports, t: t, core: c, now: 2}
+	return &watched{lone: ports, t: t, core: c, caps: caps, first: ports.offered(t).Notice, now: 2}
 }
 
 func (w *watched) Post(peer link.Peer, frames []*link.Frame) int {
@@ -44,8 +49,8 @@ func (w *watched) turn() (looks []uint64) {
 	for i := range w.frames {
 		if h := &w.frames[i].Head; h.Type == wire.Look {
 			looks = append(looks, h.A)
-			if h.Ack != w.core.peers[1].arrivals.Last() {
-				w.t.Errorf("a look acknowledges frame %d, %d have come", h.Ack, w.core.peers[1].arrivals.Last())
+			if h.Ack != w.core.peers[1].Arrived() {
+				w.t.Errorf("a look acknowledges frame %d, %d have come", h.Ack, w.core.peers[1].Arrived())
 			}
 		}
 	}
@@ -57,9 +62,9 @@ func (w *watched) write(n int) (looks []uint64) {
 	for range n {
 		w.taken++
 		put(w.ring(), w.taken, w.taken, []byte("x"))
-		if !w.core.peers[1].ringIn.Ordered() {
+		if !w.caps.InOrder {
 			slot := (w.taken - 1) % ringSlots
-			if err := w.core.RemoteWritten(w.now, 1, uint64(w.core.peers[1].ringIn.Offer(link.Key{Key: 1}).Notice)+slot); err != nil {
+			if err := w.core.RemoteWritten(w.now, 1, uint64(w.first)+slot); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -71,7 +76,7 @@ func (w *watched) write(n int) (looks []uint64) {
 // deliver hands over a frame without a number.
 func (w *watched) deliver(h wire.Header, payload []byte) error {
 	p := &w.core.peers[1]
-	h.Credit, h.Ack = p.credit.Granted(), p.out.Base()
+	h.Credit, h.Ack = p.Credit().Granted(), p.Out().Base()
 	return w.core.Deliver(w.now, 1, &h, payload)
 }
 
@@ -227,7 +232,7 @@ func TestLooksOfStrangers(t *testing.T) {
 	w.core.LinkUp(w.now, 1, looking64)
 	w.turn()
 	p := &w.core.peers[1]
-	if err := w.core.Deliver(w.now, 1, &wire.Header{Type: wire.Ack, Ack: p.out.Next(), Credit: p.credit.Granted()}, nil); err != nil {
+	if err := w.core.Deliver(w.now, 1, &wire.Header{Type: wire.Ack, Ack: p.Out().Next(), Credit: p.Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.turn()

@@ -56,7 +56,7 @@ func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data ranks.Immediate) (*message, uint64) {
 	m, id := c.parked.Alloc()
 	*m = message{
-		endpoint: e, head: *h, peer: p.id, length: length, payload: payload, eager: h.Type == wire.Eager,
+		endpoint: e, head: *h, peer: p.ID(), length: length, payload: payload, eager: h.Type == wire.Eager,
 		coll: h.Flags&wire.FlagColl != 0, data: data,
 	}
 	if key, kept := m.retractKey(); kept {
@@ -113,7 +113,7 @@ func (c *Core) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
 func (c *Core) dropEager(r *recv) {
 	r.parked = false
 	c.pool.put(r.eager)
-	c.consumed(&c.peers[r.peer], charge(r.length))
+	c.consumed(&c.peers[r.peer], r.length)
 }
 
 // freeMessage ends a parked message; its credit goes back to its sender.
@@ -122,11 +122,11 @@ func (c *Core) freeMessage(id uint64, m *message) {
 		if m.payload.Region != RegionNone {
 			c.pool.put(m.payload)
 		}
-		c.consumed(&c.peers[m.peer], charge(m.length))
+		c.consumed(&c.peers[m.peer], m.length)
 	} else {
 		p := &c.peers[m.peer]
 		p.announced--
-		p.account.Refund(memory.AnnounceCost)
+		p.Account().Refund(memory.AnnounceCost)
 	}
 	c.unpark(id, m)
 }

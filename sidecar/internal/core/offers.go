@@ -80,11 +80,11 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if e.gone || c.fail != nil || !p.caps.Write {
+	if e.gone || c.fail != nil || !p.Caps().Write {
 		return nil
 	}
 	if p.offers == nil {
-		p.offers = &offers{open: map[offerKey]*queue.FIFO[offered]{}, lost: p.out.Last()}
+		p.offers = &offers{open: map[offerKey]*queue.FIFO[offered]{}, lost: p.Out().Last()}
 	}
 	x := p.offers
 	x.known(body.Seq)
@@ -179,7 +179,7 @@ func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
 			f.Head.Src, f.Head.Dst, f.Head.A = o.src, o.dst, w.req
 		}
 	}
-	x.log(key, p.out.Last()+1, ok)
+	x.log(key, p.Out().Last()+1, ok)
 	return false
 }
 
@@ -192,19 +192,19 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 	}
 	step := st.move.Put(to.request, &to.body)
 	notify := to.request
-	if !p.caps.Notify {
+	if !p.Caps().Notify {
 		notify = 0
 	}
 	token := c.remote(remoteOffered, s.ID(), id)
 	op := c.remotes.Get(token)
 	op.other = to.request
 	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, c.lastByte(o.payload)[0])
-	if err := c.ports.Write(p.id, token, step.Mem, step.Key, notify); err != nil {
+	if err := c.ports.Write(p.ID(), token, step.Mem, step.Key, notify); err != nil {
 		c.cancelRemote(token)
 		c.sends.Release(id)
 		return false
 	}
-	if r := c.recvs.Get(to.request); p.self && r != nil { // no frame tells the receiver
+	if r := c.recvs.Get(to.request); p.Self() && r != nil { // no frame tells the receiver
 		r.elem = o.elem
 	}
 	st.move.Writing()

@@ -360,13 +360,13 @@ func TestRefusalsAreForgotten(t *testing.T) {
 	p := &c.peers[1]
 	offer := func(n, seq uint64) error {
 		body := wire.ReadyBody{Key: 1, Seq: seq, Poll: true}
-		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.credit.Granted(), Ack: p.out.Base()}
+		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: duoBytes, Credit: p.Credit().Granted(), Ack: p.Out().Base()}
 		b := make([]byte, wire.ReadyBytes)
 		h.Length = uint32(body.Encode(b))
 		return c.Deliver(int64(n), 1, &h, b)
 	}
 	for n := uint64(1); n <= 10_000; n++ {
-		seq := p.out.Last() // the peer knows all refusals but this one
+		seq := p.Out().Last() // the peer knows all refusals but this one
 		if p.offers != nil {
 			p.offers.lost = seq + 1 // much was sent since
 		}
@@ -374,7 +374,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			t.Fatalf("offer %d: %v", n, err)
 		}
 		c.Flush(int64(n), ports)
-		if err := c.acknowledge(p, p.out.Last()); err != nil {
+		if err := acknowledge(c, p, p.Out().Last()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -399,7 +399,7 @@ func TestOfferedTakesNoData(t *testing.T) {
 	d.run()
 	c := d.cores[1]
 	p := &c.peers[0]
-	h := wire.Header{Type: wire.Data, Seq: p.arrivals.Last() + 1, Ack: p.out.Base(), Credit: p.credit.Granted(), Length: duoBytes, A: c.polled[0]}
+	h := wire.Header{Type: wire.Data, Seq: p.Arrived() + 1, Ack: p.Out().Base(), Credit: p.Credit().Granted(), Length: duoBytes, A: c.polled[0]}
 	if err := c.Deliver(d.now, 0, &h, make([]byte, duoBytes)); !errors.Is(err, link.ErrProtocol) {
 		t.Errorf("data for it: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
@@ -54,12 +55,12 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 	c.setState(s, p.owner, ranks.RequestProbe, id)
 	if d.Peer != shm.AnySource {
 		from := c.peerOf(d.Peer)
-		if c.hasLeft(d.Peer) || from.state == peerDead {
+		if c.hasLeft(d.Peer) || from.State() == channel.Dead {
 			c.probes.Release(id)
 			c.ranks.Finish(s.ID(), d.Req, c.lostRank(d.Peer))
 			return nil
 		}
-		c.reach(from)
+		c.channel.Reach(from.Peer)
 	}
 	p.posted = e.probes.Post(pat, uint32(id))
 	return nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -24,7 +25,7 @@ func (c *Core) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 	if r.buf.Len <= c.eagerMax(from) || pat.Ignore != 0 || !c.path(from).Invites() || c.path(from).Large(r.buf.Len) {
 		return false
 	}
-	if from.state != peerReady || r.endpoint.offers[from.id] >= offerWindow || c.fail != nil {
+	if from.State() != channel.Ready || r.endpoint.offers[from.ID()] >= offerWindow || c.fail != nil {
 		return false
 	}
 	before, found, alone := r.endpoint.space(r.coll).Youngest(*pat)
@@ -41,17 +42,17 @@ func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 	c.stats.Offers++
 	r.move = mover.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
 	step := r.move.Invite(c.path(from), c.draw())
-	key, err := c.ports.Register(from.id, step.Mem)
+	key, err := c.ports.Register(from.ID(), step.Mem)
 	if err != nil {
 		c.stats.Unregistered++
 		r.move = mover.Target{}
 		return
 	}
-	step = r.move.Ready(key, from.handling)
+	step = r.move.Ready(key, from.Current())
 	if r.offered = true; r.endpoint.offers == nil {
 		r.endpoint.offers = map[link.Peer]int{}
 	}
-	r.endpoint.offers[from.id]++
+	r.endpoint.offers[from.ID()]++
 	if step.Poll {
 		last := c.lastByte(r.buf)
 		r.covered, last[0] = last[0], step.Guard
@@ -91,7 +92,7 @@ func (c *Core) closeOffer(r *recv, refused bool) {
 	}
 	from := c.peerOf(r.pattern.Source)
 	if key, ok := r.move.Key(); ok {
-		c.endKey(from.id, key, refused)
+		c.endKey(from.ID(), key, refused)
 	}
 	r.move = mover.Target{}
 	c.countOffer(r)

@@ -74,7 +74,7 @@ func TestNewsOfOffers(t *testing.T) {
 	c := d.cores[1]
 	p, id := &c.peers[0], c.polled[0]
 	says := func(kind wire.Type, dst uint32, b uint64) error {
-		h := wire.Header{Type: kind, Seq: p.arrivals.Last() + 1, Ack: p.out.Base(), Credit: p.credit.Granted(), Dst: dst, A: id, B: b}
+		h := wire.Header{Type: kind, Seq: p.Arrived() + 1, Ack: p.Out().Base(), Credit: p.Credit().Granted(), Dst: dst, A: id, B: b}
 		return c.Deliver(d.now, 0, &h, nil)
 	}
 	for _, kind := range []wire.Type{wire.Taken, wire.Withdrawn} {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
@@ -127,14 +128,14 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 			c.sessions[r.owner.session].desert(c.now, p.Source)
 			c.endRecv(id, r, shm.StatusPeerLeft)
 			return
-		case from.state == peerDead:
+		case from.State() == channel.Dead:
 			c.endRecv(id, r, c.lost(from))
 			return
 		}
 		// Whoever waits for a peer must learn of its end. (A wildcard waits
 		// for nobody in particular: it ends with the first failure that any
 		// sidecar notices.)
-		c.reach(from)
+		c.channel.Reach(from.Peer)
 	}
 	if q.Full(p) {
 		c.endRecv(id, r, shm.StatusUnsupported)
@@ -155,7 +156,7 @@ func (c *Core) noteRecv(r *recv, p *match.Pattern) {
 	}
 	peer := link.Peer(-1)
 	if p.Source != match.AnySource {
-		peer = c.peerOf(p.Source).id
+		peer = c.peerOf(p.Source).ID()
 	}
 	c.ports.Note(NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
 }
@@ -166,7 +167,7 @@ func (c *Core) charge(q *match.Queue) { c.effort += ranks.StepEffort * q.Steps()
 // bind notes which message r has got.
 func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.Immediate) {
 	r.matched = true
-	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.id, data, h.Elem
+	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.ID(), data, h.Elem
 	if r.coll {
 		c.collectives.Matched(r.owner.coll, h.Src, data, length, r.capacity)
 	}

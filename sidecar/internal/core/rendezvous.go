@@ -19,7 +19,9 @@ import (
 // fragmentMax is the largest payload of one frame.
 const fragmentMax = wire.FrameMax
 
-func (c *Core) path(p *peer) mover.Path { return mover.Path{Protocol: c.cfg.Rendezvous, Caps: p.caps} }
+func (c *Core) path(p *peer) mover.Path {
+	return mover.Path{Protocol: c.cfg.Rendezvous, Caps: p.Caps()}
+}
 
 // sendRendezvous announces a message and keeps it until the receiver has it
 // (P§5.2).
@@ -34,7 +36,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	if o.lent.of != nil {
 		st.lent = o.lent.of
 		st.lent.uses++
-		if p.caps.Lent {
+		if p.Caps().Lent {
 			st.move.Mem, st.move.Lent = o.lent.at, true
 		}
 	}
@@ -48,7 +50,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 	}
 	step.Offer.Data, step.Offer.About = o.data.Word(), o.about
 	f, _ := c.emit(p, wire.RTS)
-	s.endpoint.backlog++
+	c.channel.Queued(o.src)
 	o.header(&f.Head)
 	f.Head.A, f.Head.B = o.total, id
 	f.Head.Length = uint32(step.Offer.Encode(f.Inline[:]))
@@ -62,7 +64,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 }
 
 func (c *Core) registerSource(p *peer, st *send, mem link.Ref) mover.Step {
-	key, err := c.ports.Register(p.id, mem)
+	key, err := c.ports.Register(p.ID(), mem)
 	if err != nil {
 		c.stats.Unregistered++
 		return st.move.Unregistered()
@@ -85,7 +87,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		return err
 	}
 	if c.turnsAway(e, h) {
-		c.refuse(&message{head: *h, peer: p.id}, c.refusal())
+		c.refuse(&message{head: *h, peer: p.ID()}, c.refusal())
 		return nil
 	}
 	data := ranks.Carried(h, uint64(body.Data)|uint64(body.About)<<32)
@@ -110,7 +112,7 @@ func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) 
 	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
 		r.move.Mem = r.buf.Slice(0, r.want)
 	}
-	if r.lent.of != nil && p.caps.Lent {
+	if r.lent.of != nil && p.Caps().Lent {
 		r.move.Mem = r.lent.at.Slice(0, r.want)
 	}
 	if c.over(p) {
@@ -126,7 +128,7 @@ func (c *Core) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 		switch s.Do {
 		case mover.Register:
 			if key, was := r.move.Part(); was {
-				c.endKey(p.id, key, true)
+				c.endKey(p.ID(), key, true)
 			}
 			key, err := c.registerTarget(p, s.Mem)
 			if errors.Is(err, link.ErrLater) {
@@ -172,7 +174,7 @@ func (c *Core) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
 	if c.later.Len() > 0 && !c.retrying {
 		return link.Key{}, link.ErrLater
 	}
-	return c.ports.Register(p.id, mem)
+	return c.ports.Register(p.ID(), mem)
 }
 
 // registerLater goes on with the receives whose memory was not registered in an earlier
@@ -199,8 +201,8 @@ func (c *Core) lastByte(ref link.Ref) []byte { return c.ports.Bytes(ref.Slice(re
 // last bytes of messages. It returns how much has come. A peer that writes what no
 // correct one does loses its connection.
 func (c *Core) PollMemory(now int64) int {
-	c.now = now
-	return c.pollRings() + c.pollReads()
+	c.at(now)
+	return c.channel.PollRings() + c.pollReads()
 }
 
 // pollReads ends the receives whose last byte has come.
@@ -232,7 +234,7 @@ func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 		c.lastByte(s.Mem)[0] = s.Guard
 	}
 	token := c.remote(remoteMessage, r.owner.session, id)
-	if err := c.ports.Read(p.id, token, s.Mem, s.Key); err != nil {
+	if err := c.ports.Read(p.ID(), token, s.Mem, s.Key); err != nil {
 		c.cancelRemote(token)
 		c.stats.Unregistered++
 		return false
@@ -272,7 +274,7 @@ func (c *Core) onPull(p *peer, h *wire.Header, payload []byte) error {
 	if st.sync || c.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: pull of an unknown send", link.ErrProtocol)
 	}
-	step, err := st.move.Pulled(p.caps, h.B, &body)
+	step, err := st.move.Pulled(p.Caps(), h.B, &body)
 	if err != nil {
 		return err
 	}
@@ -292,7 +294,7 @@ func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, mor
 	token := c.remote(remotePut, st.owner.session, id)
 	op := c.remotes.Get(token)
 	op.other, op.rank, op.off, op.more = st.move.Remote, st.dst, off, more
-	if err := c.ports.Write(p.id, token, s.Mem, s.Key, st.move.Remote); err != nil {
+	if err := c.ports.Write(p.ID(), token, s.Mem, s.Key, st.move.Remote); err != nil {
 		c.cancelRemote(token)
 		return false
 	}
@@ -300,55 +302,51 @@ func (c *Core) write(p *peer, st *send, id uint64, s mover.Step, off uint64, mor
 	return true
 }
 
-// placeData finds the place of a fragment in the receive's buffer.
-func (c *Core) placeData(p *peer, h *wire.Header) error {
+// placeData finds where a fragment goes in the receive's buffer.
+func (c *Core) placeData(p *peer, h *wire.Header) (ref link.Ref, err error) {
 	r := c.recvs.Get(h.A)
-	if r == nil || r.peer != p.id || !r.matched {
+	if r == nil || r.peer != p.ID() || !r.matched {
 		if r == nil {
-			c.discard(p, h) // ended here meanwhile: its session is gone
-			return c.recvs.Ended(h.A, "data for")
+			// ended here meanwhile: its session is gone
+			return c.discard(p, h), c.recvs.Ended(h.A, "data for")
 		}
-		return fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
+		return ref, fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
 	}
 	n := uint64(h.Length)
 	if err := r.move.Accept(h.B, n); err != nil {
-		return err
+		return ref, err
 	}
 	if r.class == shm.ClassInline {
 		// The receive's own memory is not in a region: through the pool.
 		ref, ok := c.pool.passing(n)
 		if !ok {
-			return errGranted
+			return ref, errGranted
 		}
-		c.target(p, h, placeData, h.A, ref, nil)
-		return nil
+		return c.target(p, placeData, h.A, ref, nil), nil
 	}
-	dst := r.buf
 	if r.class == shm.ClassStaged {
 		k := r.chunks.at(h.B, n)
 		if k == nil {
-			return fmt.Errorf("%w: data of %d bytes at %d, which was not asked for", link.ErrProtocol, n, h.B)
+			return ref, fmt.Errorf("%w: data of %d bytes at %d, which was not asked for", link.ErrProtocol, n, h.B)
 		}
-		c.target(p, h, placeData, h.A, k.ref.Slice(h.B-k.off, n), r.endpoint.session)
-		return nil
+		return c.target(p, placeData, h.A, k.ref.Slice(h.B-k.off, n), r.endpoint.session), nil
 	}
-	c.target(p, h, placeData, h.A, dst.Slice(h.B, n), r.endpoint.session)
-	return nil
+	return c.target(p, placeData, h.A, r.buf.Slice(h.B, n), r.endpoint.session), nil
 }
 
 // dataPlaced counts a fragment; the last one ends the receive.
-func (c *Core) dataPlaced(p *peer, id uint64, in *inbound) error {
+func (c *Core) dataPlaced(p *peer, id uint64, h *wire.Header, at link.Ref) error {
 	r := c.recvs.Get(id)
-	if in.dst.Region == RegionPool {
+	if at.Region == RegionPool {
 		if r != nil {
-			copy(r.inline[in.head.B:], c.ports.Bytes(in.dst))
+			copy(r.inline[h.B:], c.ports.Bytes(at))
 		}
-		c.pool.passed(in.dst)
+		c.pool.passed(at)
 	}
 	if r == nil {
 		return nil
 	}
-	step := r.move.Placed(uint64(in.head.Length))
+	step := r.move.Placed(uint64(h.Length))
 	if r.class == shm.ClassStaged {
 		c.chunkFilled(r)
 	}
@@ -380,7 +378,7 @@ func (c *Core) onEnded(p *peer, h *wire.Header) error {
 	if r == nil {
 		return c.recvs.Ended(h.A, "the end of")
 	}
-	if r.peer != p.id || !r.matched || r.move.Remote == 0 || h.B == 0 {
+	if r.peer != p.ID() || !r.matched || r.move.Remote == 0 || h.B == 0 {
 		return fmt.Errorf("%w: the end of a send that nobody asked for", link.ErrProtocol)
 	}
 	c.endRecv(h.A, r, shm.Status(h.B))
@@ -404,7 +402,7 @@ func (c *Core) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
 		c.onPut(p, r, id, whole, h)
 		return nil
 	}
-	if r.peer != p.id || !r.matched {
+	if r.peer != p.ID() || !r.matched {
 		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
 	}
 	var step mover.Step
@@ -439,7 +437,7 @@ func (c *Core) endUnwritten(p *peer, h *wire.Header) error {
 
 // RemoteDone reports the end of a remote read or write that the core started.
 func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
-	c.now = now
+	c.at(now)
 	op := c.remotes.Get(token)
 	if op == nil {
 		return
@@ -454,7 +452,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	}
 	switch done.kind {
 	case remoteRing:
-		c.ringWritten(p, done.id, err)
+		c.channel.RingWritten(id, done.id, err)
 		return // it is no session's
 	case remoteMessage:
 		if r := c.recvs.Get(done.id); r != nil {
@@ -467,7 +465,7 @@ func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	case remoteOffered:
 		c.putDone(p, token, &done, err)
 	case remoteAccess:
-		c.onesided.Accessed(p.id, onesided.Accessed{ID: done.id, View: done.other, Rank: done.rank}, err)
+		c.onesided.Accessed(p.ID(), onesided.Accessed{ID: done.id, View: done.other, Rank: done.rank}, err)
 	}
 	c.ranks.Unhold(done.session)
 }
@@ -525,7 +523,7 @@ func (c *Core) writeDone(p *peer, op *remoteOp, err error) {
 	case !op.more:
 		c.endSend(op.id, st, shm.StatusOK, true)
 	}
-	c.tellWritten(p, op, mover.Written(p.caps, err))
+	c.tellWritten(p, op, mover.Written(p.Caps(), err))
 }
 
 // tellWritten carries out what is to be told of the end of a write.
@@ -542,10 +540,10 @@ func (c *Core) tellWritten(p *peer, op *remoteOp, step mover.Step) {
 
 // RemoteWritten reports a peer's notified write (link.Sink.Written).
 func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
-	c.now = now
+	c.at(now)
 	p := &c.peers[id]
 	if notify>>32 == 0 { // no request has such a number
-		return p.ringIn.Notice(notify, p.rings)
+		return c.channel.Notified(id, notify)
 	}
 	return c.onWritten(p, notify, true, nil)
 }

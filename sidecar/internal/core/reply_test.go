@@ -83,7 +83,7 @@ func TestNoReply(t *testing.T) {
 				d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})
 				if d.run(); !x.credit {
 					to := &d.cores[0].peers[1]
-					for to.credit.Take(1) {
+					for to.Credit().Take(1) {
 					}
 				}
 				d.awaits(reply)

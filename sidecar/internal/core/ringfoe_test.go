@@ -31,7 +31,7 @@ func pipelined(t *testing.T) (c *Core, ports *lone, send func(h *wire.Header, pa
 	connect = func() {
 		t.Helper()
 		c.LinkUp(1, 1, placing)
-		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].credit.Granted()}, nil); err != nil {
+		if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.Flush(1, ports)
@@ -70,8 +70,8 @@ func TestRingDoesNotEndPlacing(t *testing.T) {
 	}
 	send(h, payload, 2)
 	p := &c.peers[1]
-	if n := c.PollMemory(3); n != 0 || p.arrivals.Last() != 0 {
-		t.Fatalf("%d parts are taken, frame %d is whole, and the link holds the memory", n, p.arrivals.Last())
+	if n := c.PollMemory(3); n != 0 || p.Arrived() != 0 {
+		t.Fatalf("%d parts are taken, frame %d is whole, and the link holds the memory", n, p.Arrived())
 	}
 	h2, payload2 := large(2)
 	send(h2, payload2, 2)
@@ -80,8 +80,8 @@ func TestRingDoesNotEndPlacing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.PollMemory(5) // the first once more, and then the second
-	if p.arrivals.Last() != 2 || c.Stats().Parked != 2 {
-		t.Errorf("%d frames, %d messages are there, want 2", p.arrivals.Last(), c.Stats().Parked)
+	if p.Arrived() != 2 || c.Stats().Parked != 2 {
+		t.Errorf("%d frames, %d messages are there, want 2", p.Arrived(), c.Stats().Parked)
 	}
 	// A connection that is lost holds nothing.
 	h3, payload3 := large(3)
@@ -92,8 +92,8 @@ func TestRingDoesNotEndPlacing(t *testing.T) {
 	connect()
 	send(h3, payload3, 2)
 	c.PollMemory(9)
-	if p.arrivals.Last() != 3 || c.Stats().Parked != 3 {
-		t.Errorf("%d frames, %d messages are there, want 3", p.arrivals.Last(), c.Stats().Parked)
+	if p.Arrived() != 3 || c.Stats().Parked != 3 {
+		t.Errorf("%d frames, %d messages are there, want 3", p.Arrived(), c.Stats().Parked)
 	}
 }
 
@@ -104,8 +104,8 @@ func TestRepeatedFrameEndsNothing(t *testing.T) {
 	h, payload := large(1)
 	send(h, payload, 2)
 	p := &c.peers[1]
-	if n := c.PollMemory(2); n != 2 || p.arrivals.Last() != 1 {
-		t.Fatalf("%d parts, frame %d is whole", n, p.arrivals.Last())
+	if n := c.PollMemory(2); n != 2 || p.Arrived() != 1 {
+		t.Fatalf("%d parts, frame %d is whole", n, p.Arrived())
 	}
 	h2, payload2 := large(2)
 	send(h2, payload2, 1)
@@ -118,21 +118,8 @@ func TestRepeatedFrameEndsNothing(t *testing.T) {
 	if err := c.Placed(5, 1); err != nil {
 		t.Fatal(err)
 	}
-	if p.arrivals.Last() != 1 || !p.in.active {
-		t.Errorf("frame %d is whole, of which a half has come", p.arrivals.Last())
-	}
-}
-
-// refilling fills the ring again whenever something has come.
-type refilling struct {
-	*lone
-	next uint64
-}
-
-func (r *refilling) Note(kind NoteKind, _ link.Peer, _ uint32, _, _, _ uint64) {
-	if kind == NoteArrive {
-		r.next++
-		put(r.ring(), r.next, r.next, []byte("again"))
+	if p.Arrived() != 1 || !c.placing(p) {
+		t.Errorf("frame %d is whole, of which a half has come", p.Arrived())
 	}
 }
 
@@ -140,7 +127,13 @@ func (r *refilling) Note(kind NoteKind, _ link.Peer, _ uint32, _, _, _ uint64) {
 // part of a turn.
 func TestRingWithoutEnd(t *testing.T) {
 	c, ports := ringed(t, placing)
-	c.ports = &refilling{ports, 1}
+	next := uint64(1)
+	ports.noted = func(kind NoteKind) {
+		if kind == NoteArrive {
+			next++
+			put(ports.ring(), next, next, []byte("again"))
+		}
+	}
 	put(ports.ring(), 1, 1, []byte("first"))
 	for turn := range 3 {
 		if n := c.PollMemory(int64(turn + 2)); n != ringSlots {

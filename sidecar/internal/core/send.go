@@ -6,6 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -132,7 +133,7 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 func (c *Core) startSend(s *session, o *outgoing) {
 	p := c.peerOf(o.dst)
 	switch {
-	case p.state == peerDead:
+	case p.State() == channel.Dead:
 		status := c.lost(p)
 		if status == shm.StatusPeerLeft {
 			s.desert(c.now, o.dst)
@@ -148,7 +149,7 @@ func (c *Core) startSend(s *session, o *outgoing) {
 	if p.offers != nil && c.sendOffered(s, p, o) {
 		return
 	}
-	if o.class != shm.ClassStaged && !(o.sync && o.data.There()) && o.total <= c.eagerMax(p) && c.takeCredit(p, o.total) {
+	if o.class != shm.ClassStaged && !(o.sync && o.data.There()) && o.total <= c.eagerMax(p) && c.channel.TakeCredit(p.Peer, charge(o.total)) {
 		c.sendEager(s, p, o)
 		return
 	}
@@ -156,8 +157,8 @@ func (c *Core) startSend(s *session, o *outgoing) {
 }
 
 func (c *Core) eagerMax(p *peer) uint64 {
-	if p.caps.EagerMax != 0 {
-		return min(c.cfg.EagerBytes, p.caps.EagerMax)
+	if p.Caps().EagerMax != 0 {
+		return min(c.cfg.EagerBytes, p.Caps().EagerMax)
 	}
 	return c.cfg.EagerBytes
 }
@@ -195,11 +196,11 @@ func (o *outgoing) header(f *wire.Header) {
 // before its end (L§5).
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := c.emit(p, wire.Eager)
-	s.endpoint.backlog++
+	c.channel.Queued(o.src)
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.Bits()|o.reply, uint32(o.total)
 	c.stats.Eager.Add(o.total)
-	follows := p.self && o.owner.coll == 0 && !o.owner.silent
+	follows := p.Self() && o.owner.coll == 0 && !o.owner.silent
 	done := true
 	switch {
 	case o.total == 0:
@@ -221,7 +222,7 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	if o.class == shm.ClassSlab && o.total <= c.cfg.limits.CopyBytes {
 		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
 	}
-	p.out.Charge(f.Payload.Len)
+	p.Out().Charge(f.Payload.Len)
 	if o.sync {
 		// Matched comes after the acknowledgement: it implies that the
 		// payload has left.
@@ -242,12 +243,12 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 // tells reports that the link to p will tell by itself that f has come: of what goes by
 // a ring it knows only that it was written.
 func (p *peer) tells(f *link.Frame) bool {
-	return p.caps.Delivers && (f.Gather || f.Head.Length >= link.ToldBytes) && !(p.ringOut.IsOpen() && p.ringOut.Fits(f))
+	return p.Caps().Delivers && (f.Gather || f.Head.Length >= link.ToldBytes) && !p.ByRing(f)
 }
 
 // gathers asks whether the link gathers an eager payload from the application's memory.
 func (c *Core) gathers(p *peer, o *outgoing) bool {
-	o.gather = c.cfg.Gatherer != nil && !p.self && c.cfg.Gatherer.Gathers(p.id, o.payload)
+	o.gather = c.cfg.Gatherer != nil && !p.Self() && c.cfg.Gatherer.Gathers(p.ID(), o.payload)
 	return o.gather
 }
 
@@ -264,7 +265,7 @@ func (c *Core) afterSend(a *after, o owner) {
 // met reports that p was connected once. The first that it says then is who has left
 // there: until that was heard an eager send ends with its acknowledgement, and not
 // before (taken). Its engine alone sees to that, and not its receiver.
-func (p *peer) met() bool { return p.known || p.self }
+func (p *peer) met() bool { return p.Known() || p.Self() }
 
 // copyOut copies the payload into memory of the engine's own, so that the
 // application may change its buffer at once.
@@ -306,7 +307,7 @@ func (c *Core) onMatched(p *peer, h *wire.Header) error {
 // its receiver has said its last word about it, whatever has come of it.
 func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
-		c.endKey(c.peerOf(st.dst).id, key, inOrder)
+		c.endKey(c.peerOf(st.dst).ID(), key, inOrder)
 	}
 	o, held, lent := st.owner, st.held, st.lent
 	if st.reply != 0 && status == shm.StatusPeerLeft {

@@ -48,7 +48,7 @@ func TestShutContext(t *testing.T) {
 		}
 		d.sends(shutContext, 0, shm.FlagSync) // brings the last credit back
 		to, c := &d.cores[0].peers[1], d.cores[1]
-		if free := uint64(to.credit.Granted()-to.credit.Used()) * wire.CreditUnit; free != c.cfg.CreditBytes {
+		if free := uint64(to.Credit().Granted()-to.Credit().Used()) * wire.CreditUnit; free != c.cfg.CreditBytes {
 			t.Errorf("%d bytes of credit are left, of %d", free, c.cfg.CreditBytes)
 		}
 		if c.parked.Len() != 0 || c.pool.inUse != 0 || len(d.keys) != 0 {

@@ -3,6 +3,7 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -29,7 +30,7 @@ func kin(pod, pods int, f func(link.Peer)) {
 // spread tells the peers that the job has failed.
 func (c *Core) spread(f *Failure) {
 	for i := range c.peers {
-		if p := &c.peers[i]; p.state != peerIdle {
+		if p := &c.peers[i]; p.State() != channel.Idle {
 			c.tell(p, f)
 		}
 	}
@@ -38,12 +39,12 @@ func (c *Core) spread(f *Failure) {
 
 // tell sends the failure to p, unless it knows.
 func (c *Core) tell(p *peer, f *Failure) {
-	if p.self || p.knows || beyond(p) {
+	if p.Self() || p.knows || beyond(p) {
 		return
 	}
 	p.knows = true
 	c.emitAbort(p, f)
-	c.watch(p) // its patience is another now
+	c.channel.Watch(p.Peer) // its patience is another now
 }
 
 // tellKin tells the neighbours in the tree. It is called again when one of them
@@ -61,7 +62,7 @@ func (c *Core) tellKin(f *Failure) {
 			if p.knows {
 				return // it tells its own
 			}
-			if beyond(p) || id == lost && p.state == peerIdle {
+			if beyond(p) || id == lost && p.State() == channel.Idle {
 				next = append(next, id)
 			} else {
 				c.tell(p, f)
@@ -73,7 +74,7 @@ func (c *Core) tellKin(f *Failure) {
 // beyond reports that p cannot be told any more, or needs not: it is dead, or
 // has said goodbye and gone.
 func beyond(p *peer) bool {
-	return p.state == peerDead || p.state == peerDenied || p.bye && p.state == peerIdle
+	return p.State() == channel.Dead || p.State() == channel.Rejected || p.bye && p.State() == channel.Idle
 }
 
 // lostPod is the pod whose sidecar the failure says is lost, or -1.

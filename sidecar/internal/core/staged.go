@@ -144,7 +144,7 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	f.Payload = k.ref.Slice(k.done, n)
 	*a = after{Kind: afterChunk, ID: id, Session: st.owner.session, Hold: true}
 	c.ranks.Hold(st.owner.session)
-	p.out.Charge(n)
+	p.Out().Charge(n)
 	k.done += n
 	k.acks++
 	st.move.Advance(n)

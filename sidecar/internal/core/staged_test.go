@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // flushed lists the frames of a type that a Flush has posted.
@@ -38,7 +39,10 @@ func TestChunksAreAskedBack(t *testing.T) {
 	} {
 		chunks, want := of.chunks, of.want
 		x := newCrowd(t)
-		x.core.peers[1].caps.Delivers = of.tells
+		x.core.LinkUp(1, 1, link.Caps{Name: "test", Delivers: of.tells})
+		if err := acknowledge(x.core, &x.core.peers[1], 0); err != nil {
+			t.Fatal(err)
+		}
 		d := arena(shm.OpSend, 2, 1, uint64(chunks)*chunk)
 		d.Class = shm.ClassStaged
 		x.submit(0, d)

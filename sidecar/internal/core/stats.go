@@ -1,19 +1,26 @@
 package core
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+)
 
-// NoteKind is what a protocol event in the flight recorder was.
-type NoteKind uint8
+// NoteKind is the kind of a protocol event in the flight recorder.
+type NoteKind = channel.NoteKind
 
 // Kinds of notes.
 const (
-	NotePost   NoteKind = 1 + iota // frame given to the link
-	NoteArrive                     // frame complete
-	NoteUp                         // connection up; seq: last frame received
-	NoteDown                       // connection lost
-	NoteFailed                     // the job failed
-	NoteColl                       // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
-	NoteRecv                       // a receive of a rank waits; peer: the pod of its source, or -1; size: the buffer's; seq: the source
+	NotePost   = channel.NotePost
+	NoteArrive = channel.NoteArrive
+	NoteUp     = channel.NoteUp
+	NoteDown   = channel.NoteDown
+)
+
+// Kinds of notes of this package.
+const (
+	NoteFailed = channel.NoteLast + 1 + iota // the job failed
+	NoteColl                                 // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
+	NoteRecv                                 // a receive of a rank waits; peer: the pod of its source, or -1; size: the buffer's; seq: the source
 )
 
 // Traffic counts messages and their bytes.

@@ -33,7 +33,7 @@ func exposing(t *testing.T) *story {
 		t.Fatal(err)
 	}
 	c.LinkUp(1, 1, link.Caps{Name: "test"})
-	greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1].credit.Granted()}
+	greeting := wire.Header{Type: wire.Ack, Credit: c.peers[1].Credit().Granted()}
 	if err := c.Deliver(1, 1, &greeting, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,12 @@ func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
 			for x.core.Flush(2, s) {
 			}
 			if delivers {
-				x.core.Delivered(2, 1, x.core.peers[1].out.Last())
+				x.core.Delivered(2, 1, x.core.peers[1].Out().Last())
 			}
 			if _, ended := s.got[0]; ended {
 				t.Errorf("%s, link that delivers: %v: it has ended before its pod was heard of", name, delivers)
 			}
-			x.deliver(wire.Header{Type: c.goodbye, Src: 2, A: c.took, Ack: x.core.peers[1].out.Last()}, nil)
+			x.deliver(wire.Header{Type: c.goodbye, Src: 2, A: c.took, Ack: x.core.peers[1].Out().Last()}, nil)
 			if got, ended := s.got[0]; !ended || got != c.want {
 				t.Errorf("%s, link that delivers: %v: ended %v with %v, want %v", name, delivers, ended, got, c.want)
 			}
@@ -57,7 +57,7 @@ func TestTooLateForWhoHasJustLeft(t *testing.T) {
 		t.Fatalf("the other pod was told of %d ranks at once", n)
 	}
 	x.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, Context: 9, A: 8, Length: 8}, make([]byte, 8))
-	o := &x.core.peers[1].out
+	o := x.core.peers[1].Out()
 	f := o.At(o.Last())
 	if f.Head.Type != wire.Left || f.Head.Src != 0 || f.Head.A != x.seq {
 		t.Errorf("told was %v of rank %d, which took less than frame %d; want a Left of rank 0, and frame %d", f.Head.Type, f.Head.Src, f.Head.A, x.seq)

@@ -18,7 +18,7 @@ const framesAhead = 1024
 
 // ahead reports that as much waits for the link to p as is useful.
 func (p *peer) ahead() bool {
-	return p.out.Queued() >= p.most || p.out.UnpostedFrames() >= framesAhead
+	return p.Out().Queued() >= p.most || p.Out().UnpostedFrames() >= framesAhead
 }
 
 // entry names something of a peer's streams that takes longer than one step.
@@ -47,7 +47,7 @@ func (c *Core) flow(p *peer, id uint64, st *send) {
 	}
 	st.flowing = true
 	p.streams.Add(st.src, entry{entrySend, id})
-	c.touch(p)
+	c.channel.Feed(p.Peer)
 }
 
 // feedStreams turns large transfers to p into frames, a fragment for each rank
@@ -59,21 +59,21 @@ func (c *Core) feedStreams(p *peer) {
 		if p.ahead() {
 			return
 		}
-		last := p.out.Last()
+		last := p.Out().Last()
 		e := *p.streams.Turn()
 		again := false
 		switch e.kind {
 		case entrySend:
 			again = c.feedSend(p, e.id)
 		case entryAccess:
-			again = c.onesided.Feed(p.id, onesided.Turn{ID: e.id})
+			again = c.onesided.Feed(p.ID(), onesided.Turn{ID: e.id})
 		case entryGot:
-			again = c.onesided.Feed(p.id, onesided.Turn{Get: true, ID: e.id})
+			again = c.onesided.Feed(p.ID(), onesided.Turn{Get: true, ID: e.id})
 		case entryRetract:
 			again = c.feedRetract(p, e.id)
 		}
 		p.streams.Pass(again)
-		if p.out.Last() == last && again {
+		if p.Out().Last() == last && again {
 			idle++
 		} else {
 			idle = 0
@@ -109,7 +109,7 @@ func (c *Core) emitData(p *peer, id uint64, st *send) bool {
 	} else {
 		copy(f.Inline[:], st.inline[off:off+n])
 	}
-	p.out.Charge(f.Payload.Len)
+	p.Out().Charge(f.Payload.Len)
 	st.move.Advance(n)
 	return st.move.Open()
 }

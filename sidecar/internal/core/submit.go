@@ -11,7 +11,7 @@ import (
 // An error means that no correct client sends this: the engine ends the
 // session with it.
 func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
-	c.now = now
+	c.at(now)
 	s := c.sessions[id]
 	if s == nil || s.Left() {
 		return fmt.Errorf("core: session %d is not attached", id)
@@ -128,4 +128,12 @@ func (c *Core) checkRank(rank uint32) error {
 		return nil
 	}
 	return ranks.NoSuchRank(rank, c.cfg.PodOf)
+}
+
+// Held reports that no more descriptors should be taken from a session for now: its
+// messages wait for links, or a collective of it takes its vectors. Links and Advance
+// end it.
+func (c *Core) Held(id SessionID) bool {
+	s := c.sessions[id]
+	return s != nil && (c.channel.Waiting(s.endpoint.rank) >= c.cfg.limits.AheadFrames || c.collectives.Reading(id)) && c.fail == nil
 }

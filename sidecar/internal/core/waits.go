@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
@@ -138,7 +139,7 @@ func (c *Core) moving(q ranks.Request) bool {
 // it has sent last moves, however slowly, or its connection is to be made again.
 func (c *Core) unacknowledged() bool {
 	for i := range c.peers {
-		if p := &c.peers[i]; !p.out.Empty() && p.state != peerDead && p.state != peerDenied {
+		if p := &c.peers[i]; !p.Out().Empty() && p.State() != channel.Dead && p.State() != channel.Rejected {
 			return true
 		}
 	}

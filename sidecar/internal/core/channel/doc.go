@@ -1,15 +1,27 @@
-// Package channel is to carry the reliable, credited, resumable stream of frames to each peer.
-// It is a room of the core: owned by the turn goroutine, without clock or I/O.
+// Package channel carries the reliable, credited, resumable stream of frames to each peer. It
+// is a room of the core: the turn goroutine owns it, and it has no clock and no I/O.
 //
-// What it owns so far are the parts of such a stream that call nothing: the frames from their
-// emission to their acknowledgement (Outbox), what has come in order and is to be acknowledged
-// (Arrivals), how much each side lets the other send (Credit), what a peer makes this sidecar
-// keep (Account), whether it has to tell of what it writes into its ring (Notices), and the
-// times at which peers are looked at (Timers). A frame is queued, posted and acknowledged. On
-// the way it may have come, as its link tells, and after a broken connection all those that
-// have not come are posted again. Each frame has a Release, which its user chooses, and
-// carries out when the room hands it back: when the frame has come if that is enough, else
-// when it is acknowledged. Connections, and when frames are posted and acknowledged, are
-// core's as long as the rest has not moved. Below, core/ranks names the sessions, and has the
-// allowance of all peers.
+// Its user emits a frame (Room.Emit) and fills it in; the frame waits in the peer's Outbox.
+// Flush posts it to the link, or writes it into the peer's ring (rings.go). A frame is queued,
+// posted, maybe confirmed (its link reports that it has come) and acknowledged; then the room
+// hands its Release back to the user. When a connection breaks, all frames that are not
+// confirmed are posted again on the next one. A peer is Idle until it is needed, Connecting,
+// Greeting until it has said what it received, Ready, and Dead when it was silent for too long;
+// a dead peer that connects again is Rejected until it knows. Frames that arrive are handed to
+// the user in order, once each: those with their payload in hand at once (Handler.Frame), those
+// whose payload is placed by the link first with the question where it goes
+// (Handler.Destination) and then when it is there (Handler.Placed).
+//
+//	user         room                  link            peer
+//	Emit ──────▶ Outbox
+//	             Flush ──────────────▶ Post ─────────▶ Deliver: Handler.Frame
+//	             Delivered ◀────────── confirmed
+//	             Deliver ◀──────────────────────────── its next frame: acknowledgement, credit
+//	Released ◀── Outbox
+//
+// Credit bounds the eager bytes that each side lets the other send, Account what a peer makes
+// this sidecar keep, Arrivals says when an acknowledgement is due, and Timers when a peer has to
+// be looked at. The room calls its user by the interface Handler alone, which decides what the
+// end of a connection or a peer means for the job. Below it, core/ranks names the sessions, and
+// has the allowance that all peers share.
 package channel

@@ -1,4 +1,4 @@
-package core
+package channel
 
 import (
 	"fmt"
@@ -21,25 +21,21 @@ import (
 //	                ╰───────────▶ (sleeps)
 //	writes ended: Ack ──────────▶ wakes, looks: taken
 
-// lookAfter is the default of Limits.LookAfter: two Looks are to be few, compared with what they
-// spare.
-const lookAfter = 64
-
 // looked is told that frames were taken out of p's ring.
-func (c *Core) looked(p *peer) {
-	r := &p.ringIn
-	if r.Ordered() && p.caps.Notify && r.notices.Awake(r.Taken(), c.cfg.limits.LookAfter) {
-		c.touch(p)
+func (r *Room) looked(p *Peer) {
+	in := &p.rings.in
+	if in.Ordered() && p.caps.Notify && p.rings.notices.Awake(in.Taken(), r.cfg.LookAfter) {
+		r.Touch(p)
 	}
 }
 
 // Doze is to be asked before every sleep. It reports that peers are being told that
 // writes need their notices again: another turn posts that, and looks once more.
-func (c *Core) Doze() (again bool) {
-	for _, id := range c.lanes {
-		p := &c.peers[id]
-		if p.ringIn.notices.Sleep(p.ringIn.Taken()) {
-			c.touch(p)
+func (r *Room) Doze() (again bool) {
+	for _, id := range r.lanes {
+		p := &r.peers[id]
+		if p.rings.notices.Sleep(p.rings.in.Taken()) {
+			r.Touch(p)
 			again = true
 		}
 	}
@@ -47,28 +43,28 @@ func (c *Core) Doze() (again bool) {
 }
 
 // postLook tells p whether its writes need notices.
-func (c *Core) postLook(p *peer, to Poster) bool {
+func (r *Room) postLook(p *Peer, to Poster) bool {
 	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
-	if p.ringIn.notices.Off() {
+	if p.rings.notices.Off() {
 		p.ackFrame.Head.A = 1
 	}
 	if to.Post(p.id, p.ackFrames[:]) == 0 {
 		return false
 	}
-	c.acked(p)
+	r.acked(p)
 	return true
 }
 
 // onLook takes a peer's word about its looks. What was written without a notice and is
 // not acknowledged may have come after the last of them: a frame wakes the peer.
-func (c *Core) onLook(p *peer, h *wire.Header) error {
+func (r *Room) onLook(p *Peer, h *wire.Header) error {
 	if h.A > 1 {
 		return fmt.Errorf("%w: look %d", link.ErrProtocol, h.A)
 	}
-	p.ringOut.Looked(h.A == 1)
-	if h.A == 0 && p.ringOut.Unheard(p.out.Base()) {
-		p.bell = true
-		c.touch(p)
+	p.rings.out.Looked(h.A == 1)
+	if h.A == 0 && p.rings.out.Unheard(p.out.Base()) {
+		p.rings.bell = true
+		r.Touch(p)
 	}
 	return nil
 }

@@ -1,0 +1,129 @@
+package channel
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Emit queues a frame to p and returns it, and its release, for the caller to fill. The first
+// frame to a peer makes the connection.
+func (r *Room) Emit(p *Peer, t wire.Type) (*link.Frame, *Release) {
+	f, a := p.out.Push()
+	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
+	f.Head = wire.Header{}
+	f.Gather = false
+	f.Head.Type, f.Head.Seq = t, p.out.Last()
+	r.Touch(p)
+	r.Reach(p)
+	return f, a
+}
+
+// Touch makes the next Flush look at p.
+func (r *Room) Touch(p *Peer) {
+	if !p.isDirty {
+		p.isDirty = true
+		r.dirty = append(r.dirty, p.id)
+	}
+}
+
+// Feed makes the next Flush ask for frames to p (Handler.Feed).
+func (r *Room) Feed(p *Peer) {
+	p.Feeds()
+	r.Touch(p)
+}
+
+// Messages to a peer leave in the order in which they came, so that what one
+// rank has said waits in front of what its neighbours say. A rank whose messages
+// wait for links is therefore not heard until they have gone: a flood of small
+// messages fills its own ring, and its neighbours wait for a bounded part of it.
+// Large transfers and one-sided operations have turns instead (queue.Fair).
+
+// Queued counts a message of a rank of this sidecar that was emitted.
+func (r *Room) Queued(rank uint32) { r.waiting[rank-r.cfg.First]++ }
+
+// Waiting returns how many messages of a rank of this sidecar no link has taken.
+func (r *Room) Waiting(rank uint32) int { return int(r.waiting[rank-r.cfg.First]) }
+
+// count counts the message that begins with f, if one does, as waiting, or as not waiting any
+// more.
+func (r *Room) count(f *link.Frame, by int32) {
+	if t := f.Head.Type; t == wire.Eager || t == wire.RTS {
+		r.waiting[f.Head.Src-r.cfg.First] += by
+	}
+}
+
+// countAll does so for the frames after one, up to and including the other.
+func (r *Room) countAll(o *Outbox, from, to uint64, by int32) {
+	for s := from + 1; s <= to; s++ {
+		r.count(o.At(s), by)
+	}
+}
+
+// rewind has all frames to p posted again that are not known to have come.
+func (r *Room) rewind(p *Peer) {
+	r.countAll(&p.out, p.out.Kept(), p.out.Next(), 1)
+	p.out.Rewind()
+}
+
+// skip counts frames as posted that have come although they were to be posted again: on a
+// connection, or by a ring, that is gone. Preconditions: seq > o.Next().
+func (r *Room) skip(o *Outbox, seq uint64) {
+	r.countAll(o, o.Next(), seq, -1)
+	o.Skip(seq)
+}
+
+// acknowledge releases every frame up to and including seq.
+func (r *Room) acknowledge(p *Peer, seq uint64) error {
+	o := &p.out
+	if seq <= o.Base() {
+		return nil
+	}
+	if !o.Was(seq) {
+		return o.Never(seq)
+	}
+	if seq > o.Next() {
+		r.skip(o, seq)
+	}
+	for o.Base() < seq {
+		if f, a := o.Acknowledge(); a.Any() {
+			r.user.Released(p.id, *a, f)
+		}
+	}
+	return nil
+}
+
+// drop lets go of all frames to a dead peer.
+func (r *Room) drop(p *Peer) {
+	o := &p.out
+	r.countAll(o, o.Next(), o.Last(), -1)
+	o.Skip(o.Last())
+	for !o.Empty() {
+		f, a := o.Acknowledge()
+		r.user.Dropped(p.id, *a, f)
+	}
+	o.Skip(o.Last()) // what the user has emitted meanwhile
+	r.user.Ended(p.id)
+}
+
+// Consumed gives the credit of an eager message back to its sender. The sender is told
+// by the next frame, or by one of its own once a quarter of the window is free.
+func (r *Room) Consumed(p *Peer, bytes uint64) {
+	p.credit.Return(Units(bytes))
+	if p.self {
+		p.credit.Own()
+		return
+	}
+	if p.credit.Unsaid() >= r.cfg.CreditBytes/4 {
+		p.arrivals.Hurry(r.now)
+		r.Touch(p)
+	}
+}
+
+// TakeCredit uses credit of a peer, or reports that there is not so much.
+func (r *Room) TakeCredit(p *Peer, bytes uint64) bool {
+	took := p.credit.Take(Units(bytes))
+	if !took {
+		r.stats.CreditStalls++
+	}
+	return took
+}

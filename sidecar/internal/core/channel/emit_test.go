@@ -1,0 +1,40 @@
+package channel
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// TestAcknowledgedAfterAFailedWrite: frames that were posted are still acknowledged when
+// a write to the ring has failed and all that may not have come is posted again: what had
+// come from the peer is handed over before the end of the connection is told.
+func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
+	r, _ := connected(t, 2)
+	p := r.Peer(1)
+	for range 5 {
+		r.Emit(p, wire.Matched)
+	}
+	for r.Flush(2, &gate{open: 100}) {
+	}
+	r.Emit(p, wire.Matched) // and is not posted
+	posted := p.out.Next()
+	r.rewind(p) // as after a failed write
+	if p.out.Next() == posted {
+		t.Fatal("nothing is posted again")
+	}
+	acknowledge := func(seq uint64) error {
+		return r.Deliver(3, 1, &wire.Header{Type: wire.Ack, Ack: seq, Credit: p.credit.Granted()}, nil)
+	}
+	if err := acknowledge(posted + 1); !errors.Is(err, link.ErrProtocol) {
+		t.Errorf("%v for an acknowledgement of what was never posted", err)
+	}
+	if err := acknowledge(posted); err != nil {
+		t.Error(err)
+	}
+	if p.out.Base() != posted || p.out.Next() != posted {
+		t.Errorf("acknowledged up to %d, posted up to %d, want %d", p.out.Base(), p.out.Next(), posted)
+	}
+}

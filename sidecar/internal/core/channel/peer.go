@@ -1,0 +1,161 @@
+package channel
+
+import (
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// State is the state of the connection to a peer (P§3).
+type State uint8
+
+const (
+	Idle       State = iota // never needed yet
+	Connecting              // Ports.Connect is under way
+	Greeting                // up; waiting for the peer's first Ack, which says what arrived
+	Ready
+	Dead     // for good
+	Rejected // dead, and connected again: it is being told (reject.go)
+)
+
+// Peer is one sidecar of the job: its connection, the frames to it, and what has come from it.
+type Peer struct {
+	id    link.Peer
+	self  bool
+	state State
+	known bool // it was connected once
+	caps  link.Caps
+
+	out       Outbox
+	unmet     uint64 // the last frame that was made before it was first connected
+	wall      uint64 // if walled, frames with higher numbers wait
+	walled    bool
+	forgets   bool // its greeting asked for what its link had taken in (accept)
+	knowsElem bool // it takes headers with the type of a message's elements
+	feeds     bool // Handler.Feed has frames for it
+	isDirty   bool
+	stuck     bool // its link took nothing last time
+	credit    Credit
+	account   Account
+
+	arrivals  Arrivals
+	owed      bool   // it is among those that are owed an acknowledgement
+	current   uint64 // last frame that was handed to the user
+	in        inbound
+	greet     bool // an Ack must be posted before any other frame
+	ackFrame  link.Frame
+	ackFrames [1]*link.Frame
+
+	times  times
+	rings  rings
+	denial uint64 // number of the frame that says that it is dead; 0: not yet emitted
+}
+
+// inbound is the frame whose payload is being placed. It survives a broken connection: the
+// peer sends the frame again, and it must go to the same destination (P§3.3).
+type inbound struct {
+	active bool
+	link   bool // the link holds the destination
+	head   wire.Header
+	dst    link.Ref
+}
+
+// times are what the timer of a peer depends on.
+type times struct {
+	timer   int64 // when it is looked at again; 0: no timer runs
+	heard   int64
+	sent    int64
+	down    int64 // since when there is no connection on which it was heard; 0: there is one
+	connect int64 // when to ask for the next connection; 0: it was asked for
+	pause   int64 // before that, after a connection on which nothing was heard
+}
+
+// rings are the two rings of a connection, which carry small frames by remote write (P§5.7).
+type rings struct {
+	lane    int    // index in RegionRings; -1: none
+	count   uint64 // rings that either side has offered, over all connections
+	in      carriage.Receiver
+	key     link.Key // registration of in
+	offer   bool     // the peer has not been told of in yet
+	notices Notices  // whether the peer has to notify of its writes into in
+	out     carriage.Sender
+	bell    bool // the peer may sleep, and writes into out were not notified: a frame is owed (look.go)
+}
+
+func (p *Peer) init(id link.Peer, cfg *Config, allowed *ranks.Allowance) {
+	p.id, p.self = id, id == cfg.Self
+	p.knowsElem = p.self
+	p.credit.Init(cfg.CreditBytes)
+	p.account.Open(id, allowed)
+	p.out.Init()
+	p.ackFrames[0] = &p.ackFrame
+	p.rings.lane = -1
+}
+
+// ID returns the number of the peer's pod.
+func (p *Peer) ID() link.Peer { return p.id }
+
+// Self reports whether the peer is this sidecar.
+func (p *Peer) Self() bool { return p.self }
+
+// State returns the state of the connection.
+func (p *Peer) State() State { return p.state }
+
+// Known reports whether the peer was connected once.
+func (p *Peer) Known() bool { return p.known }
+
+// Caps returns what the link to the peer can do.
+func (p *Peer) Caps() link.Caps { return p.caps }
+
+// Account returns what the peer makes this sidecar keep.
+func (p *Peer) Account() *Account { return &p.account }
+
+// Out returns the frames to the peer.
+func (p *Peer) Out() *Outbox { return &p.out }
+
+// Credit returns the eager bytes that each side lets the other send.
+func (p *Peer) Credit() *Credit { return &p.credit }
+
+// Arrived returns the number of the last frame that has come in order.
+func (p *Peer) Arrived() uint64 { return p.arrivals.Last() }
+
+// Current returns the number of the frame that is being taken, or was taken last.
+func (p *Peer) Current() uint64 { return p.current }
+
+// Placing returns the frame whose payload is being placed, and its destination; false: there is
+// none.
+func (p *Peer) Placing() (h *wire.Header, at link.Ref, ok bool) {
+	return &p.in.head, p.in.dst, p.in.active
+}
+
+// Redirect changes the destination of the payload that is being placed.
+func (p *Peer) Redirect(at link.Ref) { p.in.dst = at }
+
+// Abandon gives up the payload that is being placed.
+func (p *Peer) Abandon() { p.in.active, p.in.head, p.in.dst = false, wire.Header{}, link.Ref{} }
+
+// Owes reports whether the peer has to be told of frames that have come.
+func (p *Peer) Owes() bool { return p.greet || p.arrivals.Untold() }
+
+// Feeds makes a Flush that comes to p ask for frames to it (Handler.Feed).
+func (p *Peer) Feeds() { p.feeds = true }
+
+// ByRing reports whether a frame would go by remote write into the peer's ring.
+func (p *Peer) ByRing(f *link.Frame) bool { return p.rings.out.IsOpen() && p.rings.out.Fits(f) }
+
+// Wall lets frames after the last one wait: the peer is in an earlier generation (P§9).
+func (p *Peer) Wall() { p.wall = p.out.Last() }
+
+// SetWalled tells whether the wall counts.
+func (p *Peer) SetWalled(is bool) { p.walled = is }
+
+// Pass lets the last frame go although the peer is walled, unless others wait before it.
+func (p *Peer) Pass() {
+	if p.wall+1 == p.out.Last() {
+		p.wall++
+	}
+}
+
+// Behind reports whether frames wait behind the wall.
+func (p *Peer) Behind() bool { return p.out.Last() > p.wall }

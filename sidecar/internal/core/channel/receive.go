@@ -1,0 +1,262 @@
+package channel
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// accept takes a header into account: its acknowledgement, its credit, its
+// position in the sequence. It reports whether the frame is new and sequenced.
+func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
+	if p.state == Rejected {
+		r.reject(p, h)
+		return false, nil
+	}
+	p.times.heard, p.times.pause = r.now, 0
+	if p.state != Connecting { // else of a connection whose end is known: its link hands over what had come
+		p.times.down = 0
+	}
+	r.stats.FramesIn++
+	if !p.self {
+		if (h.Type == wire.Left || h.Type == wire.Bye || h.Type == wire.Again) && h.Seq > p.arrivals.Last() {
+			r.user.Leaving(p.id, h)
+		}
+		if err := r.acknowledge(p, h.Ack); err != nil {
+			return false, err
+		}
+		if p.credit.Grows(h.Credit) && !p.credit.Learn(h.Credit, r.cfg.CreditBytes) {
+			return false, fmt.Errorf("%w: grants more credit than its window", link.ErrProtocol)
+		}
+	}
+	if p.forgets {
+		if p.forgets = false; h.Type != wire.Abort {
+			return false, p.forgotten(h.Ack)
+		}
+	}
+	if p.state == Greeting {
+		if err := r.greeted(p, h); err != nil {
+			return false, err
+		}
+	}
+	if h.Seq > p.arrivals.Last()+1 && p.rings.in.IsOpen() {
+		// Frames of the ring that were complete before this one was posted.
+		if err := r.drainRing(p); err != nil {
+			return false, err
+		}
+	}
+	if err := p.account.Judge(); err != nil {
+		return false, err
+	}
+	switch {
+	case h.Seq == 0:
+		return false, nil
+	case h.Seq <= p.arrivals.Last():
+		return false, nil // sent again although it had arrived
+	case h.Seq != p.arrivals.Last()+1:
+		return false, fmt.Errorf("%w: frame %d follows frame %d", link.ErrProtocol, h.Seq, p.arrivals.Last())
+	}
+	return true, nil
+}
+
+// greeted takes the first frame of a connection. It compares what the peer says that it has
+// with the link's confirmations. A peer that begins with 0 may have given this sidecar up: its
+// next frame says so (reject.go).
+func (r *Room) greeted(p *Peer, h *wire.Header) error {
+	if h.Seq != 0 {
+		return fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
+	}
+	p.knowsElem = h.A&wire.FeatureElem != 0
+	p.forgets = h.Ack < p.out.Came()
+	if p.forgets && h.Ack > 0 {
+		return p.forgotten(h.Ack)
+	}
+	r.rewind(p) // the peer has all frames up to h.Ack: go on after it
+	p.state = Ready
+	r.user.Greeted(p.id, h)
+	r.Touch(p)
+	return nil
+}
+
+// forgotten is the error of a peer that asks for frames whose memory has been given away.
+func (p *Peer) forgotten(ack uint64) error {
+	return fmt.Errorf("%w: asks for frame %d again, and its device had confirmed all up to %d: the device, or its driver, has lost what it had taken in", link.ErrProtocol, ack+1, p.out.Came())
+}
+
+// arrived ends the processing of a sequenced frame.
+func (r *Room) arrived(p *Peer, h *wire.Header) error {
+	p.arrivals.Arrived(h.Seq)
+	r.ports.Note(NoteArrive, p.id, h.Src, h.Tag, uint64(h.Length), h.Seq)
+	if p.self {
+		return r.acknowledge(p, h.Seq)
+	}
+	r.oweAck(p, h.Length, h.Flags&wire.FlagAckNow != 0)
+	return nil
+}
+
+// oweAck makes sure that what just arrived is acknowledged, at once or after
+// Config.AckDelay when no frame has carried the acknowledgement by then.
+func (r *Room) oweAck(p *Peer, bytes uint32, atOnce bool) {
+	p.arrivals.Owe(r.now, int64(r.cfg.AckDelay), bytes, atOnce)
+	if p.arrivals.At() > r.now && !p.owed {
+		p.owed = true
+		r.owed = append(r.owed, p.id)
+	}
+	if p.arrivals.Due(r.now) {
+		r.Touch(p)
+	}
+}
+
+// Deliver takes a whole frame whose payload is in hand. An error means that
+// the peer broke the protocol (P§6).
+func (r *Room) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) error {
+	r.now = now
+	p := &r.peers[id]
+	fresh, err := r.accept(p, h)
+	if err == nil && h.Type == wire.Ring {
+		err = r.onRing(p, payload)
+	}
+	if err == nil && h.Type == wire.Look {
+		err = r.onLook(p, h)
+	}
+	if err != nil || !fresh {
+		return err
+	}
+	p.current = h.Seq
+	switch {
+	case p.in.active && h.Type != wire.Abort: // placed before the connection broke, whole in hand now
+		err = r.fill(p, h, payload)
+	case h.Type == wire.Data, h.Type == wire.Got, h.Type == wire.Put, h.Type == wire.Acc:
+		// Like one that the link places: small payloads and large ones take the same way.
+		if _, err = r.destination(p, h); err == nil {
+			err = r.fill(p, h, payload)
+		}
+	default:
+		err = r.user.Frame(id, h, payload)
+	}
+	if err != nil {
+		return err
+	}
+	return r.arrived(p, h)
+}
+
+// fill puts a payload in hand at its destination.
+func (r *Room) fill(p *Peer, h *wire.Header, payload []byte) error {
+	if !p.in.is(h) {
+		return changed(h)
+	}
+	copy(r.ports.Bytes(p.in.dst), payload)
+	return r.placed(p)
+}
+
+// is reports that h is the frame whose payload is being placed.
+func (in *inbound) is(h *wire.Header) bool { return in.head.Seq == h.Seq && in.head.Length == h.Length }
+
+func changed(h *wire.Header) error {
+	return fmt.Errorf("%w: frame %d changed when it was sent again", link.ErrProtocol, h.Seq)
+}
+
+// Place returns where the payload of h goes. Until Placed, or the end of the connection, its
+// link holds that memory, and nothing else completes the frame: a ring could, and what the
+// link has yet to write would go to the next owner of the memory.
+func (r *Room) Place(now int64, id link.Peer, h *wire.Header) (link.Ref, error) {
+	r.now = now
+	p := &r.peers[id]
+	fresh, err := r.accept(p, h)
+	if err != nil {
+		return link.Ref{}, err
+	}
+	if p.in.link = fresh; !fresh {
+		return link.Ref{Region: RegionDiscard, Len: uint64(h.Length)}, nil
+	}
+	return r.destination(p, h)
+}
+
+// destination finds the destination of the payload of a frame whose turn it is.
+func (r *Room) destination(p *Peer, h *wire.Header) (link.Ref, error) {
+	if p.in.active {
+		if !p.in.is(h) {
+			return link.Ref{}, changed(h)
+		}
+		return p.in.dst, nil
+	}
+	p.current = h.Seq
+	at, err := r.user.Destination(p.id, h)
+	if err != nil {
+		return link.Ref{}, err
+	}
+	p.in.active, p.in.head, p.in.dst = true, *h, at
+	return at, nil
+}
+
+// Placed reports that the payload of the frame last placed is complete.
+func (r *Room) Placed(now int64, id link.Peer) error {
+	r.now = now
+	p := &r.peers[id]
+	if !p.in.link {
+		return nil // a repeated frame, discarded
+	}
+	p.in.link = false
+	return r.arrivedWhole(p)
+}
+
+// arrivedWhole goes on when the payload of the frame that was placed is complete.
+func (r *Room) arrivedWhole(p *Peer) error {
+	if !p.in.active {
+		return nil
+	}
+	h := p.in.head
+	if err := r.placed(p); err != nil {
+		return err
+	}
+	return r.arrived(p, &h)
+}
+
+// placed hands on the frame whose payload is at its destination.
+func (r *Room) placed(p *Peer) error {
+	h, at := p.in.head, p.in.dst
+	p.Abandon()
+	return r.user.Placed(p.id, &h, at)
+}
+
+// Delivery that the link tells by itself (link.Caps.Delivers; P§3.2). An eager send from
+// the application's buffer has ended when its bytes will not be needed again:
+//
+//	application     this engine          link             peer's link     peer's engine
+//	Send ─────────► Eager, gathered ───► SEND ──────────►  receive
+//	                                          ◄── hardware's ack
+//	     ◄── OpDone Delivered ◄───────── completion                ─────► Eager
+//	                acknowledged ◄──────────────────────── Ack on its next frame
+//
+// So no frame of the peer's engine is asked for. Paper 000 §1 has the same: the send
+// "finalizes the communication as soon as the data is reliably transferred to the other
+// side", without an acknowledgement of MPI's; paper 002 §1 says that the reliability of
+// the connection is what allows for it. Neither makes a broken connection again: what
+// must hold then is link's rule of Delivery. Only the memory is let go of here. What
+// says that the peer has dealt with a frame (a put that its target has, an answer that
+// was taken out, a goodbye that was heard) waits for the acknowledgement.
+
+// Delivered reports that the frames to a peer up to number seq have come.
+func (r *Room) Delivered(now int64, id link.Peer, seq uint64) {
+	r.now = now
+	p := &r.peers[id]
+	o := &p.out
+	if seq = min(seq, o.Last()); seq <= o.Kept() {
+		return
+	}
+	if seq > o.Next() {
+		r.skip(o, seq)
+	}
+	from := o.Kept()
+	o.Confirm(seq)
+	for s := from + 1; s <= seq; s++ {
+		f := o.At(s)
+		if s <= p.unmet && f.Head.Type == wire.Eager {
+			continue // which ranks have left there was not known: the peer's acknowledgement says it
+		}
+		if a, ok := o.Deliver(s); ok {
+			r.user.Released(id, a, f)
+		}
+	}
+}

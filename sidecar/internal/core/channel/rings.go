@@ -1,0 +1,281 @@
+package channel
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Small eager frames go by remote write into a ring of the peer's where the link
+// can do that (P§5.7): package carriage says how, and what it wants written is
+// written here.
+
+// ringMemory is the ring that p writes to, or the copy of its own. Preconditions:
+// p.rings.lane >= 0.
+func (r *Room) ringMemory(p *Peer, out bool) link.Ref {
+	n := r.cfg.Rings.Bytes()
+	off := uint64(p.rings.lane) * r.cfg.laneBytes()
+	if out {
+		off += n
+	}
+	return link.Ref{Region: RegionRings, Off: off, Len: n}
+}
+
+// fast gives p a lane if there is one left.
+func (r *Room) fast(p *Peer) bool {
+	if p.rings.lane < 0 && len(r.lanes) < r.cfg.FastPeers {
+		p.rings.lane = len(r.lanes)
+		r.lanes = append(r.lanes, p.id)
+	}
+	return p.rings.lane >= 0
+}
+
+// openRing registers a fresh ring for p, to be offered with the greeting.
+func (r *Room) openRing(p *Peer) {
+	can := p.caps.Write && (p.caps.InOrder || p.caps.Notify)
+	if p.self || !can || !r.fast(p) {
+		return
+	}
+	mem := r.ringMemory(p, false)
+	clear(r.ports.Bytes(mem))
+	key, err := r.ports.Register(p.id, mem)
+	if err != nil {
+		r.stats.Unregistered++
+		return
+	}
+	p.rings.count++
+	p.rings.in, p.rings.notices, p.rings.offer, p.rings.key = carriage.Receiver{}, Notices{}, true, key
+	p.rings.in.Open(r.cfg.Rings, p.caps, p.rings.count, r.ports.Bytes(mem))
+	r.stats.Rings++
+}
+
+// closeRings forgets both rings of a connection that is gone.
+func (r *Room) closeRings(p *Peer) {
+	if p.rings.in.IsOpen() {
+		r.ports.Deregister(p.id, p.rings.key)
+		r.stats.Rings--
+	}
+	p.rings, p.in.link = rings{lane: p.rings.lane, count: p.rings.count}, false
+}
+
+// postOffer tells p of its ring.
+func (r *Room) postOffer(p *Peer, to Poster) bool {
+	f := &p.ackFrame
+	body := p.rings.in.Offer(p.rings.key)
+	f.Head = wire.Header{Type: wire.Ring, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
+	f.Head.Length = uint32(body.Encode(f.Inline[:]))
+	return to.Post(p.id, p.ackFrames[:]) > 0
+}
+
+// onRing takes a peer's offer.
+func (r *Room) onRing(p *Peer, payload []byte) error {
+	var body wire.RingBody
+	if err := body.Decode(payload); err != nil {
+		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
+	}
+	if !p.caps.Write {
+		return fmt.Errorf("%w: ring over a link that does not write remotely", link.ErrProtocol)
+	}
+	if p.rings.out.IsOpen() || !r.fast(p) {
+		return nil // frames do as well
+	}
+	var own []byte
+	if p.rings.in.IsOpen() {
+		own = r.ports.Bytes(r.ringMemory(p, false))
+	}
+	if p.rings.out.Open(r.cfg.Rings, p.caps, &body, p.rings.count+1, r.ports.Bytes(r.ringMemory(p, true)), own) {
+		p.rings.count++
+	}
+	return nil
+}
+
+// post hands the first of frames to p's ring or link, and returns how many it
+// has handed over. Frames and writes may overtake each other, so that neither
+// waits at the peer for long: a frame goes only when all writes have ended.
+func (r *Room) post(p *Peer, to Poster, frames []*link.Frame) int {
+	out := &p.rings.out
+	if out.IsOpen() && out.Fits(frames[0]) && r.writeRing(p, frames[0]) {
+		return 1
+	}
+	if out.UnderWay() > 0 {
+		return 0
+	}
+	if !out.IsOpen() {
+		return to.Post(p.id, frames)
+	}
+	n := 1
+	for n < len(frames) && !out.Fits(frames[n]) {
+		n++
+	}
+	return to.Post(p.id, frames[:n])
+}
+
+// writeRing carries a frame by the ring, if it has room.
+func (r *Room) writeRing(p *Peer, f *link.Frame) bool {
+	payload := f.Inline[:min(f.Head.Length, link.InlineMax)]
+	if f.Payload.Region != RegionNone {
+		payload = r.ports.Bytes(f.Payload)[:f.Head.Length]
+	}
+	cast := r.mayCast(p)
+	writes := p.rings.out.Put(f, payload, p.out.Base())
+	for i, w := range writes {
+		if cast = cast && r.castRing(p, w); cast {
+			continue
+		}
+		if !r.startRing(p, f, w) {
+			p.rings.out.Refused(len(writes) - i)
+			return false
+		}
+	}
+	if len(writes) > 0 {
+		r.stats.RingFrames++
+	}
+	return len(writes) > 0
+}
+
+// mayCast reports that a write to p's ring may be one whose end is not told. Those
+// that are told of may be behind it on their way, and some channels need an order.
+func (r *Room) mayCast(p *Peer) bool { return r.cfg.Caster != nil && p.rings.out.UnderWay() == 0 }
+
+// castRing starts a write to p's ring whose end is not told: frames that are posted
+// after it come after it. false: the link does not take it so.
+func (r *Room) castRing(p *Peer, w carriage.Write) bool {
+	if w.Payload {
+		return false // a rank's memory
+	}
+	notify := uint64(0)
+	if p.caps.Notify {
+		notify = p.rings.out.Notice(w)
+	}
+	if !r.cfg.Caster.Cast(p.id, p.rings.out.Bytes(w), p.rings.out.Key(w), notify) {
+		return false
+	}
+	return !p.rings.out.Ended(nil)
+}
+
+// startRing starts a write to p's ring; false: the link refuses it.
+func (r *Room) startRing(p *Peer, f *link.Frame, w carriage.Write) bool {
+	src := r.ringMemory(p, true).Slice(w.At, w.Len)
+	if w.Payload {
+		src = f.Payload.Slice(0, w.Len)
+	}
+	notify := uint64(0)
+	if p.caps.Notify {
+		notify = p.rings.out.Notice(w)
+	}
+	return r.user.WriteRing(p.id, p.rings.out.Number(), src, p.rings.out.Key(w), notify) == nil
+}
+
+// RingWritten reports the end of a write to a peer's ring (Handler.WriteRing).
+func (r *Room) RingWritten(id link.Peer, number uint64, err error) {
+	p := &r.peers[id]
+	if p.rings.out.Number() != number {
+		return // of a connection that is gone, with all that was in the ring
+	}
+	if p.rings.out.Ended(err) {
+		r.rewind(p)
+	}
+	if p.out.UnpostedFrames() > 0 || p.rings.bell { // which may have waited for it
+		r.Touch(p)
+	}
+}
+
+// Notified reports a write of a peer into its ring (link.Sink.Written).
+func (r *Room) Notified(id link.Peer, notify uint64) error {
+	p := &r.peers[id]
+	return p.rings.in.Notice(notify, p.rings.count)
+}
+
+// PollRings takes out what peers have written, and returns how many slots those were.
+func (r *Room) PollRings() int {
+	work := uint64(0)
+	for _, id := range r.lanes {
+		p := &r.peers[id]
+		if p.state != Ready || !p.rings.in.Changed() {
+			continue
+		}
+		before := p.rings.in.Taken()
+		if err := r.drainRing(p); err != nil {
+			r.LinkDown(r.now, id, err)
+			continue
+		}
+		work += p.rings.in.Taken() - before
+	}
+	return int(work)
+}
+
+// drainRing takes out all that is there and whose turn has come: a ring at most, since a
+// correct peer fills no slot again before it is told, and one that does goes on for ever.
+// What a link is still placing comes first.
+func (r *Room) drainRing(p *Peer) error {
+	before := p.rings.in.Taken()
+	for n := 0; n < carriage.Slots && p.rings.in.Changed() && !p.in.link; n++ {
+		if took, err := r.takeRing(p); err != nil {
+			return err
+		} else if !took {
+			break
+		}
+	}
+	if taken := p.rings.in.Taken(); taken != before {
+		r.stats.RingTaken += taken - before
+		cast := r.mayCast(p)
+		w, tell := p.rings.out.Emptied(taken)
+		if tell && !(cast && r.castRing(p, w)) && !r.startRing(p, nil, w) {
+			p.rings.out.Refused(1)
+		}
+		r.looked(p)
+	}
+	return nil
+}
+
+// takeRing takes the next part of a frame out of p's ring if it is there and its
+// turn has come.
+func (r *Room) takeRing(p *Peer) (bool, error) {
+	f := &r.part
+	if ok, err := p.rings.in.Next(p.arrivals.Last()+1, f); !ok || err != nil {
+		return false, err
+	}
+	var err error
+	if f.Whole {
+		err = r.Deliver(r.now, p.id, &f.Head, f.Payload)
+	} else {
+		err = r.takePart(p, f)
+	}
+	p.rings.in.Wipe()
+	return true, err
+}
+
+// takePart places a part of a frame, unless the frame has come by the connection
+// meanwhile, or had come before.
+func (r *Room) takePart(p *Peer, f *carriage.Frame) error {
+	if f.Off == 0 {
+		fresh, err := r.accept(p, &f.Head)
+		if err == nil && fresh {
+			_, err = r.destination(p, &f.Head)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !p.in.active || p.in.head.Seq != f.Head.Seq {
+		return nil
+	}
+	copy(r.ports.Bytes(p.in.dst.Slice(uint64(f.Off), uint64(len(f.Payload)))), f.Payload)
+	if f.Last {
+		return r.arrivedWhole(p)
+	}
+	return nil
+}
+
+// Polled reports whether there are rings that have to be polled, since peers do not notify of
+// what they write into them.
+func (r *Room) Polled() bool {
+	for _, id := range r.lanes {
+		if p := &r.peers[id]; p.rings.in.IsOpen() && (!p.caps.Notify || p.rings.notices.Unsaid()) {
+			return true
+		}
+	}
+	return false
+}
