@@ -22,7 +22,7 @@ const _ = uint(eagerLimit - onesided.AccFragment)
 func (c *Core) openOneSided() {
 	cfg := onesided.Config{
 		Self: c.cfg.Self, PodOf: c.cfg.PodOf, First: make([]uint32, len(c.peers)),
-		Fragment: uint64(c.cfg.FragmentBytes), OwnFragment: c.peers[c.cfg.Self].fragment,
+		Fragment: uint64(c.cfg.FragmentBytes), OwnFragment: channel.OwnFragment(uint64(c.cfg.FragmentBytes)),
 	}
 	for i := range c.peers {
 		cfg.First[i] = c.peers[i].first
@@ -32,11 +32,13 @@ func (c *Core) openOneSided() {
 }
 
 func (h host) Emit(p link.Peer, t wire.Type) *link.Frame {
-	f, _ := h.c.emit(&h.c.peers[p], t)
+	f, _ := h.c.channel.Emit(h.c.peers[p].Peer, t)
 	return f
 }
 
-func (h host) Answer(p link.Peer, t wire.Type) *link.Frame { return h.c.answer(&h.c.peers[p], t) }
+func (h host) Answer(p link.Peer, t wire.Type) *link.Frame {
+	return h.c.channel.Answer(h.c.peers[p].Peer, t)
+}
 
 // releases are what is done when a frame of a one-sided operation is acknowledged.
 var releases = [...]channel.ReleaseKind{
@@ -45,7 +47,7 @@ var releases = [...]channel.ReleaseKind{
 
 func (h host) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame {
 	to := &h.c.peers[p]
-	f, a := h.c.emit(to, t)
+	f, a := h.c.channel.Emit(to.Peer, t)
 	f.Payload = m.Memory
 	*a = after{Kind: releases[m.Release], Session: m.Session, ID: m.ID, Hold: true}
 	to.Out().Charge(m.Memory.Len)
@@ -53,18 +55,15 @@ func (h host) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame
 }
 
 func (h host) Queue(p link.Peer, rank uint32, t onesided.Turn) {
-	to, kind := &h.c.peers[p], entryAccess
+	kind := transferAccess
 	if t.Get {
-		kind = entryGot
+		kind = transferGot
 	}
-	to.streams.Add(rank, entry{kind, t.ID})
-	h.c.channel.Feed(to.Peer)
+	h.c.channel.Add(h.c.peers[p].Peer, rank, channel.Transfer{Kind: kind, ID: t.ID})
 }
 
 func (h host) Wake(p link.Peer) {
-	if to := &h.c.peers[p]; !to.streams.Empty() {
-		h.c.channel.Feed(to.Peer)
-	}
+	h.c.channel.Wake(h.c.peers[p].Peer)
 }
 
 func (h host) Reach(p link.Peer) { h.c.channel.Reach(h.c.peers[p].Peer) }
@@ -86,7 +85,7 @@ func (h host) Standing(id link.Peer) onesided.Standing {
 			s |= onesided.Beyond
 		}
 	}
-	if p.ahead() {
+	if p.Full() {
 		s |= onesided.Full
 	}
 	return s

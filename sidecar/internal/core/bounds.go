@@ -63,11 +63,3 @@ func (p *peer) announces() error {
 	p.announced++
 	return nil
 }
-
-// answer emits a frame that p has asked for, by a request or a message.
-func (c *Core) answer(p *peer, t wire.Type) *link.Frame {
-	f, a := c.emit(p, t)
-	a.Kind = afterAnswer
-	p.Account().Answer() // channel judges it
-	return f
-}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -48,8 +49,7 @@ func (c *Core) retract(id uint64) {
 	st.retract = true
 	p := c.peerOf(st.dst)
 	if !c.sayRetract(p, id, st) {
-		p.streams.Add(st.src, entry{entryRetract, id})
-		p.Feeds()
+		p.Add(st.src, channel.Transfer{Kind: transferRetract, ID: id})
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *Core) sayRetract(p *peer, id uint64, st *send) bool {
 		return false
 	}
 	p.retracts++
-	f, _ := c.emit(p, wire.Retract)
+	f, _ := c.channel.Emit(p.Peer, wire.Retract)
 	f.Head.A, f.Head.Src, f.Head.Dst = id, st.src, st.dst
 	return true
 }
@@ -96,7 +96,7 @@ func (c *Core) onRetract(p *peer, h *wire.Header) error {
 		c.freeMessage(id, m)
 		found = 1
 	}
-	f := c.answer(p, wire.Retracted)
+	f := c.channel.Answer(p.Peer, wire.Retracted)
 	f.Head.A, f.Head.B = h.A, found
 	return nil
 }
@@ -105,9 +105,8 @@ func (c *Core) onRetracted(p *peer, h *wire.Header) error {
 	if p.retracts == 0 {
 		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
 	}
-	if p.retracts--; !p.streams.Empty() {
-		c.channel.Touch(p.Peer)
-	}
+	p.retracts--
+	c.channel.Wake(p.Peer)
 	st := c.sends.Get(h.A)
 	if st == nil {
 		return c.sends.Ended(h.A, "an answer to a cancel of")

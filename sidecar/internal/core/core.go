@@ -172,6 +172,7 @@ func (c *Config) channel() channel.Config {
 	return channel.Config{
 		Self: c.Self, Peers: c.Pods, First: uint32(min(first, last)), Last: uint32(last),
 		CreditBytes: c.CreditBytes, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, AckDelay: c.limits.AckDelay,
+		FragmentBytes: uint64(c.FragmentBytes), AheadBytes: c.limits.AheadBytes,
 		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter,
 	}
 }
@@ -250,7 +251,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	c.channel = channel.New(c.cfg.channel(), ports, upper{c}, &c.ofPeers)
 	c.peers = make([]peer, cfg.Pods)
 	for i := range c.peers {
-		c.peers[i].init(c.channel.Peer(link.Peer(i)), &c.cfg)
+		c.peers[i].init(c.channel.Peer(link.Peer(i)))
 	}
 	for r, pod := range cfg.PodOf {
 		p := &c.peers[pod]

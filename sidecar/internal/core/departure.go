@@ -123,7 +123,7 @@ func (c *Core) depart(rank uint32) {
 // many those were.
 func (c *Core) tellLeft(p *peer) (n int) {
 	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
-		f, _ := c.emit(p, wire.Left)
+		f, _ := c.channel.Emit(p.Peer, wire.Left)
 		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], p.first
 		f.Head.A = p.takenNext()
 		p.Pass()

@@ -126,7 +126,7 @@ func (c *Core) tellEnded(p *peer, request uint64) {
 	if c.over(p) {
 		return
 	}
-	f := c.answer(p, wire.Ended)
+	f := c.channel.Answer(p.Peer, wire.Ended)
 	f.Head.A, f.Head.B = request, uint64(c.refusal())
 }
 
@@ -153,7 +153,7 @@ func (c *Core) tellFin(p *peer, remote uint64, status shm.Status) {
 	if c.over(p) {
 		return
 	}
-	f := c.answer(p, wire.Fin)
+	f := c.channel.Answer(p.Peer, wire.Fin)
 	f.Head.A, f.Head.B = remote, uint64(status)
 }
 
@@ -194,7 +194,7 @@ func (c *Core) refuseParked(id uint64, m *message, status shm.Status) {
 	if t, waits := c.refusalOf(m); waits {
 		// No answer: the peer has not asked for it, a rank has left, and all of its
 		// messages end at once.
-		f, _ := c.emit(&c.peers[m.peer], t)
+		f, _ := c.channel.Emit(c.peers[m.peer].Peer, t)
 		refusing(&f.Head, &m.head, status)
 	}
 	c.unclaim(m)

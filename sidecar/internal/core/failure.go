@@ -62,7 +62,7 @@ func (c *Core) failJob(f *Failure) {
 }
 
 func (c *Core) emitAbort(p *peer, f *Failure) {
-	out, _ := c.emit(p, wire.Abort)
+	out, _ := c.channel.Emit(p.Peer, wire.Abort)
 	out.Head.Src, out.Head.A = f.Rank, uint64(f.Code)
 	out.Head.Flags |= wire.FlagAckNow
 	out.Head.Length = uint32(copy(out.Inline[:], cutText(f.Reason)))
@@ -170,7 +170,7 @@ func (c *Core) loss(p *peer, cause error) *Failure {
 // dropStreams lets go of what large transfers to and from p had still to move.
 func (c *Core) dropStreams(p *peer) {
 	c.dropInbound(p)
-	p.streams.Clear()
+	p.DropTransfers()
 }
 
 // dropInbound gives up the frame whose payload a dead peer was sending.

@@ -59,11 +59,11 @@ func TestGetsOfWhoKnows(t *testing.T) {
 	}
 	p.knows = true
 	x.deliver(wire.Header{Type: wire.Get, Context: 9, Src: 2, A: 1, B: 4096}, nil)
-	if p.streams.Empty() {
+	if !p.Transferring() {
 		t.Fatal("the get is not being answered")
 	}
 	x.core.LinkDown(3, 1, link.ErrBroken)
-	if n := x.core.sessions[0].Holds(); n != before || !p.streams.Empty() {
-		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, p.streams.Empty())
+	if n := x.core.sessions[0].Holds(); n != before || p.Transferring() {
+		t.Errorf("%d holds of the rank's memory, %d were before; streams empty: %v", n, before, !p.Transferring())
 	}
 }

@@ -127,8 +127,6 @@ func (u upper) Released(id link.Peer, a channel.Release, f *link.Frame) {
 		c.onesided.Released(id, onesided.ReleaseAccess, a.ID)
 	case afterGot:
 		c.onesided.Released(id, onesided.ReleaseGet, a.ID)
-	case afterAnswer:
-		p.Account().Answered()
 	case afterColl:
 		c.collectives.Done(a.ID, c.taken(p, f))
 	}
@@ -162,11 +160,21 @@ func (u upper) Ended(id link.Peer) {
 	u.c.onesided.PeerLost(id, u.c.lost(p))
 }
 
-func (u upper) Feed(id link.Peer) (more bool) {
-	p := &u.c.peers[id]
-	u.c.feedStreams(p)
-	return !p.streams.Empty()
+func (u upper) Feed(id link.Peer, t channel.Transfer) (more bool) {
+	switch t.Kind {
+	case transferSend:
+		return u.c.feedSend(&u.c.peers[id], t.ID)
+	case transferAccess:
+		return u.c.onesided.Feed(id, onesided.Turn{ID: t.ID})
+	case transferGot:
+		return u.c.onesided.Feed(id, onesided.Turn{Get: true, ID: t.ID})
+	case transferRetract:
+		return u.c.feedRetract(&u.c.peers[id], t.ID)
+	}
+	return false
 }
+
+func (u upper) Announce(id link.Peer) { u.c.tellAgain(&u.c.peers[id]) }
 
 func (u upper) Up(id link.Peer) { u.c.peerUp(&u.c.peers[id]) }
 

@@ -127,7 +127,7 @@ func (c *Core) mayRenew() bool {
 	for i := range c.peers {
 		switch p := &c.peers[i]; {
 		case p.State() == channel.Dead || p.State() == channel.Rejected:
-		case c.placing(p) || !p.streams.Empty():
+		case c.placing(p) || p.Transferring():
 			return false
 		case p.Self() && !p.Out().Empty():
 			return false
@@ -179,6 +179,7 @@ func (e *endpoint) renew(seed uint64) {
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
 	p.SetWalled(p.gen < c.gen && !p.Self())
+	p.SetUnannounced(!p.Self())
 	if p.Self() {
 		p.gen, p.genTold = c.gen, c.gen
 		return
@@ -202,6 +203,7 @@ func (c *Core) renewPeer(p *peer) {
 // never said in a job whose ranks attach once.
 func (c *Core) tellAgain(p *peer) {
 	p.genTold = c.gen
+	p.SetUnannounced(false)
 	f, _ := c.channel.Emit(p.Peer, wire.Again)
 	h := &f.Head
 	h.Flags, h.Src, h.Dst, h.A, h.B = wire.FlagAckNow, c.hosted[0].rank, p.first, p.takenNext(), c.gen

@@ -158,7 +158,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 	p := &r.core.peers[1]
 	r.submit(0, small(shm.OpRecv, 2, 1))
 	before := p.Credit().Grant()
-	late := []byte("first!!!")
+	late := []byte("first!")
 	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)
 	r.deliver(wire.Header{Type: wire.RTS, Src: 2, Dst: 0, A: 8, B: 5 << 32, Length: wire.RTSBytes}, make([]byte, wire.RTSBytes))
 	if _, ended := r.got[0]; ended || r.core.parked.Len() != 0 || p.Credit().Grant() == before {

@@ -39,7 +39,7 @@ func (c *Core) sayBye() {
 }
 
 func (c *Core) emitBye(p *peer) {
-	f, _ := c.emit(p, wire.Bye)
+	f, _ := c.channel.Emit(p.Peer, wire.Bye)
 	f.Head.Flags |= wire.FlagAckNow
 	f.Head.A = p.takenNext()
 	p.Pass()
@@ -114,7 +114,7 @@ func (c *Core) owes(p *peer) bool {
 		// has ended because of it.
 		return !p.Out().Empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.Known())
 	case channel.Greeting, channel.Ready:
-		return !p.Out().Empty() || !p.streams.Empty() || p.Owes()
+		return !p.Out().Empty() || p.Transferring() || p.Owes()
 	}
 	return false
 }

@@ -349,7 +349,7 @@ func (h *hostile) left() string {
 		}
 	}
 	for i := range c.peers {
-		if !c.peers[i].streams.Empty() {
+		if c.peers[i].Transferring() {
 			fmt.Fprintf(&b, " streams to pod %d", i)
 		}
 	}

@@ -143,7 +143,7 @@ func (c *Core) unpark(id uint64, m *message) {
 // it.
 func (c *Core) refuse(m *message, status shm.Status) {
 	if t, waits := c.refusalOf(m); waits {
-		refusing(&c.answer(&c.peers[m.peer], t).Head, &m.head, status)
+		refusing(&c.channel.Answer(c.peers[m.peer].Peer, t).Head, &m.head, status)
 	}
 }
 
@@ -179,5 +179,5 @@ func (c *Core) tellMatched(p *peer, h *wire.Header, status shm.Status) {
 	if !wanted || h.Type != wire.Eager || c.over(p) {
 		return
 	}
-	refusing(&c.answer(p, wire.Matched).Head, h, status)
+	refusing(&c.channel.Answer(p.Peer, wire.Matched).Head, h, status)
 }

@@ -124,7 +124,7 @@ func (x *offers) refuses(key offerKey) bool {
 // answerOffer says that an offer is not used: the receive that the peer's frame h is
 // about is not written to. The caller may say otherwise.
 func (c *Core) answerOffer(p *peer, h *wire.Header) *wire.Header {
-	a := &c.answer(p, wire.Withdrawn).Head
+	a := &c.channel.Answer(p.Peer, wire.Withdrawn).Head
 	a.Src, a.Dst, a.A, a.B = h.Dst, h.Src, h.A, 1
 	return a
 }
@@ -175,7 +175,7 @@ func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
 	for i := range x.writing {
 		if w := &x.writing[i]; w.key == key && !w.told {
 			w.told = true
-			f, _ := c.emit(p, wire.Taken)
+			f, _ := c.channel.Emit(p.Peer, wire.Taken)
 			f.Head.Src, f.Head.Dst, f.Head.A = o.src, o.dst, w.req
 		}
 	}

@@ -1,11 +1,8 @@
 package core
 
 import (
-	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // peer is what this package has of a sidecar of the job, and the stream of frames to it.
@@ -32,10 +29,7 @@ type peer struct {
 	took   uint64 // its goodbye: it had taken less than this frame from here; 0: all, or it has said none
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
 
-	fragment uint64                    // bytes of a large transfer in one frame
-	most     uint64                    // bytes of them that may wait for the link
-	streams  queue.Fair[uint32, entry] // large transfers with frames still to be emitted
-	retracts int                       // messages that it was asked to give back, and has not answered
+	retracts int // messages that it was asked to give back, and has not answered
 
 	in     inbound
 	offers *offers // of its receives; nil: it has made none
@@ -50,20 +44,7 @@ type inbound struct {
 	hold    bool
 }
 
-func (p *peer) init(of *channel.Peer, cfg *Config) {
+func (p *peer) init(of *channel.Peer) {
 	p.Peer = of
-	p.fragment, p.most = uint64(cfg.FragmentBytes), cfg.limits.AheadBytes
-	if p.Self() {
-		p.fragment, p.most = min(p.fragment, fragmentOwn), min(p.most, aheadOwn)
-	}
 	p.gen, p.genTold = 1, 1
-}
-
-// emit queues a frame to p and returns it for the caller to fill. The first
-// frame to a peer makes the connection.
-func (c *Core) emit(p *peer, t wire.Type) (*link.Frame, *after) {
-	if p.genTold != c.gen { // never where ranks attach once
-		c.tellAgain(p)
-	}
-	return c.channel.Emit(p.Peer, t)
 }

@@ -58,7 +58,7 @@ func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 		r.covered, last[0] = last[0], step.Guard
 		c.polled = append(c.polled, id)
 	}
-	f, _ := c.emit(from, wire.Ready)
+	f, _ := c.channel.Emit(from.Peer, wire.Ready)
 	h := &f.Head
 	h.Context, h.Src, h.Dst, h.Tag = pat.Context, r.endpoint.rank, pat.Source, pat.Tag
 	h.A, h.B = id, r.capacity
@@ -170,7 +170,7 @@ func (c *Core) withdraw(r *recv, id uint64) {
 		return
 	}
 	r.withdrawn = true
-	f, _ := c.emit(c.peerOf(r.pattern.Source), wire.Withdraw)
+	f, _ := c.channel.Emit(c.peerOf(r.pattern.Source).Peer, wire.Withdraw)
 	f.Head.Src, f.Head.Dst, f.Head.A = r.endpoint.rank, r.pattern.Source, id
 }
 

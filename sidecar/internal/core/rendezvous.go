@@ -49,7 +49,7 @@ func (c *Core) sendRendezvous(s *session, p *peer, o *outgoing) {
 		step = c.registerSource(p, st, step.Mem)
 	}
 	step.Offer.Data, step.Offer.About = o.data.Word(), o.about
-	f, _ := c.emit(p, wire.RTS)
+	f, _ := c.channel.Emit(p.Peer, wire.RTS)
 	c.channel.Queued(o.src)
 	o.header(&f.Head)
 	f.Head.A, f.Head.B = o.total, id
@@ -249,7 +249,7 @@ func (c *Core) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 }
 
 func (c *Core) emitPull(p *peer, r *recv, id uint64, body *wire.PullBody, more bool) {
-	f, _ := c.emit(p, wire.Pull)
+	f, _ := c.channel.Emit(p.Peer, wire.Pull)
 	if more {
 		f.Head.Flags |= wire.FlagMore
 	}
@@ -531,7 +531,7 @@ func (c *Core) tellWritten(p *peer, op *remoteOp, step mover.Step) {
 	if step.Do != mover.Tell || c.over(p) {
 		return
 	}
-	f, _ := c.emit(p, wire.Written)
+	f, _ := c.channel.Emit(p.Peer, wire.Written)
 	f.Head.A, f.Head.Tag, f.Head.Dst = op.other, op.id, op.rank
 	if step.Failed {
 		f.Head.B = 1 + op.off

@@ -195,7 +195,7 @@ func (o *outgoing) header(f *wire.Header) {
 // it is delivered, which is in the same turn: what its arrival has brought about is told
 // before its end (L§5).
 func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
-	f, a := c.emit(p, wire.Eager)
+	f, a := c.channel.Emit(p.Peer, wire.Eager)
 	c.channel.Queued(o.src)
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.Bits()|o.reply, uint32(o.total)

@@ -139,7 +139,7 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	}
 	k := &st.chunks.list[st.chunks.sent]
 	n = min(n, k.ref.Len-k.done)
-	f, a := c.emit(p, wire.Data)
+	f, a := c.channel.Emit(p.Peer, wire.Data)
 	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, st.move.Sent(), uint32(n)
 	f.Payload = k.ref.Slice(k.done, n)
 	*a = after{Kind: afterChunk, ID: id, Session: st.owner.session, Hold: true}

@@ -8,6 +8,9 @@ import (
 // Emit queues a frame to p and returns it, and its release, for the caller to fill. The first
 // frame to a peer makes the connection.
 func (r *Room) Emit(p *Peer, t wire.Type) (*link.Frame, *Release) {
+	if p.unannounced { // never where ranks attach once
+		r.user.Announce(p.id)
+	}
 	f, a := p.out.Push()
 	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
 	f.Head = wire.Header{}
@@ -18,18 +21,21 @@ func (r *Room) Emit(p *Peer, t wire.Type) (*link.Frame, *Release) {
 	return f, a
 }
 
+// Answer queues a frame to p that p has asked for, by a request or a message. How many of them
+// p has not acknowledged is judged with its next frame.
+func (r *Room) Answer(p *Peer, t wire.Type) *link.Frame {
+	f, a := r.Emit(p, t)
+	a.Kind = releaseAnswer
+	p.account.Answer()
+	return f
+}
+
 // Touch makes the next Flush look at p.
 func (r *Room) Touch(p *Peer) {
 	if !p.isDirty {
 		p.isDirty = true
 		r.dirty = append(r.dirty, p.id)
 	}
-}
-
-// Feed makes the next Flush ask for frames to p (Handler.Feed).
-func (r *Room) Feed(p *Peer) {
-	p.Feeds()
-	r.Touch(p)
 }
 
 // Messages to a peer leave in the order in which they came, so that what one
@@ -85,7 +91,10 @@ func (r *Room) acknowledge(p *Peer, seq uint64) error {
 		r.skip(o, seq)
 	}
 	for o.Base() < seq {
-		if f, a := o.Acknowledge(); a.Any() {
+		switch f, a := o.Acknowledge(); {
+		case a.Kind == releaseAnswer:
+			p.account.Answered()
+		case a.Any():
 			r.user.Released(p.id, *a, f)
 		}
 	}

@@ -84,9 +84,7 @@ func (r *Room) flushPeer(p *Peer, to Poster) bool {
 	}
 	p.rings.notices.Said()
 	for {
-		if p.feeds {
-			p.feeds = r.user.Feed(p.id)
-		}
+		r.feed(p)
 		frames := p.out.Unposted()
 		if p.walled && !r.failed {
 			frames = frames[:min(uint64(len(frames)), p.wall-min(p.wall, p.out.Next()))]

@@ -30,14 +30,17 @@ type Release struct {
 	ID      uint64
 }
 
-// ReleaseKind is one of the user's. ReleaseNothing is the only one that has a meaning here.
+// ReleaseKind is one of the user's, from ReleaseUser on.
 type ReleaseKind uint8
 
 const (
 	ReleaseNothing ReleaseKind = 0
+	ReleaseUser    ReleaseKind = 1
 	// ReleaseTaken is set in the kinds for which the peer must have dealt with the frame. For
 	// all others it is enough that the frame has come.
 	ReleaseTaken ReleaseKind = 1 << 7
+
+	releaseAnswer = ReleaseTaken // Room.Answer
 )
 
 // Any reports that there is something to do.

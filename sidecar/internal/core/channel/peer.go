@@ -5,6 +5,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // State is the state of the connection to a peer (P§3).
@@ -27,17 +28,20 @@ type Peer struct {
 	known bool // it was connected once
 	caps  link.Caps
 
-	out       Outbox
-	unmet     uint64 // the last frame that was made before it was first connected
-	wall      uint64 // if walled, frames with higher numbers wait
-	walled    bool
-	forgets   bool // its greeting asked for what its link had taken in (accept)
-	knowsElem bool // it takes headers with the type of a message's elements
-	feeds     bool // Handler.Feed has frames for it
-	isDirty   bool
-	stuck     bool // its link took nothing last time
-	credit    Credit
-	account   Account
+	out         Outbox
+	unmet       uint64 // the last frame that was made before it was first connected
+	wall        uint64 // if walled, frames with higher numbers wait
+	walled      bool
+	forgets     bool // its greeting asked for what its link had taken in (accept)
+	knowsElem   bool // it takes headers with the type of a message's elements
+	isDirty     bool
+	stuck       bool // its link took nothing last time
+	credit      Credit
+	account     Account
+	transfers   queue.Fair[uint32, Transfer]
+	fragment    uint64 // bytes of a transfer in one frame
+	ahead       uint64 // bytes of them that may wait for the link
+	unannounced bool   // the user is asked before the next frame (Handler.Announce)
 
 	arrivals  Arrivals
 	owed      bool   // it is among those that are owed an acknowledgement
@@ -91,6 +95,7 @@ func (p *Peer) init(id link.Peer, cfg *Config, allowed *ranks.Allowance) {
 	p.out.Init()
 	p.ackFrames[0] = &p.ackFrame
 	p.rings.lane = -1
+	p.setAhead(id, cfg)
 }
 
 // ID returns the number of the peer's pod.
@@ -138,11 +143,11 @@ func (p *Peer) Abandon() { p.in.active, p.in.head, p.in.dst = false, wire.Header
 // Owes reports whether the peer has to be told of frames that have come.
 func (p *Peer) Owes() bool { return p.greet || p.arrivals.Untold() }
 
-// Feeds makes a Flush that comes to p ask for frames to it (Handler.Feed).
-func (p *Peer) Feeds() { p.feeds = true }
-
 // ByRing reports whether a frame would go by remote write into the peer's ring.
 func (p *Peer) ByRing(f *link.Frame) bool { return p.rings.out.IsOpen() && p.rings.out.Fits(f) }
+
+// SetUnannounced tells whether Handler.Announce is to be called before the next frame.
+func (p *Peer) SetUnannounced(is bool) { p.unannounced = is }
 
 // Wall lets frames after the last one wait: the peer is in an earlier generation (P§9).
 func (p *Peer) Wall() { p.wall = p.out.Last() }

@@ -57,9 +57,11 @@ type Handler interface {
 	Dropped(p link.Peer, r Release, f *link.Frame)
 	// Ended is called when all frames to a dead peer are dropped.
 	Ended(p link.Peer)
-	// Feed may emit frames of transfers that wait until the link has taken those before. It
-	// reports whether there are more of them.
-	Feed(p link.Peer) (more bool)
+	// Feed emits the next frame of a transfer, if it has one now. It reports whether there are
+	// more, now or later.
+	Feed(p link.Peer, t Transfer) (more bool)
+	// Announce is called before a frame is emitted to a peer that is unannounced.
+	Announce(p link.Peer)
 
 	// Up is called when there is a connection to a peer. What is emitted here precedes all
 	// frames that are emitted later.
@@ -92,11 +94,13 @@ type Config struct {
 	Peers       int
 	First, Last uint32 // lowest and highest rank of this sidecar
 
-	CreditBytes uint64        // eager bytes in flight from one peer
-	Heartbeat   time.Duration // silence after which a heartbeat is sent
-	DeadAfter   time.Duration // silence, or failed reconnecting, after which a peer is dead
-	StartWithin time.Duration // how long a peer may take to be reached for the first time
-	AckDelay    time.Duration // how long an acknowledgement may wait for a frame that carries it
+	CreditBytes   uint64        // eager bytes in flight from one peer
+	Heartbeat     time.Duration // silence after which a heartbeat is sent
+	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead
+	StartWithin   time.Duration // how long a peer may take to be reached for the first time
+	FragmentBytes uint64        // of a transfer in one frame
+	AheadBytes    uint64        // of transfers that wait for a link
+	AckDelay      time.Duration // how long an acknowledgement may wait for a frame that carries it
 
 	Rings     carriage.Kind // how small frames go by remote write
 	FastPeers int           // most peers with a ring

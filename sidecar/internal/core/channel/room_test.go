@@ -37,7 +37,7 @@ func (*idle) Note(NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
 func (*idle) Released(link.Peer, Release, *link.Frame) {}
 func (*idle) Dropped(link.Peer, Release, *link.Frame)  {}
 func (*idle) Ended(link.Peer)                          {}
-func (*idle) Feed(link.Peer) bool                      { return false }
+func (*idle) Feed(link.Peer, Transfer) bool            { return false }
 func (*idle) Up(link.Peer)                             {}
 func (*idle) Greeted(link.Peer, *wire.Header)          {}
 func (*idle) Down(link.Peer, error) bool               { return true }
