@@ -77,10 +77,10 @@ var standings = [...]onesided.Standing{
 func (h host) Standing(id link.Peer) onesided.Standing {
 	p := &h.c.peers[id]
 	s := standings[p.State()]
-	if p.gen > h.c.gen {
+	if p.Ahead() {
 		s |= onesided.Over
 	}
-	if p.bye {
+	if p.Gone() {
 		if s |= onesided.Bye; s&onesided.Idle != 0 {
 			s |= onesided.Beyond
 		}
@@ -112,7 +112,7 @@ func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].Account()
 
 func (h host) Refund(p link.Peer, n int64) { h.c.peers[p].Account().Refund(n) }
 
-func (h host) Lost(p link.Peer) shm.Status { return h.c.lost(&h.c.peers[p]) }
+func (h host) Lost(p link.Peer) shm.Status { return h.c.job.Lost(p) }
 
 func (h host) Now() int64 { return h.c.now }
 

@@ -141,7 +141,7 @@ func (c *Core) onEager(p *peer, h *wire.Header, payload []byte) error {
 		c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
 	}
 	if c.turnsAway(e, h) {
-		c.tellMatched(p, h, c.refusal())
+		c.tellMatched(p, h, c.job.Refusal())
 		c.consumed(p, h.A)
 		return nil
 	}
@@ -208,7 +208,7 @@ func (c *Core) placeEager(p *peer, h *wire.Header) (link.Ref, error) {
 		return link.Ref{}, err
 	}
 	if c.turnsAway(e, h) {
-		c.tellMatched(p, h, c.refusal())
+		c.tellMatched(p, h, c.job.Refusal())
 		c.consumed(p, h.A)
 		return c.discard(p, h), nil
 	}
@@ -256,7 +256,7 @@ func (c *Core) messagePlaced(id uint64) {
 			c.deliverParked(r, m.waiter, m, id)
 			return
 		}
-		c.refuse(m, c.refusal()) // its receive has ended meanwhile
+		c.refuse(m, c.job.Refusal()) // its receive has ended meanwhile
 		m.dropped = true
 	}
 	if m.dropped {

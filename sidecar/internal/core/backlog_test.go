@@ -51,7 +51,7 @@ func TestBacklog(t *testing.T) {
 		say(0)
 	}
 	counts("the link is stuck", 256, 0)
-	p.bye = true // so that the job goes on
+	p.SetGone(true)
 	x.core.peerDied(p, link.ErrBroken)
 	counts("the peer has ended", 0, 0)
 }

@@ -94,7 +94,7 @@ func (h host) Parked(s SessionID, p match.Pattern) (x collective.Parked, ok bool
 	return collective.Parked{Source: m.head.Src, Length: m.length, Data: m.data}, true
 }
 
-func (h host) HasLeft(rank uint32) bool { return h.c.hasLeft(rank) }
+func (h host) HasLeft(rank uint32) bool { return h.c.job.HasLeft(rank) }
 
 func (h host) Failed() bool { return h.c.fail != nil }
 

@@ -201,6 +201,7 @@ type Core struct {
 	channel   *channel.Room
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 	hosted    []*endpoint
+	job       *ranks.Job
 	ranks     *ranks.Sessions
 	sessions  []*session // what this package has of them
 
@@ -248,10 +249,11 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	c.pool = pool{region: RegionPool, limit: reserve}
 	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
+	c.job = ranks.NewJob(cfg.PodOf, cfg.Pods)
 	c.channel = channel.New(c.cfg.channel(), ports, upper{c}, &c.ofPeers)
 	c.peers = make([]peer, cfg.Pods)
 	for i := range c.peers {
-		c.peers[i].init(c.channel.Peer(link.Peer(i)))
+		c.peers[i].init(c.channel.Peer(link.Peer(i)), c.job.Pod(link.Peer(i)))
 	}
 	for r, pod := range cfg.PodOf {
 		p := &c.peers[pod]
@@ -293,10 +295,10 @@ func (c *Core) at(now int64) {
 
 // peerOf is the sidecar that hosts a world rank.
 // Preconditions: rank is below the job's size.
-func (c *Core) peerOf(rank uint32) *peer { return &c.peers[c.cfg.PodOf[rank]] }
+func (c *Core) peerOf(rank uint32) *peer { return &c.peers[c.job.PodOf(rank)] }
 
 // Ranks is the job's size.
-func (c *Core) Ranks() int { return len(c.cfg.PodOf) }
+func (c *Core) Ranks() int { return c.job.Ranks() }
 
 // Stats returns the counters as they stand.
 func (c *Core) Stats() Stats {

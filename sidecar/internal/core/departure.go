@@ -20,10 +20,9 @@ import (
 // then says it for all of them.
 const leaveDelay = 100 * time.Millisecond
 
-// parting is who has left, and what is still to be done about it.
+// parting is which ranks have left, and what is still to be done about it.
 type parting struct {
-	left     []uint64 // ranks that have left, one bit each; nil: none
-	departed []uint32 // of them those of this sidecar, in order
+	departed []uint32 // ranks of this sidecar, in order
 	tellAt   int64    // when the peers are told of the last ones; 0: they were
 
 	took map[uint32]uint64 // by rank that has left: its pod had taken less than that frame from here; none: all
@@ -32,11 +31,6 @@ type parting struct {
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
 	at       uint32
-}
-
-// hasLeft reports that nothing of rank will come any more.
-func (c *Core) hasLeft(rank uint32) bool {
-	return c.parting.left != nil && c.parting.left[rank/64]&(1<<(rank%64)) != 0
 }
 
 // deserted is the rank because of which a message of a session has ended last: it had closed its
@@ -79,30 +73,6 @@ func (c *Core) Aborted(now int64, rank, code uint32) {
 		}
 	}
 	c.failJob(f)
-}
-
-// lost is the status of requests to a peer that is gone.
-func (c *Core) lost(p *peer) shm.Status {
-	if (p.bye || p.gen > c.gen) && c.fail == nil { // else it has left because of that
-		return shm.StatusPeerLeft
-	}
-	return shm.StatusPeerFailed
-}
-
-// lostRank is the same for one rank of a peer.
-func (c *Core) lostRank(rank uint32) shm.Status {
-	if c.hasLeft(rank) {
-		return shm.StatusPeerLeft
-	}
-	return c.lost(c.peerOf(rank))
-}
-
-// refusal is the status of messages to, and from, a rank that is gone here.
-func (c *Core) refusal() shm.Status {
-	if c.fail != nil {
-		return shm.StatusPeerFailed
-	}
-	return shm.StatusPeerLeft
 }
 
 // depart notes that a rank of this sidecar has left. Its neighbours learn it by
@@ -172,7 +142,7 @@ func (c *Core) noteTook(p *peer, h *wire.Header) {
 	case h.Type == wire.Again || p.gen != c.gen: // of another generation
 	case h.Type == wire.Bye && p.took == 0:
 		p.took = h.A
-	case h.Type == wire.Left && int(h.Src) < len(c.cfg.PodOf) && c.peerOf(h.Src) == p && !c.hasLeft(h.Src):
+	case h.Type == wire.Left && int(h.Src) < len(c.cfg.PodOf) && c.peerOf(h.Src) == p && !c.job.HasLeft(h.Src):
 		if c.parting.took == nil {
 			c.parting.took = map[uint32]uint64{}
 		}
@@ -193,7 +163,7 @@ func (c *Core) taken(p *peer, f *link.Frame) shm.Status {
 	if took == 0 || f.Head.Seq < took {
 		return shm.StatusOK
 	}
-	return c.refusal()
+	return c.job.Refusal()
 }
 
 // onLeft takes the news that a rank of p has left.
@@ -207,7 +177,7 @@ func (c *Core) onLeft(p *peer, h *wire.Header) error {
 
 // onBye takes the news that all ranks of p have left.
 func (c *Core) onBye(p *peer) {
-	p.bye = true
+	p.SetGone(true)
 	c.allLeft(p)
 }
 
@@ -222,11 +192,7 @@ func (c *Core) allLeft(p *peer) {
 }
 
 func (c *Core) markLeft(rank uint32) {
-	if c.parting.left == nil {
-		c.parting.left = make([]uint64, (len(c.cfg.PodOf)+63)/64)
-	}
-	if !c.hasLeft(rank) {
-		c.parting.left[rank/64] |= 1 << (rank % 64)
+	if c.job.Leave(rank) {
 		c.onesided.RankLeft(rank)
 	}
 	c.dropOffers(rank)
@@ -287,11 +253,11 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 		c.put(r, id)
 	case r.matched && r.offered:
 		if p := &c.peers[r.peer]; c.over(p) {
-			c.endRecv(id, r, c.lost(p))
+			c.endRecv(id, r, c.job.Lost(p.ID()))
 		} else {
 			c.chase(p)
 		}
-	case !r.matched && r.pattern.Source != shm.AnySource && c.hasLeft(r.pattern.Source):
+	case !r.matched && r.pattern.Source != shm.AnySource && c.job.HasLeft(r.pattern.Source):
 		status := shm.StatusPeerLeft
 		c.sessions[r.owner.session].desert(c.now, r.pattern.Source)
 		if r.withdrawn {
@@ -301,7 +267,7 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 		c.endRecv(id, r, status)
 	case r.matched && r.move.Remote != 0 && !r.move.Reading():
 		if p := &c.peers[r.peer]; c.over(p) {
-			c.endRecv(id, r, c.lost(p))
+			c.endRecv(id, r, c.job.Lost(p.ID()))
 		} else {
 			c.chase(p)
 		}
@@ -311,21 +277,21 @@ func (c *Core) sweepRecv(id uint64, r *recv) {
 // chase calls a peer again that has said goodbye and whose connection has ended,
 // because it still owes something: it answers, or turns out to be gone.
 func (c *Core) chase(p *peer) {
-	if p.bye {
+	if p.Gone() {
 		c.channel.Reach(p.Peer)
 	}
 }
 
 func (c *Core) sweepSend(id uint64, st *send) {
 	if p := c.peerOf(st.dst); c.over(p) {
-		c.endSend(id, st, c.lost(p), false)
+		c.endSend(id, st, c.job.Lost(p.ID()), false)
 	} else {
 		c.chase(p)
 	}
 }
 
 func (c *Core) sweepProbe(id uint64, p *probe) {
-	if p.source != shm.AnySource && c.hasLeft(p.source) {
+	if p.source != shm.AnySource && c.job.HasLeft(p.source) {
 		o := p.owner
 		c.dropProbe(p.endpoint, id)
 		c.ranks.Finish(o.session, o.req, shm.StatusPeerLeft)

@@ -127,7 +127,7 @@ func (c *Core) tellEnded(p *peer, request uint64) {
 		return
 	}
 	f := c.channel.Answer(p.Peer, wire.Ended)
-	f.Head.A, f.Head.B = request, uint64(c.refusal())
+	f.Head.A, f.Head.B = request, uint64(c.job.Refusal())
 }
 
 // abandon ends a receive that is not complete. The sender of a message that it

@@ -126,7 +126,7 @@ func (c *Core) blamed(rank uint32, reason error) *Failure {
 	var a *AbsentError
 	switch {
 	case !errors.As(reason, &a):
-	case int(a.Rank) < len(c.cfg.PodOf) && (c.hasLeft(a.Rank) || c.peerOf(a.Rank).bye):
+	case int(a.Rank) < len(c.cfg.PodOf) && (c.job.HasLeft(a.Rank) || c.peerOf(a.Rank).Gone()):
 		rank = a.Rank
 	default:
 		reason = errors.New(podlife.TextVanished)

@@ -49,6 +49,7 @@ func (c *Core) failJob(f *Failure) {
 	}
 	f.At = c.now
 	c.fail = f
+	c.job.Fail()
 	c.channel.JobFailed()
 	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
 	c.spread(f)
@@ -135,7 +136,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 	p.knows = p.told || p.knows && !owed
 	c.channel.Bury(p.Peer)
 	c.startSweep() // what was to be answered, and has lost its session, is nobody's
-	if p.bye {
+	if p.Gone() {
 		c.allLeft(p)
 		return
 	}
@@ -190,12 +191,12 @@ func (c *Core) dropInbound(p *peer) {
 		c.onesided.Dropped(in.oneSided())
 	case placeRecv:
 		if r := c.recvs.Get(in.id); r != nil {
-			c.endRecv(in.id, r, c.lost(p))
+			c.endRecv(in.id, r, c.job.Lost(p.ID()))
 		}
 	case placeMessage:
 		if m := c.parked.Get(in.id); m != nil {
 			if r := c.recvs.Get(m.waiter); r != nil {
-				c.endRecv(m.waiter, r, c.lost(p))
+				c.endRecv(m.waiter, r, c.job.Lost(p.ID()))
 			}
 			m.endpoint.space(m.coll).Drop(m.ref) // refused if it was taken
 			c.unclaim(m)

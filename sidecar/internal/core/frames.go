@@ -143,11 +143,11 @@ func (u upper) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
 	case afterCopy:
 		c.copies.put(f.Payload)
 	case afterComplete:
-		c.ranks.Finish(a.Session, uint32(a.ID), c.lost(p))
+		c.ranks.Finish(a.Session, uint32(a.ID), c.job.Lost(p.ID()))
 	case afterColl:
-		c.collectives.Done(a.ID, c.lost(p))
+		c.collectives.Done(a.ID, c.job.Lost(p.ID()))
 	case afterOrigin:
-		c.onesided.End(a.ID, c.lost(p))
+		c.onesided.End(a.ID, c.job.Lost(p.ID()))
 	}
 	if a.Hold {
 		c.ranks.Unhold(a.Session)
@@ -157,7 +157,7 @@ func (u upper) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
 func (u upper) Ended(id link.Peer) {
 	p := &u.c.peers[id]
 	u.c.dropStreams(p)
-	u.c.onesided.PeerLost(id, u.c.lost(p))
+	u.c.onesided.PeerLost(id, u.c.job.Lost(id))
 }
 
 func (u upper) Feed(id link.Peer, t channel.Transfer) (more bool) {
@@ -241,7 +241,7 @@ func (c *Core) peerDown(p *peer, err error) (again bool) {
 		c.channel.Rest(p.Peer)
 		if c.fail != nil {
 			c.dropStreams(p) // the rest of them goes and comes no more
-			c.onesided.Drop(p.ID(), c.lost(p))
+			c.onesided.Drop(p.ID(), c.job.Lost(p.ID()))
 		}
 		c.startSweep() // does it owe anything?
 		return false

@@ -28,7 +28,7 @@ const newsMax = 64
 const generationMax = 1 << 48
 
 // over reports that p answers nothing of this generation any more.
-func (c *Core) over(p *peer) bool { return p.State() == channel.Dead || p.gen > c.gen }
+func (c *Core) over(p *peer) bool { return p.State() == channel.Dead || p.Ahead() }
 
 // holds reports that frames wait in the outbox until p's ranks have come to this generation.
 // In a failed job nothing waits: the peer drops the frames, and hears why.
@@ -140,6 +140,12 @@ func (c *Core) mayRenew() bool {
 	return true
 }
 
+// compare notes whether p's ranks are in another generation.
+func (c *Core) compare(p *peer) {
+	p.SetAhead(p.gen > c.gen)
+	p.SetWalled(p.gen < c.gen && !p.Self())
+}
+
 // placing reports that a payload of p is being placed.
 func (c *Core) placing(p *peer) bool {
 	_, _, is := p.Placing()
@@ -149,6 +155,10 @@ func (c *Core) placing(p *peer) bool {
 // renew begins generation g. Preconditions: mayRenew, and g is higher than the last one.
 func (c *Core) renew(g uint64) {
 	c.gen, c.left, c.parting = g, false, parting{}
+	c.job.Renew()
+	for i := range c.peers {
+		c.compare(&c.peers[i])
+	}
 	clear(c.unmet)
 	c.polled = c.polled[:0]
 	for _, e := range c.hosted {
@@ -178,7 +188,6 @@ func (e *endpoint) renew(seed uint64) {
 // said of this one.
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
-	p.SetWalled(p.gen < c.gen && !p.Self())
 	p.SetUnannounced(!p.Self())
 	if p.Self() {
 		p.gen, p.genTold = c.gen, c.gen
@@ -187,7 +196,7 @@ func (c *Core) renewPeer(p *peer) {
 	p.offers = nil
 	p.retracts = 0
 	switch {
-	case p.gen > c.gen, p.gen == c.gen && p.bye:
+	case p.Ahead(), p.gen == c.gen && p.Gone():
 		c.allLeft(p)
 	case p.gen == c.gen:
 		for _, rank := range p.early {
@@ -226,13 +235,14 @@ func (c *Core) onAgain(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: generation %d after %d", link.ErrProtocol, h.B, p.gen)
 	}
 	was := p.gen
-	p.gen, p.bye, p.early = h.B, false, nil
-	p.SetWalled(p.gen < c.gen)
+	p.gen, p.early = h.B, nil
+	p.SetGone(false)
+	c.compare(p)
 	if p.gen > c.gen {
 		c.wanted = max(c.wanted, p.gen)
 		if was <= c.gen {
 			c.dropStreams(p)
-			c.onesided.PeerLost(p.ID(), c.lost(p))
+			c.onesided.PeerLost(p.ID(), c.job.Lost(p.ID()))
 			c.allLeft(p)
 		}
 	}
@@ -250,7 +260,7 @@ func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 	case wire.Again, wire.Abort, wire.Place:
 		return false, nil
 	case wire.Bye:
-		p.bye = true
+		p.SetGone(true)
 	case wire.Left:
 		if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p || len(p.early) >= p.ranks {
 			return true, errLeft

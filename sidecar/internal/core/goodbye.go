@@ -54,9 +54,9 @@ func (p *peer) parted() bool {
 		return true
 	}
 	if p.Out().Empty() {
-		return p.bye || p.byeSeq != 0
+		return p.Gone() || p.byeSeq != 0
 	}
-	return p.bye && p.byeSeq == p.Out().Last() && p.Out().Base() == p.byeSeq-1
+	return p.Gone() && p.byeSeq == p.Out().Last() && p.Out().Base() == p.byeSeq-1
 }
 
 // Parted reports that a peer and this sidecar do not need each other any more:
@@ -112,7 +112,7 @@ func (c *Core) owes(p *peer) bool {
 	case channel.Connecting:
 		// Who was connected when the job failed learns of it from others, or
 		// has ended because of it.
-		return !p.Out().Empty() && !(p.bye && p.gen >= c.gen) && (c.fail == nil || !p.Known())
+		return !p.Out().Empty() && !(p.Gone() && p.gen >= c.gen) && (c.fail == nil || !p.Known())
 	case channel.Greeting, channel.Ready:
 		return !p.Out().Empty() || p.Transferring() || p.Owes()
 	}

@@ -242,7 +242,7 @@ func TestReadFromTheDead(t *testing.T) {
 		}
 		d.cores[0].Detach(d.now, 0, nil)
 		settle()
-		if !d.cores[1].peers[0].bye {
+		if !d.cores[1].peers[0].Gone() {
 			t.Fatal("the peer has not said goodbye")
 		}
 		d.cores[1].PeerLost(d.now, 0, errors.New("it is silent"))

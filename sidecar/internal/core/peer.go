@@ -3,12 +3,13 @@ package core
 import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // peer is what this package has of a sidecar of the job, and the stream of frames to it.
 type peer struct {
 	*channel.Peer
-	bye   bool // it said goodbye: its end is no failure
+	*ranks.Pod
 	knows bool // it has told that the job failed, or was told
 	told  bool // it has told
 
@@ -44,7 +45,7 @@ type inbound struct {
 	hold    bool
 }
 
-func (p *peer) init(of *channel.Peer) {
-	p.Peer = of
+func (p *peer) init(of *channel.Peer, pod *ranks.Pod) {
+	p.Peer, p.Pod = of, pod
 	p.gen, p.genTold = 1, 1
 }

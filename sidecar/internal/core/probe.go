@@ -23,7 +23,7 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 	e := s.endpoint
 	pat := match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()}
 	if d.Peer != shm.AnySource {
-		if err := c.checkRank(d.Peer); err != nil {
+		if err := c.job.Check(d.Peer); err != nil {
 			return err
 		}
 	}
@@ -55,9 +55,9 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 	c.setState(s, p.owner, ranks.RequestProbe, id)
 	if d.Peer != shm.AnySource {
 		from := c.peerOf(d.Peer)
-		if c.hasLeft(d.Peer) || from.State() == channel.Dead {
+		if c.job.HasLeft(d.Peer) || from.State() == channel.Dead {
 			c.probes.Release(id)
-			c.ranks.Finish(s.ID(), d.Req, c.lostRank(d.Peer))
+			c.ranks.Finish(s.ID(), d.Req, c.job.LostRank(d.Peer))
 			return nil
 		}
 		c.channel.Reach(from.Peer)

@@ -100,7 +100,7 @@ func (c *Core) closeOffer(r *recv, refused bool) {
 
 func (c *Core) countOffer(r *recv) {
 	r.offered = false
-	r.endpoint.offers[link.Peer(c.cfg.PodOf[r.pattern.Source])]--
+	r.endpoint.offers[c.job.PodOf(r.pattern.Source)]--
 }
 
 // take notes that a write to an offered receive is under way: nothing else
@@ -112,7 +112,7 @@ func (c *Core) take(r *recv) {
 	r.endpoint.space(r.coll).Cancel(r.posted)
 	r.matched = true
 	r.source, r.tag, r.length, r.want = r.pattern.Source, r.pattern.Tag, r.capacity, r.capacity
-	r.peer = link.Peer(c.cfg.PodOf[r.pattern.Source])
+	r.peer = c.job.PodOf(r.pattern.Source)
 }
 
 // put ends an offered receive whose message is here.

@@ -53,7 +53,7 @@ type recv struct {
 
 func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
 	if d.Peer != shm.AnySource {
-		if err := c.checkRank(d.Peer); err != nil {
+		if err := c.job.Check(d.Peer); err != nil {
 			return err
 		}
 	}
@@ -124,12 +124,12 @@ func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
 	if p.Source != match.AnySource {
 		from := c.peerOf(p.Source)
 		switch {
-		case c.hasLeft(p.Source):
+		case c.job.HasLeft(p.Source):
 			c.sessions[r.owner.session].desert(c.now, p.Source)
 			c.endRecv(id, r, shm.StatusPeerLeft)
 			return
 		case from.State() == channel.Dead:
-			c.endRecv(id, r, c.lost(from))
+			c.endRecv(id, r, c.job.Lost(from.ID()))
 			return
 		}
 		// Whoever waits for a peer must learn of its end. (A wildcard waits

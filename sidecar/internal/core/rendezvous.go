@@ -87,7 +87,7 @@ func (c *Core) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		return err
 	}
 	if c.turnsAway(e, h) {
-		c.refuse(&message{head: *h, peer: p.ID()}, c.refusal())
+		c.refuse(&message{head: *h, peer: p.ID()}, c.job.Refusal())
 		return nil
 	}
 	data := ranks.Carried(h, uint64(body.Data)|uint64(body.About)<<32)
@@ -116,7 +116,7 @@ func (c *Core) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) 
 		r.move.Mem = r.lent.at.Slice(0, r.want)
 	}
 	if c.over(p) {
-		c.endRecv(id, r, c.lost(p))
+		c.endRecv(id, r, c.job.Lost(p.ID()))
 		return
 	}
 	c.moveTarget(p, r, id, r.move.Start(c.path(p), offer))
@@ -429,7 +429,7 @@ func (c *Core) endUnwritten(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: a write for rank %d, which is not here", link.ErrProtocol, h.Dst)
 	}
 	if c.unmet[h.A] || c.fail != nil {
-		status = c.refusal()
+		status = c.job.Refusal()
 	}
 	c.tellFin(p, h.Tag, status)
 	return nil

@@ -74,7 +74,7 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		src:   s.endpoint.rank, dst: d.Peer, context: d.Context, tag: d.Tag,
 		class: d.Class, sync: d.Flags&shm.FlagSync != 0, data: ranks.DataOf(d),
 	}
-	if err := c.checkRank(d.Peer); err != nil {
+	if err := c.job.Check(d.Peer); err != nil {
 		return err
 	}
 	if d.Flags&shm.FlagReply != 0 {
@@ -134,15 +134,15 @@ func (c *Core) startSend(s *session, o *outgoing) {
 	p := c.peerOf(o.dst)
 	switch {
 	case p.State() == channel.Dead:
-		status := c.lost(p)
+		status := c.job.Lost(p.ID())
 		if status == shm.StatusPeerLeft {
 			s.desert(c.now, o.dst)
 		}
 		c.sendDone(s, o.owner, status)
 		return
-	case c.hasLeft(o.dst):
+	case c.job.HasLeft(o.dst):
 		s.desert(c.now, o.dst)
-		c.sendDone(s, o.owner, c.refusal())
+		c.sendDone(s, o.owner, c.job.Refusal())
 		return
 	}
 	c.countSent(o.src, o.dst, o.total)

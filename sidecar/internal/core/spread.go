@@ -74,7 +74,7 @@ func (c *Core) tellKin(f *Failure) {
 // beyond reports that p cannot be told any more, or needs not: it is dead, or
 // has said goodbye and gone.
 func beyond(p *peer) bool {
-	return p.State() == channel.Dead || p.State() == channel.Rejected || p.bye && p.State() == channel.Idle
+	return p.State() == channel.Dead || p.State() == channel.Rejected || p.Gone() && p.State() == channel.Idle
 }
 
 // lostPod is the pod whose sidecar the failure says is lost, or -1.

@@ -123,13 +123,6 @@ func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-func (c *Core) checkRank(rank uint32) error {
-	if int(rank) < len(c.cfg.PodOf) {
-		return nil
-	}
-	return ranks.NoSuchRank(rank, c.cfg.PodOf)
-}
-
 // Held reports that no more descriptors should be taken from a session for now: its
 // messages wait for links, or a collective of it takes its vectors. Links and Advance
 // end it.

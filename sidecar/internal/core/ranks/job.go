@@ -3,9 +3,100 @@ package ranks
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
+
+// Job is what the rooms know of the job: which pod has which rank, which ranks and pods have
+// left, and whether the job has failed. The core notes it; the rooms read it.
+type Job struct {
+	podOf  []int32
+	pods   []Pod
+	left   []uint64 // ranks that have left, one bit each; nil: none
+	failed bool
+}
+
+// Pod is what is known of a pod's part in the job.
+type Pod struct{ gone, ahead bool }
+
+// NewJob makes the job of a pod for each world rank.
+func NewJob(podOf []int32, pods int) *Job { return &Job{podOf: podOf, pods: make([]Pod, pods)} }
+
+// Ranks returns the job's size.
+func (j *Job) Ranks() int { return len(j.podOf) }
+
+// Check returns an error for a rank beyond the job's size.
+func (j *Job) Check(rank uint32) error {
+	if int(rank) < len(j.podOf) {
+		return nil
+	}
+	return NoSuchRank(rank, j.podOf)
+}
+
+// PodOf returns the pod of a rank. Preconditions: rank is below the job's size.
+func (j *Job) PodOf(rank uint32) link.Peer { return link.Peer(j.podOf[rank]) }
+
+// HasLeft reports that nothing of a rank will come any more.
+func (j *Job) HasLeft(rank uint32) bool { return j.left != nil && j.left[rank/64]&(1<<(rank%64)) != 0 }
+
+// Leave notes that nothing of a rank will come any more. It reports whether that is news.
+func (j *Job) Leave(rank uint32) (news bool) {
+	if j.left == nil {
+		j.left = make([]uint64, (len(j.podOf)+63)/64)
+	}
+	news = !j.HasLeft(rank)
+	j.left[rank/64] |= 1 << (rank % 64)
+	return news
+}
+
+// Renew begins a generation, which no rank has left.
+func (j *Job) Renew() { j.left = nil }
+
+// Failed reports that the job has failed.
+func (j *Job) Failed() bool { return j.failed }
+
+// Fail notes that the job has failed.
+func (j *Job) Fail() { j.failed = true }
+
+// Pod returns a pod.
+func (j *Job) Pod(p link.Peer) *Pod { return &j.pods[p] }
+
+// Gone reports that all ranks of the pod have left in good order: its sidecar has said goodbye.
+func (p *Pod) Gone() bool { return p.gone }
+
+// SetGone notes it.
+func (p *Pod) SetGone(is bool) { p.gone = is }
+
+// Ahead reports that the ranks of the pod are in a later generation (P§9).
+func (p *Pod) Ahead() bool { return p.ahead }
+
+// SetAhead notes it.
+func (p *Pod) SetAhead(is bool) { p.ahead = is }
+
+// Lost returns the status of requests to a pod that answers them no more.
+func (j *Job) Lost(p link.Peer) shm.Status {
+	if x := &j.pods[p]; (x.gone || x.ahead) && !j.failed { // else it has left because of that
+		return shm.StatusPeerLeft
+	}
+	return shm.StatusPeerFailed
+}
+
+// LostRank returns the same for one rank.
+func (j *Job) LostRank(rank uint32) shm.Status {
+	if j.HasLeft(rank) {
+		return shm.StatusPeerLeft
+	}
+	return j.Lost(j.PodOf(rank))
+}
+
+// Refusal returns the status of messages to, and from, a rank of this sidecar that has left.
+func (j *Job) Refusal() shm.Status {
+	if j.failed {
+		return shm.StatusPeerFailed
+	}
+	return shm.StatusPeerLeft
+}
 
 // NotHere is what is wrong with a frame for a rank that this sidecar does not host.
 func NotHere(h *wire.Header) error {
