@@ -5,6 +5,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -17,7 +18,7 @@ var (
 )
 
 // A payload that passes through the pool fits it.
-const _ = uint(eagerLimit - onesided.AccFragment)
+const _ = uint(p2p.EagerLimit - onesided.AccFragment)
 
 func (c *Core) openOneSided() {
 	cfg := onesided.Config{
@@ -42,14 +43,14 @@ func (h host) Answer(p link.Peer, t wire.Type) *link.Frame {
 
 // releases are what is done when a frame of a one-sided operation is acknowledged.
 var releases = [...]channel.ReleaseKind{
-	onesided.ReleaseNone: afterNothing, onesided.ReleaseAccess: afterOrigin, onesided.ReleaseGet: afterGot,
+	onesided.ReleaseNone: channel.ReleaseNothing, onesided.ReleaseAccess: afterOrigin, onesided.ReleaseGet: afterGot,
 }
 
 func (h host) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame {
 	to := &h.c.peers[p]
 	f, a := h.c.channel.Emit(to.Peer, t)
 	f.Payload = m.Memory
-	*a = after{Kind: releases[m.Release], Session: m.Session, ID: m.ID, Hold: true}
+	*a = channel.Release{Kind: releases[m.Release], Session: m.Session, ID: m.ID, Hold: true}
 	to.Out().Charge(m.Memory.Len)
 	return f
 }
@@ -94,18 +95,7 @@ func (h host) Standing(id link.Peer) onesided.Standing {
 func (h host) Caps(p link.Peer) link.Caps { return h.c.peers[p].Caps() }
 
 func (h host) Access(p link.Peer, a onesided.Access) (err error) {
-	token := h.c.remote(remoteAccess, a.Session, a.Done.ID)
-	op := h.c.remotes.Get(token)
-	op.other, op.rank = a.Done.View, a.Done.Rank
-	if a.Write {
-		err = h.c.ports.Write(p, token, a.Memory, a.Key, 0)
-	} else {
-		err = h.c.ports.Read(p, token, a.Memory, a.Key)
-	}
-	if err != nil {
-		h.c.cancelRemote(token)
-	}
-	return err
+	return h.c.p2p.Access(p, a.Write, p2p.Foreign{Session: a.Session, ID: a.Done.ID, View: a.Done.View, Rank: a.Done.Rank}, a.Memory, a.Key)
 }
 
 func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].Account().Charge(n) }
@@ -122,43 +112,58 @@ func (c *Core) placeOneSided(p *peer, h *wire.Header) (link.Ref, error) {
 	if err != nil {
 		return link.Ref{}, err
 	}
-	dst, s := to.Memory, (*session)(nil)
+	dst := to.Memory
 	switch to.Where {
 	case onesided.Discard:
 		dst = link.Ref{Region: RegionDiscard, Len: uint64(h.Length)}
 	case onesided.Pool:
 		var ok bool
-		if dst, ok = c.pool.passing(uint64(h.Length)); !ok {
-			return dst, errGranted
+		if dst, ok = c.p2p.Passing(uint64(h.Length)); !ok {
+			return dst, p2p.ErrGranted
 		}
-	case onesided.Memory:
-		s = c.sessions[to.Session]
 	}
-	c.target(p, placeOneSided, to.Of.ID, dst, s)
-	p.in.of = to.Of.Kind
+	p.in = inbound{of: to.Of, session: to.Session, held: to.Where == onesided.Memory}
+	if p.in.held {
+		c.ranks.Hold(to.Session)
+	}
 	return dst, nil
 }
 
 // oneSidedPlaced goes on with it.
-func (c *Core) oneSidedPlaced(p *peer, in *inbound, h *wire.Header, at link.Ref) {
-	c.onesided.Placed(p.ID(), in.oneSided(), h, at)
+func (c *Core) oneSidedPlaced(p *peer, h *wire.Header, at link.Ref) {
+	in := p.in
+	p.in = inbound{}
+	c.onesided.Placed(p.ID(), in.of, h, at)
 	if at.Region == RegionPool {
-		c.pool.passed(at)
+		c.p2p.Passed(at)
+	}
+	if in.held {
+		c.ranks.Unhold(in.session)
 	}
 }
 
-func (in *inbound) oneSided() onesided.Inbound { return onesided.Inbound{Kind: in.of, ID: in.id} }
+// dropOneSided gives such a payload up.
+func (c *Core) dropOneSided(p *peer, at link.Ref) {
+	in := p.in
+	p.in = inbound{}
+	if at.Region == RegionPool {
+		c.p2p.Passed(at)
+	}
+	c.onesided.Dropped(in.of)
+	if in.held {
+		c.ranks.Unhold(in.session)
+	}
+}
 
 // divert lets the payload of a put that was cut off come again into memory that is not read
 // if its window has ended meanwhile.
 func (c *Core) divert(p *peer) {
-	in := &p.in
 	h, _, is := p.Placing()
-	if !is || in.kind != placeOneSided || !c.onesided.Divert(in.oneSided()) {
+	if !is || !c.onesided.Divert(p.in.of) {
 		return
 	}
-	s := in.session
-	in.kind, in.id, in.hold = placeDiscard, 0, false
+	in := p.in
+	p.in = inbound{}
 	p.Redirect(link.Ref{Region: RegionDiscard, Len: uint64(h.Length)})
-	c.ranks.Unhold(s)
+	c.ranks.Unhold(in.session)
 }

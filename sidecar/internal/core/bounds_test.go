@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -74,13 +75,13 @@ func TestBoundOfPulls(t *testing.T) {
 	id := s.core.sessions[0].Request(1).ID
 	var err error
 	n := uint64(0)
-	for ; err == nil && n < 2*chunkLimit; n++ {
+	for ; err == nil && n < 2*p2p.ChunkLimit; n++ {
 		var b [wire.PullBytes]byte
 		body := wire.PullBody{Offset: 64 * n, Bytes: 64}
 		h := wire.Header{Type: wire.Pull, Seq: n + 1, Src: 1, A: id, B: 9, Length: uint32(body.Encode(b[:]))}
 		err = s.core.Deliver(2, 1, &h, b[:])
 	}
-	if !errors.Is(err, link.ErrProtocol) || n > chunkLimit+3 {
+	if !errors.Is(err, link.ErrProtocol) || n > p2p.ChunkLimit+3 {
 		t.Errorf("after %d pulls: %v", n, err)
 	}
 }
@@ -92,11 +93,11 @@ func TestBoundOfSilentSends(t *testing.T) {
 	d.SetInline([]byte("12345678"))
 	var err error
 	n := 0
-	for ; err == nil && n < 3*silentLimit; n++ {
+	for ; err == nil && n < 3*p2p.SilentLimit; n++ {
 		err = s.core.Submit(2, 0, &d)
 	}
 	// Those that credit lets through are over at once.
-	if err == nil || n > silentLimit+4096+1 {
+	if err == nil || n > p2p.SilentLimit+4096+1 {
 		t.Errorf("after %d silent sends: %v", n, err)
 	}
 }
@@ -110,7 +111,7 @@ func (s *story) ended() uint64 {
 		s.t.Fatal(err)
 	}
 	id := s.core.sessions[0].Request(9).ID
-	s.core.endSend(id, s.core.sends.Get(id), shm.StatusOK, true)
+	s.core.p2p.EndRequest(0, 9, false)
 	return id
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -82,8 +83,8 @@ func TestCancelsAreWithinThePeersBounds(t *testing.T) {
 			if h.Type != wire.Retract {
 				continue
 			}
-			if n++; n > retractWindow {
-				t.Fatalf("%d cancels are not answered, want at most %d", n, retractWindow)
+			if n++; n > p2p.RetractWindow {
+				t.Fatalf("%d cancels are not answered, want at most %d", n, p2p.RetractWindow)
 			}
 		}
 		asked := slices.Clone(x.frames)
@@ -97,7 +98,7 @@ func TestCancelsAreWithinThePeersBounds(t *testing.T) {
 			t.Fatalf("%d of %d cancels are answered, and no more are sent", answered, ranks*each)
 		}
 	}
-	if x.done != ranks*each || p.retracts != 0 {
-		t.Errorf("%d of %d sends have ended, %d cancels are said to be open", x.done, ranks*each, p.retracts)
+	if x.done != ranks*each || p.Transferring() {
+		t.Errorf("%d of %d sends have ended, cancels wait: %v", x.done, ranks*each, p.Transferring())
 	}
 }

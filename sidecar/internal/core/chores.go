@@ -12,7 +12,7 @@ const advanceItems = 1024
 
 // Pending reports that there is something to do at once: whoever sleeps must not.
 func (c *Core) Pending() bool {
-	if len(c.endings) > 0 || c.onesided.Pending() || c.parting.sweeping || c.collectives.Pending() || c.later.Len() > 0 {
+	if len(c.endings) > 0 || c.onesided.Pending() || c.parting.sweeping || c.collectives.Pending() || c.p2p.Waits() {
 		return true
 	}
 	if c.wanted > c.gen && c.follows() {
@@ -28,12 +28,12 @@ func (c *Core) Advance(now int64) int {
 		c.at(now)
 		c.follow()
 	}
-	if len(c.endings) == 0 && !c.onesided.Pending() && !c.parting.sweeping && !c.collectives.Pending() && c.later.Len() == 0 {
+	if len(c.endings) == 0 && !c.onesided.Pending() && !c.parting.sweeping && !c.collectives.Pending() && !c.p2p.Waits() {
 		return 0
 	}
 	c.at(now)
 	c.settle()
-	c.registerLater()
+	c.p2p.Register()
 	c.onesided.Grant()
 	budget := c.endSessions(advanceItems)
 	budget = c.onesided.FailWaiters(budget)

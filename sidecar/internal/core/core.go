@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
 // SessionID numbers the attached applications of this sidecar; numbers are
@@ -65,29 +66,21 @@ type Remote interface {
 	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
 }
 
-// Lender knows the memory that applications have registered themselves (link.Lender).
-type Lender interface {
-	Lend(region link.Region, number uint32, m link.Lent) error
-	Reclaim(region link.Region, number uint32)
-}
+// Lender knows the memory that applications have registered themselves, and Gatherer which buffers
+// are used often.
+type (
+	Lender   = p2p.Lender
+	Gatherer = p2p.Gatherer
+)
 
 // Regions that every core has.
 const (
 	RegionNone                = channel.RegionNone
-	RegionPool    link.Region = 1 // unexpected messages; PoolBytes of address space
+	RegionPool                = p2p.RegionPool
 	RegionDiscard             = channel.RegionDiscard
 	RegionRings               = channel.RegionRings
 	RegionFirst   link.Region = 4 // first number for sessions
 )
-
-// Gatherer is a link that sends from registered memory, and knows which buffers are
-// used so often that it gathers from them (docs/reuse.md).
-type Gatherer interface {
-	// Gathers counts a use of an application's memory, and reports whether the link
-	// will gather a frame's payload from it: the copy that ends a send at once would be
-	// all that is lost by that.
-	Gathers(peer link.Peer, ref link.Ref) bool
-}
 
 // Config fixes a core for its life. Zero fields take the defaults named.
 type Config struct {
@@ -124,8 +117,8 @@ func (c *Config) setDefaults() error {
 	def(&c.Heartbeat, 500*time.Millisecond)
 	def(&c.DeadAfter, 4500*time.Millisecond)
 	def(&c.StartWithin, time.Minute)
-	if c.EagerBytes == 0 || c.EagerBytes > eagerLimit {
-		c.EagerBytes = eagerLimit
+	if c.EagerBytes == 0 || c.EagerBytes > p2p.EagerLimit {
+		c.EagerBytes = p2p.EagerLimit
 	}
 	if c.FragmentBytes == 0 {
 		c.FragmentBytes = 256 << 10
@@ -137,10 +130,10 @@ func (c *Config) setDefaults() error {
 	switch {
 	case len(c.PodOf) == 0 || c.Pods < 1 || int(c.Self) >= c.Pods || c.Self < 0:
 		return fmt.Errorf("core: sidecar %d of %d pods with %d ranks makes no job", c.Self, c.Pods, len(c.PodOf))
-	case c.FragmentBytes > fragmentMax || c.FragmentBytes < 64:
-		return fmt.Errorf("core: fragments of %d bytes, want 64 to %d", c.FragmentBytes, fragmentMax)
-	case c.CreditBytes < 2*eagerLimit || c.CreditBytes > 1<<30:
-		return fmt.Errorf("core: credit of %d bytes, want %d to %d", c.CreditBytes, 2*eagerLimit, 1<<30)
+	case c.FragmentBytes > wire.FrameMax || c.FragmentBytes < 64:
+		return fmt.Errorf("core: fragments of %d bytes, want 64 to %d", c.FragmentBytes, wire.FrameMax)
+	case c.CreditBytes < 2*p2p.EagerLimit || c.CreditBytes > 1<<30:
+		return fmt.Errorf("core: credit of %d bytes, want %d to %d", c.CreditBytes, 2*p2p.EagerLimit, 1<<30)
 	}
 	for r, p := range c.PodOf {
 		if p < 0 || int(p) >= c.Pods {
@@ -188,7 +181,7 @@ func (c Config) PoolBytes() uint64 {
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20
 	}
-	return poolReserve(c.Pods, c.CreditBytes) + copyReserve
+	return p2p.PoolBytes(c.Pods, c.CreditBytes)
 }
 
 // Core is the state machine. It is owned by the turn goroutine.
@@ -205,37 +198,21 @@ type Core struct {
 	ranks     *ranks.Sessions
 	sessions  []*session // what this package has of them
 
-	sends  ranks.Table[send]
-	recvs  ranks.Table[recv]
-	parked ranks.Table[message]
-	// Of them, those that their senders may want back.
-	retractables map[retractable]uint64
-	probes       ranks.Table[probe]
-	collectives  *collective.Room
-	remotes      ranks.Table[remoteOp]
-	onesided     *onesided.Room
+	p2p         *p2p.Room
+	collectives *collective.Room
+	onesided    *onesided.Room
 
-	pool    pool // unexpected messages
-	copies  pool // eager messages copied out of arenas, until acknowledged
 	fail    *Failure
 	left    bool            // all ranks of this sidecar have left, and it has said so
 	gen     uint64          // of attachments (generation.go), from 1
 	wanted  uint64          // the highest that a peer has begun
 	leaving bool            // no rank attaches any more
-	unmet   map[uint64]bool // receives that were offered, and whose rank left before their message came
 	ofRanks ranks.Allowance // of requests
 	ofPeers ranks.Allowance // of what they have sent and are answered
-	effort  uint64          // steps of searches that descriptors made it do, in bytes
-	stats   Stats
 
 	// What takes longer than an event, done in steps by Advance.
-	endings  []ending
-	orphans  int // sends that have outlived their session
-	parting  parting
-	polled   []uint64           // receives whose last byte tells of their end
-	later    queue.FIFO[uint64] // receives whose memory is registered in a later turn
-	retrying bool               // they have their turn
-	dice     uint64
+	endings []ending
+	parting parting
 }
 
 // New makes a core for one sidecar of a job.
@@ -243,12 +220,9 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, ports: ports, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, gen: 1, dice: cfg.Seed | 1}
+	c := &Core{cfg: cfg, ports: ports, gen: 1}
 	c.setAllowances()
 	c.ranks = ranks.NewSessions(ports, &c.ofRanks, c.sessionGone)
-	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
-	c.pool = pool{region: RegionPool, limit: reserve}
-	c.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
 	c.job = ranks.NewJob(cfg.PodOf, cfg.Pods)
 	c.channel = channel.New(c.cfg.channel(), ports, upper{c}, &c.ofPeers)
 	c.peers = make([]peer, cfg.Pods)
@@ -266,8 +240,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	c.endpoints = make([]*endpoint, len(cfg.PodOf))
 	for r, p := range cfg.PodOf {
 		if link.Peer(p) == cfg.Self {
-			e := newEndpoint(uint32(r), cfg.Seed)
-			e.index = len(c.hosted)
+			e := &endpoint{rank: uint32(r), index: len(c.hosted)}
 			c.endpoints[r] = e
 			c.hosted = append(c.hosted, e)
 		}
@@ -275,6 +248,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	if len(c.hosted) == 0 {
 		return nil, fmt.Errorf("core: no rank of the job is in pod %d", cfg.Self)
 	}
+	c.openMessages()
 	if err := c.openCollectives(); err != nil {
 		return nil, err
 	}
@@ -285,7 +259,7 @@ func New(cfg Config, ports Ports) (*Core, error) {
 // Effort counts the bytes of lists that descriptors have made the core read, and
 // what they made it search one by one. It tells a caller who takes many descriptors
 // a turn when it is enough.
-func (c *Core) Effort() uint64 { return c.effort + c.collectives.Effort() + c.onesided.Effort() }
+func (c *Core) Effort() uint64 { return c.p2p.Effort() + c.collectives.Effort() + c.onesided.Effort() }
 
 // at sets the time of the current event.
 func (c *Core) at(now int64) {
@@ -302,10 +276,12 @@ func (c *Core) Ranks() int { return c.job.Ranks() }
 
 // Stats returns the counters as they stand.
 func (c *Core) Stats() Stats {
-	s := c.stats
-	s.UnexpectedBytes, s.UnexpectedPeak = c.pool.inUse, c.pool.peak
-	s.Sends, s.Receives, s.Parked = c.sends.Len(), c.recvs.Len(), c.parked.Len()
-	s.Probes = c.probes.Len()
+	var s Stats
+	m := c.p2p.Stats()
+	s.Eager, s.Get, s.Put, s.Stream, s.Local, s.Remote, s.Sizes = m.Eager, m.Get, m.Put, m.Stream, m.Local, m.Remote, m.Sizes
+	s.Offers, s.Offered, s.Collisions, s.Expected, s.Unexpected, s.RemoteErrors = m.Offers, m.Offered, m.Collisions, m.Expected, m.Unexpected, m.RemoteErrors
+	s.UnexpectedBytes, s.UnexpectedPeak, s.Sends, s.Receives, s.Parked, s.Probes = m.UnexpectedBytes, m.UnexpectedPeak, m.Sends, m.Receives, m.Parked, m.Probes
+	s.Unregistered = m.Unregistered
 	one := c.onesided.Stats()
 	s.OneSided, s.RemotePut, s.RemoteGet, s.Exposed = one.OneSided, one.RemotePut, one.RemoteGet, one.Exposed
 	s.Unregistered += one.Unregistered

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -25,26 +24,10 @@ type parting struct {
 	departed []uint32 // ranks of this sidecar, in order
 	tellAt   int64    // when the peers are told of the last ones; 0: they were
 
-	took map[uint32]uint64 // by rank that has left: its pod had taken less than that frame from here; none: all
-
 	sweeping bool // receives from who has left are to be ended
 	again    bool // somebody has left since the sweep began
 	table    int  // where the sweep is
 	at       uint32
-}
-
-// deserted is the rank because of which a message of a session has ended last: it had closed its
-// session, or the context of the message.
-type deserted struct {
-	by uint32
-	at int64 // 0: there is none
-}
-
-// desert notes that a message to or from a rank has ended because that has left.
-func (s *session) desert(now int64, by uint32) {
-	if s != nil {
-		s.deserted = deserted{by, now}
-	}
 }
 
 // abortsAfter is how long after such a message an abort is taken for its consequence: an MPI
@@ -55,10 +38,14 @@ const abortsAfter = 1e9
 // rank had left; nil: none has.
 func (c *Core) Deserted(now int64, id SessionID) *AbsentError {
 	s := c.sessions[id]
-	if s == nil || s.deserted.at == 0 || now-s.deserted.at >= abortsAfter {
+	if s == nil {
 		return nil
 	}
-	return &AbsentError{Rank: s.deserted.by, Text: fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, s.endpoint.rank, podlife.TextAbsentFrom, "a message of MPI")}
+	by, at := c.p2p.Deserted(id)
+	if at == 0 || now-at >= abortsAfter {
+		return nil
+	}
+	return &AbsentError{Rank: by, Text: fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, s.endpoint.rank, podlife.TextAbsentFrom, "a message of MPI")}
 }
 
 // Aborted ends the job for a rank whose MPI asks for that. If a message of it has just ended
@@ -137,33 +124,14 @@ func (p *peer) takenNext() uint64 {
 func (c *Core) noteTook(p *peer, h *wire.Header) {
 	switch {
 	case h.A == 0 || h.A > p.Out().Last(): // it had all
-	case h.Type == wire.Again && h.B > c.gen && p.gen <= c.gen && p.took == 0:
-		p.took = h.A
+	case h.Type == wire.Again && h.B > c.gen && p.gen <= c.gen:
+		c.p2p.PodTook(p.ID(), h.A)
 	case h.Type == wire.Again || p.gen != c.gen: // of another generation
-	case h.Type == wire.Bye && p.took == 0:
-		p.took = h.A
+	case h.Type == wire.Bye:
+		c.p2p.PodTook(p.ID(), h.A)
 	case h.Type == wire.Left && int(h.Src) < len(c.cfg.PodOf) && c.peerOf(h.Src) == p && !c.job.HasLeft(h.Src):
-		if c.parting.took == nil {
-			c.parting.took = map[uint32]uint64{}
-		}
-		c.parting.took[h.Src] = h.A
+		c.p2p.RankTook(h.Src, h.A)
 	}
-}
-
-// taken is the status of an eager send to p whose frame was acknowledged: if its
-// receiver had left before it came, nobody has it.
-func (c *Core) taken(p *peer, f *link.Frame) shm.Status {
-	if f.Head.Type != wire.Eager || p.took == 0 && c.parting.took == nil {
-		return shm.StatusOK
-	}
-	took, is := c.parting.took[f.Head.Dst]
-	if !is {
-		took = p.took
-	}
-	if took == 0 || f.Head.Seq < took {
-		return shm.StatusOK
-	}
-	return c.job.Refusal()
 }
 
 // onLeft takes the news that a rank of p has left.
@@ -195,7 +163,7 @@ func (c *Core) markLeft(rank uint32) {
 	if c.job.Leave(rank) {
 		c.onesided.RankLeft(rank)
 	}
-	c.dropOffers(rank)
+	c.p2p.RankLeft(rank)
 	c.startSweep()
 }
 
@@ -219,13 +187,13 @@ func (c *Core) sweep(budget int) int {
 		more := false
 		switch x.table {
 		case 0:
-			more = c.recvs.Span(x.at, n, c.sweepRecv)
+			more = c.p2p.SweepReceives(x.at, n)
 		case 1:
-			more = c.sends.Span(x.at, n, c.sweepSend)
+			more = c.p2p.SweepSends(x.at, n)
 		case 2:
 			more = c.onesided.SweepAccesses(x.at, n)
 		case 3:
-			more = c.probes.Span(x.at, n, c.sweepProbe)
+			more = c.p2p.SweepProbes(x.at, n)
 		case 4:
 			var cost int
 			n, cost, more = c.onesided.SweepExposures(x.at, n)
@@ -245,55 +213,4 @@ func (c *Core) sweep(budget int) int {
 		x.table, x.at = x.table+1, 0
 	}
 	return max(budget, 0)
-}
-
-func (c *Core) sweepRecv(id uint64, r *recv) {
-	switch {
-	case r.offered && c.hasCome(r):
-		c.put(r, id)
-	case r.matched && r.offered:
-		if p := &c.peers[r.peer]; c.over(p) {
-			c.endRecv(id, r, c.job.Lost(p.ID()))
-		} else {
-			c.chase(p)
-		}
-	case !r.matched && r.pattern.Source != shm.AnySource && c.job.HasLeft(r.pattern.Source):
-		status := shm.StatusPeerLeft
-		c.sessions[r.owner.session].desert(c.now, r.pattern.Source)
-		if r.withdrawn {
-			status = r.withdrawal()
-		}
-		r.endpoint.space(r.coll).Cancel(r.posted)
-		c.endRecv(id, r, status)
-	case r.matched && r.move.Remote != 0 && !r.move.Reading():
-		if p := &c.peers[r.peer]; c.over(p) {
-			c.endRecv(id, r, c.job.Lost(p.ID()))
-		} else {
-			c.chase(p)
-		}
-	}
-}
-
-// chase calls a peer again that has said goodbye and whose connection has ended,
-// because it still owes something: it answers, or turns out to be gone.
-func (c *Core) chase(p *peer) {
-	if p.Gone() {
-		c.channel.Reach(p.Peer)
-	}
-}
-
-func (c *Core) sweepSend(id uint64, st *send) {
-	if p := c.peerOf(st.dst); c.over(p) {
-		c.endSend(id, st, c.job.Lost(p.ID()), false)
-	} else {
-		c.chase(p)
-	}
-}
-
-func (c *Core) sweepProbe(id uint64, p *probe) {
-	if p.source != shm.AnySource && c.job.HasLeft(p.source) {
-		o := p.owner
-		c.dropProbe(p.endpoint, id)
-		c.ranks.Finish(o.session, o.req, shm.StatusPeerLeft)
-	}
 }

@@ -202,8 +202,11 @@ func TestRetract(t *testing.T) {
 		}
 	}
 	c := x.core
-	if taken != n || late != 1 || c.parked.Len() != 0 || len(c.retractables) != 0 || c.peers[1].announced != 0 {
-		t.Errorf("%d taken back, %d too late; %d parked, %d names, %d announced are left", taken, late, c.parked.Len(), len(c.retractables), c.peers[1].announced)
+	if err := acknowledge(c, &c.peers[1], c.peers[1].Out().Last()); err != nil {
+		t.Fatal(err)
+	}
+	if taken != n || late != 1 || c.Stats().Parked != 0 || c.p2p.Stats().Retractable != 0 || c.ofPeers.Used() != 0 {
+		t.Errorf("%d taken back, %d too late; %d parked, %d names, %d bytes are left", taken, late, c.Stats().Parked, c.p2p.Stats().Retractable, c.ofPeers.Used())
 	}
 }
 

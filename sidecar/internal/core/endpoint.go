@@ -7,47 +7,23 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
 // endpoint is a rank that this sidecar hosts. It exists from the start, so
 // that messages may arrive before the application attaches.
 type endpoint struct {
 	rank    uint32
-	index   int               // among the ranks of this sidecar
-	queue   *match.Queue      // point-to-point
-	colls   *match.Queue      // collectives: a space of its own
-	session *session          // nil: no application is attached
-	gone    bool              // was attached and has left
-	ended   bool              // and nothing of it is open any more
-	absent  bool              // its process has ended: it attaches no more
-	probes  *match.Queue      // waiting probes: patterns only
-	talks   talks             // whom it has sent to
-	claimed []uint64          // messages that matched probes have taken and no receive has
-	offers  map[link.Peer]int // receives that are offered to a peer
-	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
-}
-
-func newEndpoint(rank uint32, seed uint64) *endpoint {
-	return &endpoint{rank: rank, queue: match.NewSeeded(seed), colls: match.NewSeeded(seed + 1), probes: match.NewSeeded(seed + 2)}
-}
-
-func (e *endpoint) space(coll bool) *match.Queue {
-	if coll {
-		return e.colls
-	}
-	return e.queue
+	index   int      // among the ranks of this sidecar
+	session *session // nil: no application is attached
+	gone    bool     // was attached and has left
+	ended   bool     // and nothing of it is open any more
+	absent  bool     // its process has ended: it attaches no more
 }
 
 // session is an attached application.
 type session struct {
 	ranks.Session
 	endpoint *endpoint
-	silent   []uint64 // silent sends that the receiver has not taken over
-	deserted deserted
-	lender   Lender // of memory that it registers itself; nil: it may not
-	lends    link.Region
-	lent     map[uint32]*lent
 }
 
 // Attach adds an application that speaks for rank, and whose client has features. The refs
@@ -69,6 +45,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	}
 	s := &session{endpoint: e}
 	c.ranks.Attach(&s.Session, id, rank, features, slab, arena)
+	c.p2p.Attach(&s.Session)
 	c.collectives.Attach(&s.Session, e.index)
 	c.onesided.Attach(&s.Session)
 	c.sessions[id], e.session = s, s
@@ -89,6 +66,7 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	s.Leave() // it is held until its ending is done
 	e := s.endpoint
 	e.session, e.gone = nil, true
+	c.p2p.Detach(e.rank, true)
 	if reason != nil {
 		c.failJob(c.blamed(e.rank, reason))
 	} else {
@@ -107,6 +85,7 @@ func (c *Core) Unattach(now int64, id SessionID) bool {
 	}
 	s.Leave()
 	s.endpoint.session = nil
+	c.p2p.Detach(s.endpoint.rank, false)
 	c.ranks.Unhold(id)
 	return true
 }
@@ -143,9 +122,24 @@ func (c *Core) Left(id SessionID) bool {
 // sessionGone forgets a session that nothing refers to any more.
 func (c *Core) sessionGone(id SessionID) {
 	c.sessions[id] = nil
+	c.p2p.SessionGone(id)
 	c.collectives.SessionGone(id)
 	c.onesided.SessionGone(id)
 }
 
 // Bound lets a session name its arena only where it is allocated. Without it, all is.
 func (c *Core) Bound(id SessionID, p Pieces) { c.sessions[id].Bound(p) }
+
+// Lend lets a session lend memory, which l knows as a region.
+func (c *Core) Lend(id SessionID, l Lender, region link.Region) { c.p2p.Lend(id, l, region) }
+
+// Hosted is how many ranks this sidecar hosts.
+func (c *Core) Hosted() int { return len(c.hosted) }
+
+// Talks appends the ranks that the hosted rank i has sent to, and returns the rank's
+// number and what it has sent to others yet.
+func (c *Core) Talks(i int, to []Talk) (rank uint32, all []Talk, rest Traffic) {
+	rank = c.hosted[i].rank
+	all, rest = c.p2p.Talks(rank, to)
+	return rank, all, rest
+}

@@ -176,34 +176,15 @@ func (c *Core) dropStreams(p *peer) {
 
 // dropInbound gives up the frame whose payload a dead peer was sending.
 func (c *Core) dropInbound(p *peer) {
-	_, at, is := p.Placing()
+	h, at, is := p.Placing()
 	if !is {
 		return
 	}
-	in := p.in
-	p.in = inbound{}
+	messages := h.Type == wire.Eager || h.Type == wire.Data
 	p.Abandon()
-	if at.Region == RegionPool && in.kind != placeMessage {
-		c.pool.passed(at)
-	}
-	switch in.kind {
-	case placeOneSided:
-		c.onesided.Dropped(in.oneSided())
-	case placeRecv:
-		if r := c.recvs.Get(in.id); r != nil {
-			c.endRecv(in.id, r, c.job.Lost(p.ID()))
-		}
-	case placeMessage:
-		if m := c.parked.Get(in.id); m != nil {
-			if r := c.recvs.Get(m.waiter); r != nil {
-				c.endRecv(m.waiter, r, c.job.Lost(p.ID()))
-			}
-			m.endpoint.space(m.coll).Drop(m.ref) // refused if it was taken
-			c.unclaim(m)
-			c.freeMessage(in.id, m)
-		}
-	}
-	if in.hold {
-		c.ranks.Unhold(in.session)
+	if messages {
+		c.p2p.Abandon(p.ID(), at)
+	} else {
+		c.dropOneSided(p, at)
 	}
 }

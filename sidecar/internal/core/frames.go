@@ -2,10 +2,12 @@ package core
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -85,15 +87,41 @@ func (c *Core) Doze() (again bool) { return c.channel.Doze() }
 
 // Polled reports that there is memory that only a poll tells about: a sleep must not be long.
 func (c *Core) Polled() bool {
-	if c.channel.Polled() {
-		return true
+	return c.channel.Polled() || c.p2p.Polled()
+}
+
+// PollMemory looks at all that peers change without a word: their rings, and the
+// last bytes of messages. It returns how much has come. A peer that writes what no
+// correct one does loses its connection.
+func (c *Core) PollMemory(now int64) int {
+	c.at(now)
+	return c.channel.PollRings() + c.p2p.PollReads()
+}
+
+// RemoteDone reports the end of a remote read or write that the core started.
+func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
+	c.at(now)
+	if err != nil && c.p2p.Knows(token) && c.over(&c.peers[id]) {
+		c.startSweep() // the last one has left alone what was under way
 	}
-	for _, id := range c.polled { // a read's end is told by its link
-		if r := c.recvs.Get(id); r != nil && r.offered && !c.peerOf(r.pattern.Source).Caps().Notify {
-			return true
-		}
+	f, is := c.p2p.RemoteDone(id, token, err)
+	switch {
+	case !is:
+	case f.Ring:
+		c.channel.RingWritten(id, f.ID, err)
+	default:
+		c.onesided.Accessed(id, onesided.Accessed{ID: f.ID, View: f.View, Rank: f.Rank}, err)
+		c.ranks.Unhold(f.Session)
 	}
-	return false
+}
+
+// RemoteWritten reports a peer's notified write (link.Sink.Written).
+func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
+	c.at(now)
+	if notify>>32 == 0 { // no request has such a number
+		return c.channel.Notified(id, notify)
+	}
+	return c.p2p.RemoteWritten(id, notify)
 }
 
 // upper is the core, as the room of the streams calls it.
@@ -110,47 +138,38 @@ func (u upper) Destination(id link.Peer, h *wire.Header) (link.Ref, error) {
 }
 
 func (u upper) Placed(id link.Peer, h *wire.Header, at link.Ref) error {
-	return u.c.placed(&u.c.peers[id], h, at)
+	if h.Type == wire.Eager || h.Type == wire.Data {
+		return u.c.p2p.Placed(id, h, at)
+	}
+	u.c.oneSidedPlaced(&u.c.peers[id], h, at)
+	return nil
 }
 
 // Released carries out what the acknowledgement of a frame brings about.
 func (u upper) Released(id link.Peer, a channel.Release, f *link.Frame) {
-	c, p := u.c, &u.c.peers[id]
 	switch a.Kind {
-	case afterComplete:
-		c.ranks.Finish(a.Session, uint32(a.ID), c.taken(p, f))
-	case afterCopy:
-		c.copies.put(f.Payload)
-	case afterChunk:
-		c.chunkSent(a.ID, f)
 	case afterOrigin:
-		c.onesided.Released(id, onesided.ReleaseAccess, a.ID)
+		u.c.onesided.Released(id, onesided.ReleaseAccess, a.ID)
 	case afterGot:
-		c.onesided.Released(id, onesided.ReleaseGet, a.ID)
-	case afterColl:
-		c.collectives.Done(a.ID, c.taken(p, f))
+		u.c.onesided.Released(id, onesided.ReleaseGet, a.ID)
+	default:
+		u.c.p2p.Released(id, a, f)
 	}
 	if a.Hold {
-		c.ranks.Unhold(a.Session)
+		u.c.ranks.Unhold(a.Session)
 	}
 }
 
 // Dropped does so for a peer that is dead. What the end of a session or of an access does is
 // not done here (Ended).
 func (u upper) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
-	c, p := u.c, &u.c.peers[id]
-	switch a.Kind {
-	case afterCopy:
-		c.copies.put(f.Payload)
-	case afterComplete:
-		c.ranks.Finish(a.Session, uint32(a.ID), c.job.Lost(p.ID()))
-	case afterColl:
-		c.collectives.Done(a.ID, c.job.Lost(p.ID()))
-	case afterOrigin:
-		c.onesided.End(a.ID, c.job.Lost(p.ID()))
+	if a.Kind == afterOrigin {
+		u.c.onesided.End(a.ID, u.c.job.Lost(id))
+	} else {
+		u.c.p2p.Dropped(id, a, f)
 	}
 	if a.Hold {
-		c.ranks.Unhold(a.Session)
+		u.c.ranks.Unhold(a.Session)
 	}
 }
 
@@ -162,16 +181,12 @@ func (u upper) Ended(id link.Peer) {
 
 func (u upper) Feed(id link.Peer, t channel.Transfer) (more bool) {
 	switch t.Kind {
-	case transferSend:
-		return u.c.feedSend(&u.c.peers[id], t.ID)
 	case transferAccess:
 		return u.c.onesided.Feed(id, onesided.Turn{ID: t.ID})
 	case transferGot:
 		return u.c.onesided.Feed(id, onesided.Turn{Get: true, ID: t.ID})
-	case transferRetract:
-		return u.c.feedRetract(&u.c.peers[id], t.ID)
 	}
-	return false
+	return u.c.p2p.Feed(id, t)
 }
 
 func (u upper) Announce(id link.Peer) { u.c.tellAgain(&u.c.peers[id]) }
@@ -203,16 +218,74 @@ func (u upper) Reject(id link.Peer) {
 func (u upper) Rejected(link.Peer) { u.c.startSweep() } // of what was asked for meanwhile
 
 func (u upper) WriteRing(id link.Peer, number uint64, src link.Ref, dst link.Key, notify uint64) error {
-	op, token := u.c.remotes.Alloc()
-	*op = remoteOp{kind: remoteRing, id: number}
-	err := u.c.ports.Write(id, token, src, dst, notify)
-	if err != nil {
-		u.c.remotes.Release(token)
-	}
-	return err
+	return u.c.p2p.WriteRing(id, number, src, dst, notify)
 }
 
 func isProtocol(err error) bool { return errors.Is(err, link.ErrProtocol) }
+
+// Kinds of transfers of one-sided operations.
+const (
+	transferAccess = p2p.TransferLast + 1 + iota // operations of a rank, by rank
+	transferGot                                  // Got frames of a get that is served here
+)
+
+// What is done when a frame of a one-sided operation is acknowledged. The peer must have dealt
+// with it.
+const (
+	afterOrigin = channel.ReleaseTaken | p2p.ReleaseLast + 1 + iota // operation id has reached its target
+	afterGot                                                        // a get of the peer is answered
+)
+
+// deliver hands a frame in order to the room that it concerns.
+func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
+	if p.gen != c.gen {
+		if is, err := c.foreign(p, h); is {
+			return err
+		}
+	}
+	switch h.Type {
+	case wire.Eager:
+		if !p.Self() && !c.left && c.hasGone(h.Dst) {
+			c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
+		}
+	case wire.Abort:
+		return c.onAbort(p, h, payload)
+	case wire.Left:
+		return c.onLeft(p, h)
+	case wire.Bye:
+		c.onBye(p)
+		return nil
+	case wire.Again:
+		return c.onAgain(p, h)
+	case wire.Place:
+		return nil // of an earlier release, which chooses processors by it
+	}
+	if is, err := c.p2p.Frame(p.ID(), h, payload); is {
+		return err
+	}
+	return c.onesided.Frame(p.ID(), h, payload)
+}
+
+// hasGone reports that a rank of this sidecar has left this generation.
+func (c *Core) hasGone(rank uint32) bool {
+	return int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].gone
+}
+
+// destination finds where the payload of a frame whose turn it is goes.
+func (c *Core) destination(p *peer, h *wire.Header) (link.Ref, error) {
+	if p.gen != c.gen {
+		if is, err := c.foreign(p, h); is {
+			return link.Ref{Region: RegionDiscard, Len: uint64(h.Length)}, err
+		}
+	}
+	switch h.Type {
+	case wire.Eager, wire.Data:
+		return c.p2p.Destination(p.ID(), h)
+	case wire.Got, wire.Put, wire.Acc:
+		return c.placeOneSided(p, h)
+	}
+	return link.Ref{}, fmt.Errorf("%w: %v with a payload of %d bytes", link.ErrProtocol, h.Type, h.Length)
+}
 
 // peerUp says what a peer has to know before all else.
 func (c *Core) peerUp(p *peer) {
@@ -237,7 +310,7 @@ func (c *Core) peerDown(p *peer, err error) (again bool) {
 		c.peerDied(p, err)
 		return false
 	}
-	if p.parted() && c.orphans == 0 {
+	if p.parted() && c.p2p.Orphans() == 0 {
 		c.channel.Rest(p.Peer)
 		if c.fail != nil {
 			c.dropStreams(p) // the rest of them goes and comes no more

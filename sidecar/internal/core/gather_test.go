@@ -22,10 +22,9 @@ func (f *frequent) Gathers(_ link.Peer, ref link.Ref) bool {
 // TestGatheredSendsEndLater: a buffer that the link gathers from is not copied, and
 // its send ends when its frame is acknowledged; of another buffer it ends at once.
 func TestGatheredSendsEndLater(t *testing.T) {
-	x := newCrowd(t)
-	x.regions[RegionPool] = make([]byte, 16<<20) // with the copies
 	g := &frequent{}
-	x.core.cfg.Gatherer = g
+	x := gathering(t, g)
+	x.regions[RegionPool] = make([]byte, 16<<20) // with the copies
 	send := func(req uint32, off, n uint64) *link.Frame {
 		d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 2, Class: shm.ClassArena}
 		d.SetBody(off, n, 0, 0)
@@ -76,8 +75,7 @@ func TestGatheredSendsEndDelivered(t *testing.T) {
 }
 
 func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
-	x := newCrowd(t)
-	x.core.cfg.Gatherer = &frequent{}
+	x := gathering(t, &frequent{})
 	p := &x.core.peers[1]
 	caps := link.Caps{Name: "test", Delivers: true}
 	x.core.LinkUp(1, 1, caps)
@@ -130,8 +128,7 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 // TestGivenUpOverABreak: who has given this sidecar up, and whose connection breaks before
 // it can say why, says so on the next one: it is not blamed for what it does not have.
 func TestGivenUpOverABreak(t *testing.T) {
-	x := newCrowd(t)
-	x.core.cfg.Gatherer = &frequent{}
+	x := gathering(t, &frequent{})
 	p := &x.core.peers[1]
 	caps := link.Caps{Name: "test", Delivers: true}
 	x.core.LinkUp(1, 1, caps)

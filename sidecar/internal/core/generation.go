@@ -57,9 +57,7 @@ func (c *Core) Renew(now int64) bool {
 func (c *Core) Renews() bool { return !c.leaving && c.fail == nil && c.mayRenew() }
 
 // HasLeft reports that a rank of here has left this generation.
-func (c *Core) HasLeft(rank uint32) bool {
-	return int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].gone
-}
+func (c *Core) HasLeft(rank uint32) bool { return c.hasGone(rank) }
 
 // Leaving reports that no rank may attach any more.
 func (c *Core) Leaving() bool { return c.leaving }
@@ -81,6 +79,7 @@ func (c *Core) Absent(now int64, rank uint32) {
 // leftOut ends a rank that does not attach in this generation any more.
 func (c *Core) leftOut(e *endpoint) {
 	e.gone = true
+	c.p2p.Detach(e.rank, true)
 	c.depart(e.rank)
 	c.begin(ending{endpoint: e, leaves: true})
 }
@@ -114,8 +113,7 @@ func (c *Core) mayRenew() bool {
 			return false
 		}
 	}
-	busy := c.orphans + c.sends.Len() + c.recvs.Len() + c.parked.Len() + c.probes.Len() + c.collectives.Stats().Open +
-		c.remotes.Len() + len(c.endings) + c.later.Len()
+	busy := c.p2p.Busy() + c.collectives.Stats().Open + len(c.endings)
 	if busy > 0 || c.onesided.Busy() || c.parting.sweeping || c.collectives.Pending() {
 		return false
 	}
@@ -159,11 +157,10 @@ func (c *Core) renew(g uint64) {
 	for i := range c.peers {
 		c.compare(&c.peers[i])
 	}
-	clear(c.unmet)
-	c.polled = c.polled[:0]
 	for _, e := range c.hosted {
-		e.renew(c.cfg.Seed)
+		e.session, e.gone, e.ended = nil, false, false
 	}
+	c.p2p.Renew()
 	c.collectives.Renew()
 	c.onesided.Renew()
 	for i := range c.peers {
@@ -176,25 +173,15 @@ func (c *Core) renew(g uint64) {
 	}
 }
 
-// renew makes e a rank that has not attached yet. What it has sent to others goes on being
-// counted.
-func (e *endpoint) renew(seed uint64) {
-	n := newEndpoint(e.rank, seed)
-	n.index, n.talks, n.absent = e.index, e.talks, e.absent
-	*e = *n
-}
-
 // renewPeer forgets what was between the last generation and a peer, and takes up what it has
 // said of this one.
 func (c *Core) renewPeer(p *peer) {
-	p.toldLeft, p.byeSeq, p.took = 0, 0, 0
+	p.toldLeft, p.byeSeq = 0, 0
 	p.SetUnannounced(!p.Self())
 	if p.Self() {
 		p.gen, p.genTold = c.gen, c.gen
 		return
 	}
-	p.offers = nil
-	p.retracts = 0
 	switch {
 	case p.Ahead(), p.gen == c.gen && p.Gone():
 		c.allLeft(p)
@@ -269,19 +256,9 @@ func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 			p.early = append(p.early, h.Src)
 		}
 	case wire.Eager:
-		if uint64(h.Length) != h.A || h.A > eagerLimit {
-			return true, errEager
-		}
-		if err := p.charged(h); err != nil {
-			return true, err
-		}
-		c.consumed(p, h.A)
+		return true, c.p2p.Refuse(p.ID(), h)
 	}
 	return true, nil
 }
 
-// Errors of frames of other generations.
-var (
-	errLeft  = fmt.Errorf("%w: goodbye in the name of a rank that is not there, or more than one of each", link.ErrProtocol)
-	errEager = fmt.Errorf("%w: eager message whose size is not that of its payload", link.ErrProtocol)
-)
+var errLeft = fmt.Errorf("%w: goodbye in the name of a rank that is not there, or more than one of each", link.ErrProtocol)

@@ -161,8 +161,8 @@ func TestLateMessagesAreDropped(t *testing.T) {
 	late := []byte("first!")
 	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)
 	r.deliver(wire.Header{Type: wire.RTS, Src: 2, Dst: 0, A: 8, B: 5 << 32, Length: wire.RTSBytes}, make([]byte, wire.RTSBytes))
-	if _, ended := r.got[0]; ended || r.core.parked.Len() != 0 || p.Credit().Grant() == before {
-		t.Errorf("a message of the first program: receive ended %v, %d kept, credit %d, want more than %d", ended, r.core.parked.Len(), p.Credit().Grant(), before)
+	if _, ended := r.got[0]; ended || r.core.Stats().Parked != 0 || p.Credit().Grant() == before {
+		t.Errorf("a message of the first program: receive ended %v, %d kept, credit %d, want more than %d", ended, r.core.Stats().Parked, p.Credit().Grant(), before)
 	}
 	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
 	r.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 0, A: uint64(len(late)), Length: uint32(len(late))}, late)

@@ -84,7 +84,7 @@ func (l *Leftover) None() bool { return l.Sessions == 0 && l.Sends == 0 && len(l
 func (c *Core) Leftover() Leftover {
 	var l Leftover
 	if c.fail == nil {
-		l.Sends = c.orphans
+		l.Sends = c.p2p.Orphans()
 	}
 	if c.onesided.Closing() {
 		l.Sessions++ // whose lock waiters are still to be told

@@ -26,6 +26,8 @@ type hostilePorts struct {
 	freed [hostileRanks]bool
 	lent  [hostileRanks]map[uint32]link.Lent
 	open  [hostileRanks]map[uint32]bool // requests that are to have an end
+
+	handles [4]uint64 // of matched probes, that came lately
 }
 
 // hostileLink is one connection.
@@ -183,6 +185,9 @@ func (h *hostilePorts) Complete(s SessionID, d *shm.Descriptor) {
 	}
 	if d.Op != shm.OpDone {
 		return
+	}
+	if aux := d.Aux(); aux>>32 != 0 { // maybe the handle of a matched probe
+		h.handles[h.count.ended%len(h.handles)] = aux
 	}
 	if !h.open[s][d.Req] {
 		panic(fmt.Sprintf("session %d: request %d ends, and is not open", s, d.Req))

@@ -152,10 +152,8 @@ func (h *hostile) exposure(s SessionID, there bool) uint64 {
 
 // handle is one of a matched probe, or any number.
 func (h *hostile) handle() uint64 {
-	for _, e := range h.core.hosted {
-		if len(e.claimed) > 0 && h.r.IntN(2) == 0 {
-			return e.claimed[h.r.IntN(len(e.claimed))]
-		}
+	if h.r.IntN(4) > 0 {
+		return h.handles[h.r.IntN(len(h.handles))]
 	}
 	return h.number()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -82,10 +83,10 @@ func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
 			return request(shm.OpRecv, shm.ClassArena, shm.MaxRequests-1-i, 64)
 		},
 		"chunks": func(i int) *shm.Descriptor {
-			if i%(chunkLimit+1) == 0 {
-				return request(shm.OpSend, shm.ClassStaged, i/(chunkLimit+1), 1<<30)
+			if i%(p2p.ChunkLimit+1) == 0 {
+				return request(shm.OpSend, shm.ClassStaged, i/(p2p.ChunkLimit+1), 1<<30)
 			}
-			return request(shm.OpStage, shm.ClassSlab, i/(chunkLimit+1), 8)
+			return request(shm.OpStage, shm.ClassSlab, i/(p2p.ChunkLimit+1), 8)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -96,7 +96,7 @@ func TestPartsAreCounted(t *testing.T) {
 	if len(d.ports[1].ended) != 1 {
 		t.Fatalf("%d receives have ended, frames %v", len(d.ports[1].ended), d.types)
 	}
-	put, stream := d.cores[0].stats.Put, d.cores[0].stats.Stream
+	put, stream := d.cores[0].Stats().Put, d.cores[0].Stats().Stream
 	if want := (Traffic{Messages: 1, Bytes: duoBytes - part}); put != want || stream != (Traffic{Bytes: part}) {
 		t.Errorf("%+v by writes, %+v in frames, want %+v by writes", put, stream, want)
 	}

@@ -39,7 +39,7 @@ func TestInlineSendsOutliveTheirSession(t *testing.T) {
 			for x.core.Advance(3) > 0 {
 			}
 			if !clean {
-				if n := x.core.sends.Len(); n != 0 {
+				if n := x.core.Stats().Sends; n != 0 {
 					t.Errorf("%d sends have outlived a session that died", n)
 				}
 				return
@@ -62,7 +62,7 @@ func TestInlineSendsOutliveTheirSession(t *testing.T) {
 					data++
 				}
 			}
-			if l := x.core.Leftover(); data != extra-1 || l.Sends != 0 || x.core.sends.Len() != 0 {
+			if l := x.core.Leftover(); data != extra-1 || l.Sends != 0 || x.core.Stats().Sends != 0 {
 				t.Errorf("%d messages came, %d are left", data, l.Sends)
 			}
 		})

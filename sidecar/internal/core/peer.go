@@ -15,10 +15,9 @@ type peer struct {
 
 	loss *Failure // of a dead peer: what to tell it when the job has not failed
 
-	ranks     int    // that it hosts,
-	first     uint32 // the lowest of them
-	last      uint32 // and the highest
-	announced int    // messages of it that wait to be matched, and that it still has
+	ranks int    // that it hosts,
+	first uint32 // the lowest of them
+	last  uint32 // and the highest
 
 	toldLeft int // of the ranks that have left here, those that it was told of
 
@@ -27,22 +26,16 @@ type peer struct {
 	early   []uint32 // of its ranks in a generation that has not begun here, those that have left it
 	renews  bool     // it knows further generations
 
-	took   uint64 // its goodbye: it had taken less than this frame from here; 0: all, or it has said none
 	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
 
-	retracts int // messages that it was asked to give back, and has not answered
-
-	in     inbound
-	offers *offers // of its receives; nil: it has made none
+	in inbound
 }
 
-// inbound is what the payload that is being placed is for (channel.Peer.Placing).
+// inbound is the payload of a one-sided operation that is being placed (channel.Peer.Placing).
 type inbound struct {
-	id      uint64 // receive, message or origin
-	kind    placeKind
-	of      onesided.InboundKind
+	of      onesided.Inbound
+	held    bool // its session is held
 	session SessionID
-	hold    bool
 }
 
 func (p *peer) init(of *channel.Peer, pod *ranks.Pod) {

@@ -264,30 +264,19 @@ func TestFreedWithTheDead(t *testing.T) {
 	}
 }
 
-// still are ports that allocate nothing.
-type still struct {
-	lone
-	token uint64
-}
-
-func (s *still) Write(_ link.Peer, token uint64, _ link.Ref, _ link.Key, _ uint64) error {
-	s.token = token
-	return nil
-}
-
 // TestReachAllocatesNothing: a put and its flush.
 func TestReachAllocatesNothing(t *testing.T) {
 	d := known(t)
 	c := d.cores[0]
-	s := &still{lone: d.ports[0].lone}
-	c.ports = s
+	s := d.ports[0]
+	s.still = true
 	put, flush := onWindow(shm.OpPut, 2, 0, 1000), onWindow(shm.OpFlush, 3, 0, 0)
 	if n := testing.AllocsPerRun(1000, func() {
 		if c.Submit(d.now, 0, &put) != nil || c.Submit(d.now, 0, &flush) != nil {
 			t.Fatal("refused")
 		}
 		c.RemoteDone(d.now, 1, s.token, nil)
-		c.Flush(d.now, s)
+		c.Flush(d.now, &s.lone)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -20,7 +21,7 @@ func TestWhatIsOffered(t *testing.T) {
 		return x
 	}
 	eager := newDuo(t, mover.Put, offering).cores[1]
-	small := eager.eagerMax(&eager.peers[0])
+	small := eager.cfg.EagerBytes
 	large := offering
 	large.RegisterMax = duoBytes - 1
 	for _, x := range []struct {
@@ -44,25 +45,25 @@ func TestWhatIsOffered(t *testing.T) {
 			c.LinkDown(d.now, 0, link.ErrBroken)
 		}
 		d.submit(1, receive(x.n, x.mask))
-		if c.stats.Offers != x.wants {
-			t.Errorf("%s: %d offers, want %d", x.what, c.stats.Offers, x.wants)
+		if c.Stats().Offers != x.wants {
+			t.Errorf("%s: %d offers, want %d", x.what, c.Stats().Offers, x.wants)
 		}
 	}
 	d := newDuo(t, mover.Put, offering)
-	for i := range uint32(offerWindow + 3) {
+	for i := range uint32(p2p.OfferWindow + 3) {
 		x := receive(duoBytes, 0)
 		x.Req = i
 		d.submit(1, x)
 	}
-	if n := d.cores[1].stats.Offers; n != offerWindow {
-		t.Errorf("%d receives are offered to one peer, want %d", n, offerWindow)
+	if n := d.cores[1].Stats().Offers; n != p2p.OfferWindow {
+		t.Errorf("%d receives are offered to one peer, want %d", n, p2p.OfferWindow)
 	}
 	d = newDuo(t, mover.Put, offering)
 	d.ports[1].deny = 1
 	d.submit(1, receive(duoBytes, 0))
 	d.run()
-	if c := d.cores[1]; c.stats.Unregistered != 1 || len(c.polled) != 0 || len(d.types) != 0 {
-		t.Errorf("one that cannot be registered: %d refusals, %d looked at, frames %v", c.stats.Unregistered, len(c.polled), d.types)
+	if c := d.cores[1]; c.Stats().Unregistered != 1 || c.Polled() || len(d.types) != 0 {
+		t.Errorf("one that cannot be registered: %d refusals, polled %v, frames %v", c.Stats().Unregistered, c.Polled(), d.types)
 	}
 }
 
@@ -72,7 +73,7 @@ func TestNewsOfOffers(t *testing.T) {
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 	d.run()
 	c := d.cores[1]
-	p, id := &c.peers[0], c.polled[0]
+	p, id := &c.peers[0], c.sessions[0].Request(3).ID
 	says := func(kind wire.Type, dst uint32, b uint64) error {
 		h := wire.Header{Type: kind, Seq: p.Arrived() + 1, Ack: p.Out().Base(), Credit: p.Credit().Granted(), Dst: dst, A: id, B: b}
 		return c.Deliver(d.now, 0, &h, nil)
@@ -82,38 +83,38 @@ func TestNewsOfOffers(t *testing.T) {
 			t.Errorf("%v to a rank that is not here: %v", kind, err)
 		}
 	}
-	r := c.recvs.Get(id)
-	if err := says(wire.Withdrawn, 1, 0); err != nil || !r.offered || r.matched {
-		t.Errorf("it is written to: %v, offered %v, matched %v", err, r.offered, r.matched)
+	state := func() (offered, matched bool) {
+		w, _ := c.p2p.WaitOf(c.sessions[0].Request(3))
+		return len(d.keys) == 1, w.Moving
 	}
-	if err := says(wire.Withdrawn, 1, 1); err != nil || r.offered || r.matched || c.recvs.Get(id) != r {
-		t.Errorf("it is not wanted: %v, offered %v, matched %v", err, r.offered, r.matched)
+	err := says(wire.Withdrawn, 1, 0)
+	if offered, matched := state(); err != nil || !offered || matched {
+		t.Errorf("it is written to: %v, offered %v, matched %v", err, offered, matched)
+	}
+	err = says(wire.Withdrawn, 1, 1)
+	if offered, matched := state(); err != nil || offered || matched || c.Stats().Receives != 1 {
+		t.Errorf("it is not wanted: %v, offered %v, matched %v", err, offered, matched)
 	}
 	if err := says(wire.Taken, 1, 0); !errors.Is(err, link.ErrProtocol) {
 		t.Errorf("taken, and not offered any more: %v", err)
-	}
-	if n := r.endpoint.offers[0]; n != 0 || len(d.keys) != 0 {
-		t.Errorf("%d offers are counted, %d keys are left", n, len(d.keys))
 	}
 
 	d = newDuo(t, mover.Put, offering)
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 	d.run()
 	c = d.cores[1]
-	p, id = &c.peers[0], c.polled[0]
-	r = c.recvs.Get(id)
-	if err := says(wire.Taken, 1, 0); err != nil || !r.matched || r.source != 0 || r.tag != 5 || r.length != duoBytes || r.want != duoBytes || r.peer != 0 {
-		t.Errorf("taken: %v, matched %v, %d bytes of rank %d", err, r.matched, r.length, r.source)
+	p, id = &c.peers[0], c.sessions[0].Request(3).ID
+	err = says(wire.Taken, 1, 0)
+	if w, _ := c.p2p.WaitOf(c.sessions[0].Request(3)); err != nil || !w.Moving || w.Peer != 0 || w.Tag != 5 || w.Bytes != duoBytes {
+		t.Errorf("taken: %v, it waits for %+v", err, w)
 	}
-	if err := says(wire.Withdrawn, 1, 1); err != nil || !r.offered || !r.matched {
-		t.Errorf("withdrawn, and taken before: %v, offered %v, matched %v", err, r.offered, r.matched)
+	err = says(wire.Withdrawn, 1, 1)
+	if offered, matched := state(); err != nil || !offered || !matched {
+		t.Errorf("withdrawn, and taken before: %v, offered %v, matched %v", err, offered, matched)
 	}
 	last := d.arena(1, 0)
 	last[len(last)-1] = d.guard + 1
-	if err := says(wire.Taken, 1, 0); err != nil || len(d.ports[1].ended) != 1 || c.recvs.Get(id) != nil {
-		t.Errorf("taken, and its message is there: %v, ended %v", err, d.ports[1].ended)
-	}
-	if n := r.endpoint; n != nil && n.offers[0] != 0 {
-		t.Errorf("%d offers are counted", n.offers[0])
+	if err := says(wire.Taken, 1, 0); err != nil || len(d.ports[1].ended) != 1 || c.Stats().Receives != 0 || len(d.keys) != 0 {
+		t.Errorf("taken, and its message is there: %v, ended %v, %d keys are left", err, d.ports[1].ended, len(d.keys))
 	}
 }

@@ -92,8 +92,8 @@ func TestNoReply(t *testing.T) {
 				if x.flags&shm.FlagSilent == 0 {
 					d.wantEnd(what, askRequest, x.send...)
 				}
-				if c := d.cores[0]; c.recvs.Len() != 0 || c.sends.Len() != 0 || len(d.keys) != 0 {
-					t.Errorf("%s: kept: %d receives, %d sends, %d registrations", what, c.recvs.Len(), c.sends.Len(), len(d.keys))
+				if c := d.cores[0]; c.Stats().Receives != 0 || c.Stats().Sends != 0 || len(d.keys) != 0 {
+					t.Errorf("%s: kept: %d receives, %d sends, %d registrations", what, c.Stats().Receives, c.Stats().Sends, len(d.keys))
 				}
 			}
 		}
@@ -187,11 +187,11 @@ func TestNoReplyComesLate(t *testing.T) {
 
 	id := d.cores[0].sessions[0].Request(replyRequest).ID
 	h := wire.Header{Type: wire.Matched, Flags: wire.FlagReply, A: id, B: uint64(shm.StatusPeerLeft)}
-	if err := d.cores[0].onMatched(&d.cores[0].peers[1], &h); err == nil {
+	if _, err := d.cores[0].p2p.Frame(1, &h, nil); err == nil {
 		t.Error("no reply for a receive that waits for none is taken")
 	}
 	both := wire.Header{Type: wire.Eager, Flags: wire.FlagReply | wire.FlagSync, Src: 1, Dst: 0}
-	if _, err := d.cores[0].checkEager(&d.cores[0].peers[1], &both); err == nil {
+	if _, err := d.cores[0].p2p.Frame(1, &both, nil); err == nil {
 		t.Error("a synchronous message that wants a reply is taken")
 	}
 }

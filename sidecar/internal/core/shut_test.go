@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
@@ -51,8 +52,8 @@ func TestShutContext(t *testing.T) {
 		if free := uint64(to.Credit().Granted()-to.Credit().Used()) * wire.CreditUnit; free != c.cfg.CreditBytes {
 			t.Errorf("%d bytes of credit are left, of %d", free, c.cfg.CreditBytes)
 		}
-		if c.parked.Len() != 0 || c.pool.inUse != 0 || len(d.keys) != 0 {
-			t.Errorf("kept: %d messages, %d bytes, %d registrations", c.parked.Len(), c.pool.inUse, len(d.keys))
+		if c.Stats().Parked != 0 || c.Stats().UnexpectedBytes != 0 || len(d.keys) != 0 {
+			t.Errorf("kept: %d messages, %d bytes, %d registrations", c.Stats().Parked, c.Stats().UnexpectedBytes, len(d.keys))
 		}
 		d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 		x := duoMessage(shm.OpSend, 4, 1, 0)
@@ -68,10 +69,10 @@ func TestShutContext(t *testing.T) {
 // without end.
 func TestShutsAreBounded(t *testing.T) {
 	d := newDuo(t, mover.Stream, link.Caps{})
-	for i := range uint32(shutMax + 10) {
+	for i := range uint32(p2p.ShutLimit + 10) {
 		d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: i})
 	}
-	if n := len(d.cores[1].endpoints[1].closed); n != shutMax {
-		t.Errorf("%d contexts are noted, want %d", n, shutMax)
+	if n := d.cores[1].p2p.Stats().Shut; n != p2p.ShutLimit {
+		t.Errorf("%d contexts are noted, want %d", n, p2p.ShutLimit)
 	}
 }

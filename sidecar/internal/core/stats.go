@@ -2,6 +2,7 @@ package core
 
 import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
@@ -14,17 +15,20 @@ const (
 	NoteArrive = channel.NoteArrive
 	NoteUp     = channel.NoteUp
 	NoteDown   = channel.NoteDown
+	NoteRecv   = p2p.NoteRecv
 )
 
 // Kinds of notes of this package.
 const (
-	NoteFailed = channel.NoteLast + 1 + iota // the job failed
-	NoteColl                                 // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
-	NoteRecv                                 // a receive of a rank waits; peer: the pod of its source, or -1; size: the buffer's; seq: the source
+	NoteFailed = channel.NoteLast + 1 // the job failed
+	NoteColl   = channel.NoteLast + 2 // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
 )
 
-// Traffic counts messages and their bytes.
-type Traffic = ranks.Traffic
+// Traffic counts messages and their bytes, and Talk those that a rank has sent to another.
+type (
+	Traffic = ranks.Traffic
+	Talk    = p2p.Talk
+)
 
 // Stats are the core's counters since its start; the last group are levels.
 type Stats struct {

@@ -54,27 +54,10 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 		return c.submitFailed(s, d)
 	}
 	switch d.Op {
-	case shm.OpSend:
-		return c.submitSend(s, d)
-	case shm.OpRecv:
-		return c.submitRecv(s, d)
-	case shm.OpProbe, shm.OpMprobe:
-		return c.submitProbe(s, d)
-	case shm.OpMrecv:
-		return c.submitMrecv(s, d)
-	case shm.OpDrop:
-		return c.submitDrop(s, d)
-	case shm.OpCancel:
-		return c.submitCancel(s, d)
-	case shm.OpStage:
-		return c.submitStage(s, d)
 	case shm.OpComm:
 		return c.collectives.SubmitComm(s.ID(), d)
 	case shm.OpCommFree:
 		c.collectives.FreeComm(s.ID(), d.Context)
-		return nil
-	case shm.OpShut:
-		s.endpoint.shut(d.Context)
 		return nil
 	case shm.OpColl:
 		return c.collectives.Submit(s.ID(), d)
@@ -87,17 +70,13 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	case shm.OpPut, shm.OpGet, shm.OpAcc, shm.OpFetch, shm.OpCas, shm.OpFlush, shm.OpLock, shm.OpUnlock,
 		shm.OpPost, shm.OpStart, shm.OpComplete, shm.OpWait:
 		return c.onesided.Submit(s.ID(), d)
-	case shm.OpExpose:
-		return c.submitExpose(s, d)
-	case shm.OpUnexpose:
-		return c.submitUnexpose(s, d)
 	case shm.OpAbort:
 		return c.submitAbort(s, d)
 	case shm.OpDetach:
 		c.Detach(c.now, s.ID(), nil)
 		return nil
 	}
-	return fmt.Errorf("unknown operation")
+	return c.p2p.Submit(s.ID(), d)
 }
 
 // submitFailed answers every request of a failed job.

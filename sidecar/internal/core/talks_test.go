@@ -1,49 +1,12 @@
 package core
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
-
-// TestTalks compares a row with a map.
-func TestTalks(t *testing.T) {
-	var row talks
-	want := map[uint32]Traffic{}
-	draw := rand.New(rand.NewPCG(1, 2))
-	var rest Traffic
-	for range 20_000 {
-		dst, n := draw.Uint32N(8000), draw.Uint64N(100)
-		if _, known := want[dst]; !known && len(want) == talksMax {
-			rest.Add(n)
-		} else {
-			k := want[dst]
-			k.Add(n)
-			want[dst] = k
-		}
-		row.add(dst, n)
-	}
-	if row.rest != rest || rest.Messages == 0 {
-		t.Errorf("beyond the bound: %v, want %v", row.rest, rest)
-	}
-	for _, k := range row.cells {
-		if k.Messages != 0 && want[k.Dst] != k.Traffic {
-			t.Errorf("to %d: %v, want %v", k.Dst, k.Traffic, want[k.Dst])
-		}
-		if k.Messages != 0 {
-			delete(want, k.Dst)
-		}
-	}
-	if len(want) != 0 {
-		t.Errorf("%d partners are missing", len(want))
-	}
-	if n := testing.AllocsPerRun(100, func() { row.add(7, 1) }); n != 0 {
-		t.Errorf("%v allocations for a known partner", n)
-	}
-}
 
 // TestOwnOutboxShrinks: the memory of a burst comes back (Outbox.Shrink), also of what the ranks here have sent each other,
 // to which no heartbeat goes.

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
@@ -26,10 +26,7 @@ const (
 )
 
 // Near is a message that is there and fits no receive.
-type Near struct {
-	Source, Context uint32
-	Tag, Bytes      uint64
-}
+type Near = p2p.Near
 
 // Lock is that of a window which others wait for, and Holder a rank that has it.
 type (
@@ -67,11 +64,14 @@ func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
 	w := Waits{
 		Rank: e.rank, Generation: c.gen, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Returns: e.gone && !e.absent && !c.leaving,
-		Parked: e.queue.Parked(), Locks: c.onesided.Locks(e.rank), Past: c.collectives.Past(i),
+		Locks: c.onesided.Locks(e.rank), Past: c.collectives.Past(i),
 	}
+	near, parked := c.p2p.NearOf(e.rank, nearTold)
+	w.Parked = parked
 	if e.session == nil {
 		return w
 	}
+	w.Near = near
 	w.Moving = c.unacknowledged()
 	var oldest []ranks.Request
 	for i := range e.session.Requests() {
@@ -79,7 +79,7 @@ func (c *Core) WaitsOf(i int) Waits {
 		if q.Kind == ranks.RequestFree || q.Kind == ranks.RequestSend && q.ID == 0 {
 			continue // the latter is over when its frame is acknowledged
 		}
-		if c.own(q) {
+		if c.p2p.Own(q) {
 			w.Own++
 			continue
 		}
@@ -98,42 +98,12 @@ func (c *Core) WaitsOf(i int) Waits {
 		}
 	}
 	w.More -= len(w.Oldest)
-	e.queue.EachParked(func(h uint32) bool {
-		m, _ := c.parked.At(h)
-		w.Near = append(w.Near, Near{m.head.Src, m.head.Context, m.head.Tag, m.length})
-		return len(w.Near) < nearTold
-	})
 	return w
 }
 
 // mayReturn reports that a rank which has left is on its way to another program, in which other
 // pods are already. It is no rank that nothing can come from any more.
 func (c *Core) mayReturn(e *endpoint) bool { return c.wanted > c.gen && !e.absent && !c.leaving }
-
-// own reports that a request is a receive by which a libfabric provider serves others: from
-// any rank, in a context of its own (LAYOUT §8.2).
-func (c *Core) own(q ranks.Request) bool {
-	if q.Kind != ranks.RequestRecv {
-		return false
-	}
-	r := c.recvs.Get(q.ID)
-	return r != nil && !r.matched && r.pattern.Source == shm.AnySource && r.pattern.Context >= shm.ProviderContext && r.pattern.Context%shm.ProviderSpaces != 0
-}
-
-// moving reports that what a request waits for is under way.
-func (c *Core) moving(q ranks.Request) bool {
-	switch q.Kind {
-	case ranks.RequestRecv:
-		r := c.recvs.Get(q.ID)
-		return r != nil && r.matched
-	case ranks.RequestSend:
-		st := c.sends.Get(q.ID)
-		return st != nil && st.move.Asked()
-	case ranks.RequestOrigin:
-		return c.onesided.Moving(q.ID)
-	}
-	return false
-}
 
 // unacknowledged reports that a peer has not said of all frames that they have come: what
 // it has sent last moves, however slowly, or its connection is to be made again.
@@ -146,36 +116,21 @@ func (c *Core) unacknowledged() bool {
 	return false
 }
 
+// moving reports that what a request waits for is under way.
+func (c *Core) moving(q ranks.Request) bool {
+	if q.Kind == ranks.RequestOrigin {
+		return c.onesided.Moving(q.ID)
+	}
+	return c.p2p.Moving(q)
+}
+
 // waitOf describes a request.
 func (c *Core) waitOf(q ranks.Request) (w Wait, ok bool) {
 	switch q.Kind {
-	case ranks.RequestRecv:
-		r := c.recvs.Get(q.ID)
-		if r == nil {
-			return w, false
-		}
-		w = Wait{Kind: WaitRecv, Peer: r.pattern.Source, Context: r.pattern.Context, Tag: r.pattern.Tag, Ignore: r.pattern.Ignore, Bytes: r.capacity, Moving: r.matched}
-		if r.matched {
-			w.Peer, w.Tag, w.Ignore, w.Bytes = r.source, r.tag, 0, r.length
-		}
-	case ranks.RequestSend:
-		st := c.sends.Get(q.ID)
-		if st == nil {
-			return w, false
-		}
-		w = Wait{Kind: WaitSend, Peer: st.dst, Context: st.context, Tag: st.tag, Bytes: st.total, Moving: st.move.Asked()}
-	case ranks.RequestProbe:
-		p := c.probes.Get(q.ID)
-		if p == nil {
-			return w, false
-		}
-		w = Wait{Kind: WaitProbe, Peer: p.source, Context: p.pattern.Context, Tag: p.pattern.Tag, Ignore: p.pattern.Ignore}
 	case ranks.RequestColl:
 		return c.collectives.WaitOf(q.ID)
 	case ranks.RequestOrigin:
 		return c.onesided.WaitOf(q.ID)
-	default:
-		return w, false
 	}
-	return w, true
+	return c.p2p.WaitOf(q)
 }

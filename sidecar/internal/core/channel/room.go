@@ -166,6 +166,9 @@ func New(cfg Config, ports Ports, user Handler, allowed *ranks.Allowance) *Room 
 // At sets the time of the current event.
 func (r *Room) At(now int64) { r.now = now }
 
+// Now returns the time of the current event.
+func (r *Room) Now() int64 { return r.now }
+
 // JobFailed notes that the job has failed: frames wait for no generation any more, and peers
 // that were never reached have DeadAfter from now on.
 func (r *Room) JobFailed() { r.failed, r.failedAt = true, r.now }

@@ -2,8 +2,8 @@ package collective
 
 import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
@@ -25,30 +25,12 @@ type Messages interface {
 	Parked(s ranks.SessionID, p match.Pattern) (Parked, bool)
 }
 
-// Message is a send or a receive of a round.
-type Message struct {
-	Session    ranks.SessionID
-	Collective uint64 // for Opened, Matched and Done
-	Peer       uint32 // a world rank
-	Context    uint32
-	Tag        uint64
-	Memory     link.Ref
-	Data       ranks.Immediate // of a send: what it is a message of
-	Announced  uint32          // of that, what an announcement has room for
-}
-
-// MessageID names a message of a round that has a state of its own. It may have ended.
-type MessageID struct {
-	ID   uint64
-	Send bool
-}
-
-// Parked is a message that no receive has taken.
-type Parked struct {
-	Source uint32
-	Length uint64
-	Data   ranks.Immediate
-}
+// What a message is, and what names it, are p2p's.
+type (
+	Message   = p2p.Message
+	MessageID = p2p.MessageID
+	Parked    = p2p.Parked
+)
 
 // Job is what the room knows of the job, and tells of it.
 type Job interface {

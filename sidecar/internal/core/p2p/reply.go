@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -18,12 +18,12 @@ import (
 // replyTo finds the receive of a request number that takes the reply of a peer. 0: there is
 // none that could end by the message. Each is named once, so that who throws messages away
 // tells no more ends than there are receives.
-func (c *Core) replyTo(s *session, req, peer uint32) uint64 {
+func (rx *receiver) replyTo(s *session, req, peer uint32) uint64 {
 	q := s.Request(req)
 	if q.Kind != ranks.RequestRecv {
 		return 0
 	}
-	r := c.recvs.Get(q.ID)
+	r := rx.recvs.Get(q.ID)
 	if r == nil || r.matched || r.replies || r.pattern.Source != peer {
 		return 0
 	}
@@ -32,28 +32,28 @@ func (c *Core) replyTo(s *session, req, peer uint32) uint64 {
 }
 
 // onNoReply is told that a message which wanted a reply was thrown away.
-func (c *Core) onNoReply(p *peer, h *wire.Header) error {
-	r := c.recvs.Get(h.A)
+func (rx *receiver) onNoReply(p *peer, h *wire.Header) error {
+	r := rx.recvs.Get(h.A)
 	if r == nil {
-		return c.recvs.Ended(h.A, "no reply for")
+		return rx.recvs.Ended(h.A, "no reply for")
 	}
-	if !r.replies || c.peerOf(r.pattern.Source) != p {
+	if !r.replies || rx.peerOf(r.pattern.Source) != p {
 		return fmt.Errorf("%w: no reply for a receive that waits for none of it", link.ErrProtocol)
 	}
-	c.noReply(h.A, shm.Status(h.B))
+	rx.noReply(h.A, shm.Status(h.B))
 	return nil
 }
 
 // noReply ends a receive whose message does not come. One that has a message keeps it.
-func (c *Core) noReply(id uint64, status shm.Status) {
-	r := c.recvs.Get(id)
+func (rx *receiver) noReply(id uint64, status shm.Status) {
+	r := rx.recvs.Get(id)
 	switch {
 	case r == nil || r.matched:
 	case r.offered:
 		r.refused = true
-		c.withdraw(r, id)
+		rx.withdraw(r, id)
 	case r.endpoint.space(r.coll).Cancel(r.posted):
-		c.endRecv(id, r, status)
+		rx.endRecv(id, r, status)
 	}
 }
 

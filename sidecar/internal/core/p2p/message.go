@@ -1,9 +1,10 @@
-package core
+package p2p
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
@@ -35,37 +36,37 @@ func envelope(h *wire.Header) match.Envelope {
 
 // arrive offers a message to the posted receives of its endpoint. It returns
 // the receive's id, or 0 when the message has to wait.
-func (c *Core) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
+func (rx *receiver) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 	q := e.space(h.Flags&wire.FlagColl != 0)
 	for {
 		i, ok := q.Arrive(envelope(h))
 		if !ok {
 			return nil, 0
 		}
-		r, id := c.recvs.At(i)
-		if r.offered && !c.arriveOffered(r, id) {
+		r, id := rx.recvs.At(i)
+		if r.offered && !rx.arriveOffered(r, id) {
 			continue
 		}
-		c.stats.Expected++
+		rx.stats.Expected++
 		return r, id
 	}
 }
 
 // park keeps a message until somebody receives it. The payload, if any, is
 // still to be filled in.
-func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data ranks.Immediate) (*message, uint64) {
-	m, id := c.parked.Alloc()
+func (rx *receiver) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data ranks.Immediate) (*message, uint64) {
+	m, id := rx.parked.Alloc()
 	*m = message{
 		endpoint: e, head: *h, peer: p.ID(), length: length, payload: payload, eager: h.Type == wire.Eager,
 		coll: h.Flags&wire.FlagColl != 0, data: data,
 	}
 	if key, kept := m.retractKey(); kept {
-		c.retractables[key] = id
+		rx.retractables[key] = id
 	}
 	if m.coll && e.session != nil {
-		c.collectives.Parked(e.session.ID(), h.Context, h.Tag, h.Src, length, data)
+		rx.colls.Parked(e.session.ID(), h.Context, h.Tag, h.Src, length, data)
 	}
-	if c.wakeProbe(e, m, id) {
+	if rx.wakeProbe(e, m, id) {
 		return m, id
 	}
 	m.ref = e.space(m.coll).Park(envelope(h), uint32(id))
@@ -73,77 +74,77 @@ func (c *Core) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload
 }
 
 // matchParked gives a parked message to a receive.
-func (c *Core) matchParked(r *recv, rid uint64, m *message, mid uint64) {
-	p := &c.peers[m.peer]
-	c.bind(r, p, &m.head, m.length, m.data)
+func (rx *receiver) matchParked(r *recv, rid uint64, m *message, mid uint64) {
+	p := &rx.peers[m.peer]
+	rx.bind(r, p, &m.head, m.length, m.data)
 	if m.arriving {
 		m.waiter = rid
 		return
 	}
 	if m.eager {
-		c.deliverParked(r, rid, m, mid)
+		rx.deliverParked(r, rid, m, mid)
 		return
 	}
 	remote, offer := m.head.B, m.offer
-	c.freeMessage(mid, m)
-	c.startRendezvous(r, rid, remote, &offer)
+	rx.freeMessage(mid, m)
+	rx.startRendezvous(r, rid, remote, &offer)
 }
 
 // deliverParked moves an eager message that is all here to its receive.
-func (c *Core) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
-	p := &c.peers[m.peer]
-	c.tellMatched(p, &m.head, shm.StatusOK)
+func (rx *receiver) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
+	p := &rx.peers[m.peer]
+	rx.tellMatched(p, &m.head, shm.StatusOK)
 	payload := m.payload
 	if r.class == shm.ClassStaged && r.want > 0 {
 		// The payload stays in the pool until the application has
 		// supplied memory for it.
-		c.unpark(mid, m)
+		rx.unpark(mid, m)
 		r.eager, r.parked = payload, true
-		c.tellStaged(r)
+		rx.tellStaged(r)
 		return
 	}
 	if r.want > 0 {
-		c.deposit(r, 0, c.ports.Bytes(payload.Slice(0, r.want)))
+		rx.deposit(r, 0, rx.ports.Bytes(payload.Slice(0, r.want)))
 	}
-	c.freeMessage(mid, m)
-	c.endRecv(rid, r, shm.StatusOK)
+	rx.freeMessage(mid, m)
+	rx.endRecv(rid, r, shm.StatusOK)
 }
 
 // dropEager gives back the pool memory and the credit of r's eager message.
-func (c *Core) dropEager(r *recv) {
+func (rx *receiver) dropEager(r *recv) {
 	r.parked = false
-	c.pool.put(r.eager)
-	c.consumed(&c.peers[r.peer], r.length)
+	rx.pool.put(r.eager)
+	rx.consumed(&rx.peers[r.peer], r.length)
 }
 
 // freeMessage ends a parked message; its credit goes back to its sender.
-func (c *Core) freeMessage(id uint64, m *message) {
+func (rx *receiver) freeMessage(id uint64, m *message) {
 	if m.eager {
-		if m.payload.Region != RegionNone {
-			c.pool.put(m.payload)
+		if m.payload.Region != channel.RegionNone {
+			rx.pool.put(m.payload)
 		}
-		c.consumed(&c.peers[m.peer], m.length)
+		rx.consumed(&rx.peers[m.peer], m.length)
 	} else {
-		p := &c.peers[m.peer]
+		p := &rx.peers[m.peer]
 		p.announced--
 		p.Account().Refund(memory.AnnounceCost)
 	}
-	c.unpark(id, m)
+	rx.unpark(id, m)
 }
 
 // unpark forgets a parked message.
-func (c *Core) unpark(id uint64, m *message) {
+func (rx *receiver) unpark(id uint64, m *message) {
 	if key, kept := m.retractKey(); kept {
-		delete(c.retractables, key)
+		delete(rx.retractables, key)
 	}
-	c.parked.Release(id)
+	rx.parked.Release(id)
 }
 
 // refuse tells the sender of a message that comes just now that nobody will receive
 // it.
-func (c *Core) refuse(m *message, status shm.Status) {
-	if t, waits := c.refusalOf(m); waits {
-		refusing(&c.channel.Answer(c.peers[m.peer].Peer, t).Head, &m.head, status)
+func (rx *receiver) refuse(m *message, status shm.Status) {
+	if t, waits := rx.refusalOf(m); waits {
+		refusing(&rx.channel.Answer(rx.peers[m.peer].Peer, t).Head, &m.head, status)
 	}
 }
 
@@ -162,9 +163,9 @@ func refusing(f, h *wire.Header, status shm.Status) {
 
 // refusalOf is the frame that tells a message's sender; false: it does not wait for
 // any.
-func (c *Core) refusalOf(m *message) (t wire.Type, waits bool) {
+func (rx *receiver) refusalOf(m *message) (t wire.Type, waits bool) {
 	switch {
-	case c.over(&c.peers[m.peer]):
+	case rx.peers[m.peer].over():
 		return 0, false
 	case !m.eager:
 		return wire.Fin, true
@@ -174,10 +175,10 @@ func (c *Core) refusalOf(m *message) (t wire.Type, waits bool) {
 
 // tellMatched answers a synchronous eager message (P§5.1), and one that wants a reply if
 // nobody has received it.
-func (c *Core) tellMatched(p *peer, h *wire.Header, status shm.Status) {
+func (rx *receiver) tellMatched(p *peer, h *wire.Header, status shm.Status) {
 	wanted := h.Flags&wire.FlagSync != 0 || h.Flags&wire.FlagReply != 0 && status != shm.StatusOK
-	if !wanted || h.Type != wire.Eager || c.over(p) {
+	if !wanted || h.Type != wire.Eager || p.over() {
 		return
 	}
-	refusing(&c.channel.Answer(p.Peer, wire.Matched).Head, h, status)
+	refusing(&rx.channel.Answer(p.Peer, wire.Matched).Head, h, status)
 }

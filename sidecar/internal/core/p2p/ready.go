@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -16,35 +16,35 @@ import (
 // used by the message that would match the receive anyway, which needs the
 // receive to be the first in line, and both sides to count alike.
 
-// offerWindow bounds the receives of a rank that are offered to a peer.
-const offerWindow = 64
+// OfferWindow bounds the receives of a rank that are offered to a peer.
+const OfferWindow = 64
 
 // mayOffer reports whether a receive that is about to be posted may be offered
 // to the peer that its message comes from.
-func (c *Core) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
-	if r.buf.Len <= c.eagerMax(from) || pat.Ignore != 0 || !c.path(from).Invites() || c.path(from).Large(r.buf.Len) {
+func (rx *receiver) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
+	if r.buf.Len <= rx.eagerMax(from) || pat.Ignore != 0 || !rx.path(from).Invites() || rx.path(from).Large(r.buf.Len) {
 		return false
 	}
-	if from.State() != channel.Ready || r.endpoint.offers[from.ID()] >= offerWindow || c.fail != nil {
+	if from.State() != channel.Ready || r.endpoint.offers[from.ID()] >= OfferWindow || rx.job.Failed() {
 		return false
 	}
 	before, found, alone := r.endpoint.space(r.coll).Youngest(*pat)
 	if !alone || !found {
 		return alone
 	}
-	b, _ := c.recvs.At(before)
+	b, _ := rx.recvs.At(before)
 	return b.offered
 }
 
 // offer tells the peer that r is ready. Where its memory cannot be registered
 // nothing is told, and r is a receive like others.
-func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
-	c.stats.Offers++
+func (rx *receiver) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
+	rx.stats.Offers++
 	r.move = mover.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
-	step := r.move.Invite(c.path(from), c.draw())
-	key, err := c.ports.Register(from.ID(), step.Mem)
+	step := r.move.Invite(rx.path(from), rx.draw())
+	key, err := rx.ports.Register(from.ID(), step.Mem)
 	if err != nil {
-		c.stats.Unregistered++
+		rx.stats.Unregistered++
 		r.move = mover.Target{}
 		return
 	}
@@ -54,11 +54,11 @@ func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 	}
 	r.endpoint.offers[from.ID()]++
 	if step.Poll {
-		last := c.lastByte(r.buf)
+		last := rx.lastByte(r.buf)
 		r.covered, last[0] = last[0], step.Guard
-		c.polled = append(c.polled, id)
+		rx.polled = append(rx.polled, id)
 	}
-	f, _ := c.channel.Emit(from.Peer, wire.Ready)
+	f, _ := rx.channel.Emit(from.Peer, wire.Ready)
 	h := &f.Head
 	h.Context, h.Src, h.Dst, h.Tag = pat.Context, r.endpoint.rank, pat.Source, pat.Tag
 	h.A, h.B = id, r.capacity
@@ -69,130 +69,130 @@ func (c *Core) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 }
 
 // draw returns a byte that no program's data can follow.
-func (c *Core) draw() uint8 {
-	c.dice ^= c.dice << 13
-	c.dice ^= c.dice >> 7
-	c.dice ^= c.dice << 17
-	return uint8(c.dice >> 32)
+func (rx *receiver) draw() uint8 {
+	rx.dice ^= rx.dice << 13
+	rx.dice ^= rx.dice >> 7
+	rx.dice ^= rx.dice << 17
+	return uint8(rx.dice >> 32)
 }
 
 // hasCome reports that the message of an offered receive is in its memory.
-func (c *Core) hasCome(r *recv) bool {
-	return r.move.Polling() && r.move.Come(c.lastByte(r.buf)[0])
+func (rx *receiver) hasCome(r *recv) bool {
+	return r.move.Polling() && r.move.Come(rx.lastByte(r.buf)[0])
 }
 
 // closeOffer makes r a receive like others. Its memory is as if it had not been
 // offered. refused says that the sender knows, and does not write to it.
-func (c *Core) closeOffer(r *recv, refused bool) {
+func (rx *receiver) closeOffer(r *recv, refused bool) {
 	if !r.offered {
 		return
 	}
-	if r.move.Polling() && !c.hasCome(r) {
-		c.lastByte(r.buf)[0] = r.covered
+	if r.move.Polling() && !rx.hasCome(r) {
+		rx.lastByte(r.buf)[0] = r.covered
 	}
-	from := c.peerOf(r.pattern.Source)
+	from := rx.peerOf(r.pattern.Source)
 	if key, ok := r.move.Key(); ok {
-		c.endKey(from.ID(), key, refused)
+		rx.endKey(from.ID(), key, refused)
 	}
 	r.move = mover.Target{}
-	c.countOffer(r)
+	rx.countOffer(r)
 }
 
-func (c *Core) countOffer(r *recv) {
+func (rx *receiver) countOffer(r *recv) {
 	r.offered = false
-	r.endpoint.offers[c.job.PodOf(r.pattern.Source)]--
+	r.endpoint.offers[rx.job.PodOf(r.pattern.Source)]--
 }
 
 // take notes that a write to an offered receive is under way: nothing else
 // matches it any more.
-func (c *Core) take(r *recv) {
+func (rx *receiver) take(r *recv) {
 	if r.matched {
 		return
 	}
 	r.endpoint.space(r.coll).Cancel(r.posted)
 	r.matched = true
 	r.source, r.tag, r.length, r.want = r.pattern.Source, r.pattern.Tag, r.capacity, r.capacity
-	r.peer = c.job.PodOf(r.pattern.Source)
+	r.peer = rx.job.PodOf(r.pattern.Source)
 }
 
 // put ends an offered receive whose message is here.
-func (c *Core) put(r *recv, id uint64) {
-	c.take(r)
-	c.finishRendezvous(r, id)
+func (rx *receiver) put(r *recv, id uint64) {
+	rx.take(r)
+	rx.finishRendezvous(r, id)
 }
 
 // arriveOffered lets a message meet a receive that is offered: false when that
 // has its message already, and the next one is to be asked.
-func (c *Core) arriveOffered(r *recv, id uint64) bool {
-	if c.hasCome(r) {
-		c.put(r, id)
+func (rx *receiver) arriveOffered(r *recv, id uint64) bool {
+	if rx.hasCome(r) {
+		rx.put(r, id)
 		return false
 	}
-	c.closeOffer(r, true) // else it would have said Taken before
+	rx.closeOffer(r, true) // else it would have said Taken before
 	return true
 }
 
 // offeredTo finds the receive that a frame of its sender is about.
-func (c *Core) offeredTo(p *peer, h *wire.Header) (*recv, error) {
-	r := c.recvs.Get(h.A)
+func (rx *receiver) offeredTo(p *peer, h *wire.Header) (*recv, error) {
+	r := rx.recvs.Get(h.A)
 	if r == nil {
-		return nil, c.recvs.Ended(h.A, "news of")
+		return nil, rx.recvs.Ended(h.A, "news of")
 	}
-	if c.peerOf(h.Src) != p || r.pattern.Source != h.Src {
+	if rx.peerOf(h.Src) != p || r.pattern.Source != h.Src {
 		return nil, fmt.Errorf("%w: %v of a receive that was not offered to it", link.ErrProtocol, h.Type)
 	}
 	return r, nil
 }
 
 // onTaken notes that a write is under way.
-func (c *Core) onTaken(p *peer, h *wire.Header) error {
-	if _, err := c.hostedBy(p, h); err != nil {
+func (rx *receiver) onTaken(p *peer, h *wire.Header) error {
+	if _, err := rx.hostedBy(p, h); err != nil {
 		return err
 	}
-	r, err := c.offeredTo(p, h)
+	r, err := rx.offeredTo(p, h)
 	if r == nil {
 		return err
 	}
 	if !r.offered {
 		return fmt.Errorf("%w: a receive is taken that is not offered", link.ErrProtocol)
 	}
-	if c.hasCome(r) {
-		c.put(r, h.A)
+	if rx.hasCome(r) {
+		rx.put(r, h.A)
 	} else {
-		c.take(r)
+		rx.take(r)
 	}
 	return nil
 }
 
 // withdraw asks for an offer back, so that its receive can be cancelled.
-func (c *Core) withdraw(r *recv, id uint64) {
+func (rx *receiver) withdraw(r *recv, id uint64) {
 	if r.withdrawn {
 		return
 	}
 	r.withdrawn = true
-	f, _ := c.channel.Emit(c.peerOf(r.pattern.Source).Peer, wire.Withdraw)
+	f, _ := rx.channel.Emit(rx.peerOf(r.pattern.Source).Peer, wire.Withdraw)
 	f.Head.Src, f.Head.Dst, f.Head.A = r.endpoint.rank, r.pattern.Source, id
 }
 
 // onWithdrawn ends a receive that was to be cancelled, or makes one like others
 // of it that the sender does not want.
-func (c *Core) onWithdrawn(p *peer, h *wire.Header) error {
-	if _, err := c.hostedBy(p, h); err != nil {
+func (rx *receiver) onWithdrawn(p *peer, h *wire.Header) error {
+	if _, err := rx.hostedBy(p, h); err != nil {
 		return err
 	}
-	r, err := c.offeredTo(p, h)
+	r, err := rx.offeredTo(p, h)
 	switch {
 	case r == nil:
 		return err
-	case r.offered && c.hasCome(r):
-		c.put(r, h.A)
+	case r.offered && rx.hasCome(r):
+		rx.put(r, h.A)
 	case r.matched || h.B == 0: // it has its message, or gets it
 	case r.withdrawn:
-		c.closeOffer(r, true)
+		rx.closeOffer(r, true)
 		r.endpoint.space(r.coll).Cancel(r.posted)
-		c.endRecv(h.A, r, r.withdrawal())
+		rx.endRecv(h.A, r, r.withdrawal())
 	default:
-		c.closeOffer(r, true)
+		rx.closeOffer(r, true)
 	}
 	return nil
 }
@@ -200,16 +200,16 @@ func (c *Core) onWithdrawn(p *peer, h *wire.Header) error {
 // onPut is told of the end of a write to an offered receive that the last byte
 // does not tell of, and of one that has failed, which is pulled from the send
 // that it names.
-func (c *Core) onPut(p *peer, r *recv, id uint64, whole bool, h *wire.Header) {
-	if whole || c.hasCome(r) {
-		c.put(r, id)
+func (rx *receiver) onPut(p *peer, r *recv, id uint64, whole bool, h *wire.Header) {
+	if whole || rx.hasCome(r) {
+		rx.put(r, id)
 		if !whole {
-			c.tellFin(p, h.Tag, shm.StatusOK)
+			rx.tellFin(p, h.Tag, shm.StatusOK)
 		}
 		return
 	}
-	c.take(r)
-	c.closeOffer(r, false)
+	rx.take(r)
+	rx.closeOffer(r, false)
 	r.move = mover.Target{Remote: h.Tag, Total: r.length, Want: r.want}
-	c.moveTarget(p, r, id, r.move.Again())
+	rx.moveTarget(p, r, id, r.move.Again())
 }

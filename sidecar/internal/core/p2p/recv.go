@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -51,22 +51,22 @@ type recv struct {
 	asked  bool // its application was asked for chunks
 }
 
-func (c *Core) submitRecv(s *session, d *shm.Descriptor) error {
+func (rx *receiver) submitRecv(s *session, d *shm.Descriptor) error {
 	if d.Peer != shm.AnySource {
-		if err := c.job.Check(d.Peer); err != nil {
+		if err := rx.job.Check(d.Peer); err != nil {
 			return err
 		}
 	}
-	r, id := c.recvs.Alloc()
-	err := c.describeRecv(s, r, d)
+	r, id := rx.recvs.Alloc()
+	err := rx.describeRecv(s, r, d)
 	if err == nil {
 		err = s.takeRecv(d.Req, r, id)
 	}
 	if err != nil {
-		c.recvs.Release(id)
+		rx.recvs.Release(id)
 		return err
 	}
-	c.startRecv(r, id, match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()})
+	rx.startRecv(r, id, match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()})
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
 }
 
 // describeRecv fills r from the descriptor.
-func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
+func (rx *receiver) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 	r.owner = owner{session: s.ID(), req: d.Req}
 	r.endpoint, r.class = s.endpoint, d.Class
 	switch d.Class {
@@ -110,94 +110,94 @@ func (c *Core) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
 }
 
 // startRecv takes the oldest unexpected message that matches, or posts r.
-func (c *Core) startRecv(r *recv, id uint64, p match.Pattern) {
+func (rx *receiver) startRecv(r *recv, id uint64, p match.Pattern) {
 	r.pattern = p
 	q := r.endpoint.space(r.coll)
 	h, ok := q.Take(p)
-	c.charge(q)
+	rx.charge(q)
 	if ok {
-		c.stats.Unexpected++
-		m, mid := c.parked.At(h)
-		c.matchParked(r, id, m, mid)
+		rx.stats.Unexpected++
+		m, mid := rx.parked.At(h)
+		rx.matchParked(r, id, m, mid)
 		return
 	}
 	if p.Source != match.AnySource {
-		from := c.peerOf(p.Source)
+		from := rx.peerOf(p.Source)
 		switch {
-		case c.job.HasLeft(p.Source):
-			c.sessions[r.owner.session].desert(c.now, p.Source)
-			c.endRecv(id, r, shm.StatusPeerLeft)
+		case rx.job.HasLeft(p.Source):
+			rx.sessions[r.owner.session].desert(rx.channel.Now(), p.Source)
+			rx.endRecv(id, r, shm.StatusPeerLeft)
 			return
 		case from.State() == channel.Dead:
-			c.endRecv(id, r, c.job.Lost(from.ID()))
+			rx.endRecv(id, r, rx.job.Lost(from.ID()))
 			return
 		}
 		// Whoever waits for a peer must learn of its end. (A wildcard waits
 		// for nobody in particular: it ends with the first failure that any
 		// sidecar notices.)
-		c.channel.Reach(from.Peer)
+		rx.channel.Reach(from.Peer)
 	}
 	if q.Full(p) {
-		c.endRecv(id, r, shm.StatusUnsupported)
+		rx.endRecv(id, r, shm.StatusUnsupported)
 		return
 	}
-	offer := p.Source != match.AnySource && c.mayOffer(r, c.peerOf(p.Source), &p)
+	offer := p.Source != match.AnySource && rx.mayOffer(r, rx.peerOf(p.Source), &p)
 	r.posted = q.Post(p, uint32(id))
-	c.noteRecv(r, &p)
+	rx.noteRecv(r, &p)
 	if offer {
-		c.offer(c.peerOf(p.Source), r, id, &p)
+		rx.offer(rx.peerOf(p.Source), r, id, &p)
 	}
 }
 
 // noteRecv has the flight recorder know of a program's receive that waits.
-func (c *Core) noteRecv(r *recv, p *match.Pattern) {
+func (rx *receiver) noteRecv(r *recv, p *match.Pattern) {
 	if r.coll {
 		return
 	}
 	peer := link.Peer(-1)
 	if p.Source != match.AnySource {
-		peer = c.peerOf(p.Source).ID()
+		peer = rx.peerOf(p.Source).ID()
 	}
-	c.ports.Note(NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
+	rx.ports.Note(NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
 }
 
 // charge counts what a search among unexpected messages has cost.
-func (c *Core) charge(q *match.Queue) { c.effort += ranks.StepEffort * q.Steps() }
+func (rx *receiver) charge(q *match.Queue) { rx.effort += ranks.StepEffort * q.Steps() }
 
 // bind notes which message r has got.
-func (c *Core) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.Immediate) {
+func (rx *receiver) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.Immediate) {
 	r.matched = true
 	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.ID(), data, h.Elem
 	if r.coll {
-		c.collectives.Matched(r.owner.coll, h.Src, data, length, r.capacity)
+		rx.colls.Matched(r.owner.coll, h.Src, data, length, r.capacity)
 	}
 	r.want = min(length, r.capacity)
 	r.move.Want = r.want
 }
 
 // endRecv completes r and forgets it.
-func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
+func (rx *receiver) endRecv(id uint64, r *recv, status shm.Status) {
 	if r.offered && status == shm.StatusOK {
-		c.countOffer(r)
+		rx.countOffer(r)
 	}
-	c.closeOffer(r, false)
+	rx.closeOffer(r, false)
 	if key, ok := r.move.Key(); ok {
-		c.endKey(r.peer, key, status == shm.StatusOK)
+		rx.endKey(r.peer, key, status == shm.StatusOK)
 	}
 	if r.parked {
-		c.dropEager(r)
+		rx.dropEager(r)
 	}
 	if status == shm.StatusOK && r.length > r.capacity {
 		status = shm.StatusTruncated
 	}
 	o, lent := r.owner, r.lent.of
 	if o.coll != 0 {
-		c.recvs.Release(id)
-		c.collectives.Done(o.coll, status)
+		rx.recvs.Release(id)
+		rx.colls.Done(o.coll, status)
 		return
 	}
 	// Built in place: this is the end of every small message.
-	d := c.ranks.Scratch()
+	d := rx.ranks.Scratch()
 	*d = shm.Descriptor{}
 	d.Op, d.Req, d.Status, d.Peer, d.Tag = shm.OpDone, o.req, status, r.source, r.tag
 	if r.class == shm.ClassInline && status == shm.StatusOK {
@@ -215,22 +215,22 @@ func (c *Core) endRecv(id uint64, r *recv, status shm.Status) {
 	}
 	if r.class == shm.ClassStaged {
 		done := *d // returning chunks uses the scratch, too
-		c.returnRecvChunks(r)
+		rx.returnRecvChunks(r)
 		*d = done
 	}
-	c.recvs.Release(id)
-	c.ranks.Complete(o.session, d)
+	rx.recvs.Release(id)
+	rx.ranks.Complete(o.session, d)
 	if lent != nil {
-		c.done(o.session, lent)
+		rx.done(o.session, lent)
 	}
 }
 
 // deposit copies a payload in hand to its place in r's buffer.
 // Preconditions: off+len(b) <= r.want; r is not staged.
-func (c *Core) deposit(r *recv, off uint64, b []byte) {
+func (rx *receiver) deposit(r *recv, off uint64, b []byte) {
 	if r.class == shm.ClassInline {
 		copy(r.inline[off:], b)
 		return
 	}
-	copy(c.ports.Bytes(r.buf.Slice(off, uint64(len(b)))), b)
+	copy(rx.ports.Bytes(r.buf.Slice(off, uint64(len(b)))), b)
 }

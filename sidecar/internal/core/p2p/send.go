@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 
 // owner is whose request it is: an application's, by number, or a collective's.
 type owner struct {
-	session SessionID
+	session ranks.SessionID
 	req     uint32
 	coll    uint64 // collective state; 0: the application's
 	silent  bool   // counted, not completed
@@ -68,20 +68,20 @@ type outgoing struct {
 	lent    lentRange
 }
 
-func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
+func (tx *sender) submitSend(s *session, d *shm.Descriptor) error {
 	o := outgoing{
 		owner: owner{session: s.ID(), req: d.Req, silent: d.Flags&shm.FlagSilent != 0},
 		src:   s.endpoint.rank, dst: d.Peer, context: d.Context, tag: d.Tag,
 		class: d.Class, sync: d.Flags&shm.FlagSync != 0, data: ranks.DataOf(d),
 	}
-	if err := c.job.Check(d.Peer); err != nil {
+	if err := tx.job.Check(d.Peer); err != nil {
 		return err
 	}
 	if d.Flags&shm.FlagReply != 0 {
 		if o.sync || o.data.There() {
 			return fmt.Errorf("a message that wants a reply is not synchronous and has no data")
 		}
-		o.reply = c.replyTo(s, uint32(d.Status), d.Peer)
+		o.reply = tx.rx.replyTo(s, uint32(d.Status), d.Peer)
 	}
 	if d.Flags&shm.FlagTyped != 0 {
 		if d.Flags&(shm.FlagData|shm.FlagReply) != 0 || d.Status > wire.ElemMax {
@@ -115,8 +115,8 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 		if d.Class != shm.ClassInline || o.sync {
 			return fmt.Errorf("only an inline send that is not synchronous may be silent")
 		}
-		if len(s.silent) >= silentLimit {
-			return fmt.Errorf("more than %d silent sends are open", silentLimit)
+		if len(s.silent) >= SilentLimit {
+			return fmt.Errorf("more than %d silent sends are open", SilentLimit)
 		}
 		if err := s.Affords(memory.RequestCost); err != nil {
 			return err
@@ -124,54 +124,54 @@ func (c *Core) submitSend(s *session, d *shm.Descriptor) error {
 	} else if err := s.Claim(d.Req, ranks.RequestSend, 0); err != nil {
 		return err
 	}
-	c.startSend(s, &o)
+	tx.startSend(s, &o)
 	return nil
 }
 
 // startSend chooses the protocol: eager while the message is small and the
 // receiver has granted room for it, else rendezvous.
-func (c *Core) startSend(s *session, o *outgoing) {
-	p := c.peerOf(o.dst)
+func (tx *sender) startSend(s *session, o *outgoing) {
+	p := tx.peerOf(o.dst)
 	switch {
 	case p.State() == channel.Dead:
-		status := c.job.Lost(p.ID())
+		status := tx.job.Lost(p.ID())
 		if status == shm.StatusPeerLeft {
-			s.desert(c.now, o.dst)
+			s.desert(tx.channel.Now(), o.dst)
 		}
-		c.sendDone(s, o.owner, status)
+		tx.sendDone(s, o.owner, status)
 		return
-	case c.job.HasLeft(o.dst):
-		s.desert(c.now, o.dst)
-		c.sendDone(s, o.owner, c.job.Refusal())
-		return
-	}
-	c.countSent(o.src, o.dst, o.total)
-	if p.offers != nil && c.sendOffered(s, p, o) {
+	case tx.job.HasLeft(o.dst):
+		s.desert(tx.channel.Now(), o.dst)
+		tx.sendDone(s, o.owner, tx.job.Refusal())
 		return
 	}
-	if o.class != shm.ClassStaged && !(o.sync && o.data.There()) && o.total <= c.eagerMax(p) && c.channel.TakeCredit(p.Peer, charge(o.total)) {
-		c.sendEager(s, p, o)
+	tx.countSent(o.src, o.dst, o.total)
+	if p.offers != nil && tx.sendOffered(s, p, o) {
 		return
 	}
-	c.sendRendezvous(s, p, o)
+	if o.class != shm.ClassStaged && !(o.sync && o.data.There()) && o.total <= tx.eagerMax(p) && tx.channel.TakeCredit(p.Peer, charge(o.total)) {
+		tx.sendEager(s, p, o)
+		return
+	}
+	tx.sendRendezvous(s, p, o)
 }
 
-func (c *Core) eagerMax(p *peer) uint64 {
+func (x *common) eagerMax(p *peer) uint64 {
 	if p.Caps().EagerMax != 0 {
-		return min(c.cfg.EagerBytes, p.Caps().EagerMax)
+		return min(x.cfg.EagerBytes, p.Caps().EagerMax)
 	}
-	return c.cfg.EagerBytes
+	return x.cfg.EagerBytes
 }
 
 // sendDone ends a send for its owner.
-func (c *Core) sendDone(s *session, o owner, status shm.Status) {
+func (tx *sender) sendDone(s *session, o owner, status shm.Status) {
 	switch {
 	case o.coll != 0:
-		c.collectives.Done(o.coll, status)
+		tx.colls.Done(o.coll, status)
 	case o.silent:
-		c.ports.Retire(o.session, 1)
+		tx.ports.Retire(o.session, 1)
 	default:
-		c.ranks.Finish(o.session, o.req, status)
+		tx.ranks.Finish(o.session, o.req, status)
 	}
 }
 
@@ -194,12 +194,12 @@ func (o *outgoing) header(f *wire.Header) {
 // peer has acknowledged them. An application's to a rank of this sidecar is over when
 // it is delivered, which is in the same turn: what its arrival has brought about is told
 // before its end (L§5).
-func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
-	f, a := c.channel.Emit(p.Peer, wire.Eager)
-	c.channel.Queued(o.src)
+func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
+	f, a := tx.channel.Emit(p.Peer, wire.Eager)
+	tx.channel.Queued(o.src)
 	o.header(&f.Head)
 	f.Head.A, f.Head.B, f.Head.Length = o.total, o.data.Bits()|o.reply, uint32(o.total)
-	c.stats.Eager.Add(o.total)
+	tx.stats.Eager.Add(o.total)
 	follows := p.Self() && o.owner.coll == 0 && !o.owner.silent
 	done := true
 	switch {
@@ -207,8 +207,8 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 	case o.inline != nil:
 		copy(f.Inline[:], o.inline)
 	case o.total <= uint64(len(f.Inline)) && o.class == shm.ClassArena:
-		copy(f.Inline[:], c.ports.Bytes(o.payload))
-	case o.class == shm.ClassArena && o.total <= c.cfg.limits.CopyBytes && !follows && p.met() && !c.gathers(p, o) && c.copyOut(f, a, o.payload):
+		copy(f.Inline[:], tx.ports.Bytes(o.payload))
+	case o.class == shm.ClassArena && o.total <= tx.cfg.CopyBytes && !follows && p.met() && !tx.gathers(p, o) && tx.copyOut(f, a, o.payload):
 	default:
 		f.Payload = o.payload
 		f.Gather = o.gather
@@ -216,28 +216,28 @@ func (c *Core) sendEager(s *session, p *peer, o *outgoing) {
 			f.Head.Flags |= wire.FlagAckNow
 		}
 		*a = after{Session: s.ID(), Hold: true}
-		c.ranks.Hold(s.ID())
+		tx.ranks.Hold(s.ID())
 		done = false
 	}
-	if o.class == shm.ClassSlab && o.total <= c.cfg.limits.CopyBytes {
+	if o.class == shm.ClassSlab && o.total <= tx.cfg.CopyBytes {
 		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
 	}
 	p.Out().Charge(f.Payload.Len)
 	if o.sync {
 		// Matched comes after the acknowledgement: it implies that the
 		// payload has left.
-		st, id := c.sends.Alloc()
+		st, id := tx.sends.Alloc()
 		*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total, sync: true}
 		f.Head.Flags |= wire.FlagSync
 		f.Head.B = id
-		c.setState(s, o.owner, ranks.RequestSend, id)
+		tx.setState(s, o.owner, ranks.RequestSend, id)
 		return
 	}
 	if done && !follows {
-		c.sendDone(s, o.owner, shm.StatusOK)
+		tx.sendDone(s, o.owner, shm.StatusOK)
 		return
 	}
-	c.afterSend(a, o.owner)
+	tx.afterSend(a, o.owner)
 }
 
 // tells reports that the link to p will tell by itself that f has come: of what goes by
@@ -247,13 +247,13 @@ func (p *peer) tells(f *link.Frame) bool {
 }
 
 // gathers asks whether the link gathers an eager payload from the application's memory.
-func (c *Core) gathers(p *peer, o *outgoing) bool {
-	o.gather = c.cfg.Gatherer != nil && !p.Self() && c.cfg.Gatherer.Gathers(p.ID(), o.payload)
+func (tx *sender) gathers(p *peer, o *outgoing) bool {
+	o.gather = tx.cfg.Gatherer != nil && !p.Self() && tx.cfg.Gatherer.Gathers(p.ID(), o.payload)
 	return o.gather
 }
 
 // afterSend makes the acknowledgement of a's frame end the send.
-func (c *Core) afterSend(a *after, o owner) {
+func (tx *sender) afterSend(a *after, o owner) {
 	a.Session = o.session
 	if o.coll != 0 {
 		a.Kind, a.ID = afterColl, o.coll
@@ -269,87 +269,87 @@ func (p *peer) met() bool { return p.Known() || p.Self() }
 
 // copyOut copies the payload into memory of the engine's own, so that the
 // application may change its buffer at once.
-func (c *Core) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
-	ref, ok := c.copies.get(payload.Len)
+func (tx *sender) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
+	ref, ok := tx.copies.get(payload.Len)
 	if !ok {
 		return false
 	}
-	copy(c.ports.Bytes(ref), c.ports.Bytes(payload))
+	copy(tx.ports.Bytes(ref), tx.ports.Bytes(payload))
 	f.Payload = ref
 	a.Kind = afterCopy
 	return true
 }
 
 // setState points the application's request number at its state.
-func (c *Core) setState(s *session, o owner, kind ranks.RequestKind, id uint64) {
+func (x *common) setState(s *session, o owner, kind ranks.RequestKind, id uint64) {
 	if o.coll == 0 && !o.silent {
 		s.SetState(o.req, kind, id)
 	}
 }
 
 // onMatched ends a synchronous eager send (P§5.1).
-func (c *Core) onMatched(p *peer, h *wire.Header) error {
+func (tx *sender) onMatched(p *peer, h *wire.Header) error {
 	if h.Flags&wire.FlagReply != 0 {
-		return c.onNoReply(p, h)
+		return tx.rx.onNoReply(p, h)
 	}
-	st := c.sends.Get(h.A)
+	st := tx.sends.Get(h.A)
 	if st == nil {
-		return c.sends.Ended(h.A, "a match of")
+		return tx.sends.Ended(h.A, "a match of")
 	}
-	if !st.sync || c.peerOf(st.dst) != p {
+	if !st.sync || tx.peerOf(st.dst) != p {
 		return fmt.Errorf("%w: matched for an unknown send", link.ErrProtocol)
 	}
-	c.endSend(h.A, st, shm.Status(h.B), true)
+	tx.endSend(h.A, st, shm.Status(h.B), true)
 	return nil
 }
 
 // endSend releases what a remembered send holds and completes it. inOrder says that
 // its receiver has said its last word about it, whatever has come of it.
-func (c *Core) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
+func (tx *sender) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
-		c.endKey(c.peerOf(st.dst).ID(), key, inOrder)
+		tx.endKey(tx.peerOf(st.dst).ID(), key, inOrder)
 	}
 	o, held, lent := st.owner, st.held, st.lent
 	if st.reply != 0 && status == shm.StatusPeerLeft {
-		c.noReply(st.reply, status)
+		tx.rx.noReply(st.reply, status)
 	}
 	if st.orphan {
-		c.orphans--
-		c.sends.Release(id)
+		tx.orphans--
+		tx.sends.Release(id)
 		return
 	}
 	if st.staged {
-		c.returnChunks(st)
+		tx.returnChunks(st)
 	}
 	if o.silent {
-		c.dropSilent(c.sessions[o.session], st)
+		tx.dropSilent(tx.sessions[o.session], st)
 	}
 	if status == shm.StatusPeerLeft {
-		c.sessions[o.session].desert(c.now, st.dst)
+		tx.sessions[o.session].desert(tx.channel.Now(), st.dst)
 	}
-	c.sends.Release(id)
-	c.sendDone(c.sessions[o.session], o, status)
+	tx.sends.Release(id)
+	tx.sendDone(tx.sessions[o.session], o, status)
 	if lent != nil {
-		c.done(o.session, lent)
+		tx.done(o.session, lent)
 	}
 	if held {
-		c.ranks.Unhold(o.session)
+		tx.ranks.Unhold(o.session)
 	}
 }
 
 // endKey ends the registration of a rendezvous, which its link may keep where the
 // protocol has come to its end.
-func (c *Core) endKey(peer link.Peer, key link.Key, inOrder bool) {
+func (x *common) endKey(peer link.Peer, key link.Key, inOrder bool) {
 	if inOrder {
-		c.ports.Release(peer, key)
+		x.ports.Release(peer, key)
 	} else {
-		c.ports.Deregister(peer, key)
+		x.ports.Deregister(peer, key)
 	}
 }
 
-// silentLimit bounds the silent sends of an application that their receivers
+// SilentLimit bounds the silent sends of an application that their receivers
 // have not taken over (L§4.3).
-const silentLimit = shm.MaxRequests
+const SilentLimit = shm.MaxRequests
 
 // keepSilent notes a silent send that has to wait: no request stands for it.
 func (s *session) keepSilent(id uint64, st *send) {
@@ -359,10 +359,10 @@ func (s *session) keepSilent(id uint64, st *send) {
 }
 
 // dropSilent forgets such a send.
-func (c *Core) dropSilent(s *session, st *send) {
+func (tx *sender) dropSilent(s *session, st *send) {
 	last := s.silent[len(s.silent)-1]
 	s.silent[st.silent] = last
-	c.sends.Get(last).silent = st.silent
+	tx.sends.Get(last).silent = st.silent
 	s.silent = s.silent[:len(s.silent)-1]
 	s.Refund(memory.RequestCost)
 }

@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
@@ -71,16 +70,16 @@ const sentLog = 256
 func (o *outgoing) offerKey() offerKey { return offerKey{o.src, o.dst, o.context, o.tag, o.coll} }
 
 // onReady takes an offer.
-func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
+func (tx *sender) onReady(p *peer, h *wire.Header, payload []byte) error {
 	var body wire.ReadyBody
 	if err := body.Decode(payload); err != nil {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
-	e, err := c.hostedBy(p, h)
+	e, err := tx.hostedBy(p, h)
 	if err != nil {
 		return err
 	}
-	if e.gone || c.fail != nil || !p.Caps().Write {
+	if e.gone || tx.job.Failed() || !p.Caps().Write {
 		return nil
 	}
 	if p.offers == nil {
@@ -88,12 +87,12 @@ func (c *Core) onReady(p *peer, h *wire.Header, payload []byte) error {
 	}
 	x := p.offers
 	x.known(body.Seq)
-	if x.count+x.refused.Len() >= offerWindow*(1+p.ranks) {
-		return fmt.Errorf("%w: more than %d receives of its %d ranks are offered", link.ErrProtocol, offerWindow*p.ranks, p.ranks)
+	if x.count+x.refused.Len() >= OfferWindow*(1+p.ranks) {
+		return fmt.Errorf("%w: more than %d receives of its %d ranks are offered", link.ErrProtocol, OfferWindow*p.ranks, p.ranks)
 	}
 	key := offerKey{h.Dst, h.Src, h.Context, h.Tag, h.Flags&wire.FlagColl != 0}
 	if body.Seq < x.lost || x.refuses(key) {
-		x.refused.Push(refusal{key, c.answerOffer(p, h).Seq})
+		x.refused.Push(refusal{key, tx.answerOffer(p, h).Seq})
 		return nil
 	}
 	if x.account(key, body.Seq) {
@@ -123,8 +122,8 @@ func (x *offers) refuses(key offerKey) bool {
 
 // answerOffer says that an offer is not used: the receive that the peer's frame h is
 // about is not written to. The caller may say otherwise.
-func (c *Core) answerOffer(p *peer, h *wire.Header) *wire.Header {
-	a := &c.channel.Answer(p.Peer, wire.Withdrawn).Head
+func (tx *sender) answerOffer(p *peer, h *wire.Header) *wire.Header {
+	a := &tx.channel.Answer(p.Peer, wire.Withdrawn).Head
 	a.Src, a.Dst, a.A, a.B = h.Dst, h.Src, h.A, 1
 	return a
 }
@@ -166,16 +165,16 @@ func (x *offers) pop(key offerKey) (o offered, ok bool) {
 
 // sendOffered writes a message to a receive that is offered for it; false: it
 // goes in a frame, which may take such a receive.
-func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
+func (tx *sender) sendOffered(s *session, p *peer, o *outgoing) bool {
 	x, key := p.offers, o.offerKey()
 	to, ok := x.pop(key)
-	if ok && to.capacity == o.total && o.payload.Len == o.total && (o.coll || !o.data.There()) && c.startPut(s, p, o, &to, key) {
+	if ok && to.capacity == o.total && o.payload.Len == o.total && (o.coll || !o.data.There()) && tx.startPut(s, p, o, &to, key) {
 		return true
 	}
 	for i := range x.writing {
 		if w := &x.writing[i]; w.key == key && !w.told {
 			w.told = true
-			f, _ := c.channel.Emit(p.Peer, wire.Taken)
+			f, _ := tx.channel.Emit(p.Peer, wire.Taken)
 			f.Head.Src, f.Head.Dst, f.Head.A = o.src, o.dst, w.req
 		}
 	}
@@ -184,8 +183,8 @@ func (c *Core) sendOffered(s *session, p *peer, o *outgoing) bool {
 }
 
 // startPut starts the write; false: the link refuses it.
-func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offerKey) bool {
-	st, id := c.sends.Alloc()
+func (tx *sender) startPut(s *session, p *peer, o *outgoing, to *offered, key offerKey) bool {
+	st, id := tx.sends.Alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
 		payload: o.payload, held: true, move: mover.Source{Total: o.total, Mem: o.payload},
@@ -195,32 +194,32 @@ func (c *Core) startPut(s *session, p *peer, o *outgoing, to *offered, key offer
 	if !p.Caps().Notify {
 		notify = 0
 	}
-	token := c.remote(remoteOffered, s.ID(), id)
-	op := c.remotes.Get(token)
+	token := tx.remote(remoteOffered, s.ID(), id)
+	op := tx.remotes.Get(token)
 	op.other = to.request
-	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, c.lastByte(o.payload)[0])
-	if err := c.ports.Write(p.ID(), token, step.Mem, step.Key, notify); err != nil {
-		c.cancelRemote(token)
-		c.sends.Release(id)
+	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, tx.lastByte(o.payload)[0])
+	if err := tx.ports.Write(p.ID(), token, step.Mem, step.Key, notify); err != nil {
+		tx.cancelRemote(token)
+		tx.sends.Release(id)
 		return false
 	}
-	if r := c.recvs.Get(to.request); p.Self() && r != nil { // no frame tells the receiver
+	if r := tx.rx.recvs.Get(to.request); p.Self() && r != nil { // no frame tells the receiver
 		r.elem = o.elem
 	}
 	st.move.Writing()
-	c.ranks.Hold(s.ID())
-	c.stats.Put.Add(o.total)
-	c.stats.Offered++
+	tx.ranks.Hold(s.ID())
+	tx.stats.Put.Add(o.total)
+	tx.stats.Offered++
 	p.offers.writing = append(p.offers.writing, writing{key, token, to.request, false})
-	c.setState(s, o.owner, ranks.RequestSend, id)
+	tx.setState(s, o.owner, ranks.RequestSend, id)
 	if o.owner.coll != 0 {
-		c.collectives.Opened(o.owner.coll, collective.MessageID{ID: id, Send: true})
+		tx.colls.Opened(o.owner.coll, MessageID{ID: id, Send: true})
 	}
 	return true
 }
 
 // putDone ends a write to an offered receive.
-func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
+func (tx *sender) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	for i, w := range p.offers.writing {
 		if w.token == token {
 			last := len(p.offers.writing) - 1
@@ -229,16 +228,16 @@ func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
 			break
 		}
 	}
-	st := c.sends.Get(op.id)
+	st := tx.sends.Get(op.id)
 	step := mover.PutDone(op.collides, err)
 	if step.Do == mover.Tell && !step.Failed {
-		c.stats.Collisions++
+		tx.stats.Collisions++
 	}
-	c.tellWritten(p, op, step)
+	tx.tellWritten(p, op, step)
 	switch {
 	case st == nil:
 	case err == nil:
-		c.endSend(op.id, st, shm.StatusOK, true)
+		tx.endSend(op.id, st, shm.StatusOK, true)
 	default:
 		st.move.Ended()
 		st.move.Again(0)
@@ -246,11 +245,11 @@ func (c *Core) putDone(p *peer, token uint64, op *remoteOp, err error) {
 }
 
 // onWithdraw answers whether an offer will not be used.
-func (c *Core) onWithdraw(p *peer, h *wire.Header) error {
-	if _, err := c.hostedBy(p, h); err != nil {
+func (tx *sender) onWithdraw(p *peer, h *wire.Header) error {
+	if _, err := tx.hostedBy(p, h); err != nil {
 		return err
 	}
-	a := c.answerOffer(p, h)
+	a := tx.answerOffer(p, h)
 	x := p.offers
 	if x == nil {
 		return nil
@@ -265,14 +264,14 @@ func (c *Core) onWithdraw(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// dropOffers forgets what was offered by a rank that has left, and to one of here.
-func (c *Core) dropOffers(rank uint32) {
-	c.peerOf(rank).offers.dropRank(rank)
-	if c.endpoints[rank] == nil {
+// RankLeft forgets what was offered by a rank that has left, and to one of here.
+func (tx *sender) RankLeft(rank uint32) {
+	tx.peerOf(rank).offers.dropRank(rank)
+	if tx.endpoints[rank] == nil {
 		return
 	}
-	for i := range c.peers {
-		c.peers[i].offers.dropRank(rank)
+	for i := range tx.peers {
+		tx.peers[i].offers.dropRank(rank)
 	}
 }
 

@@ -1,56 +1,65 @@
-package core
+package p2p
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Kinds of transfers.
+// Kinds of transfers. Those of the room's user follow TransferLast.
 const (
 	transferSend    channel.TransferKind = iota // Data frames of a send that was pulled
-	transferAccess                              // one-sided operations of a rank, by rank
-	transferGot                                 // Got frames of a get that is served here
 	transferRetract                             // a cancel that waits, of a send
+	TransferLast    = transferRetract
 )
 
+// Feed emits the next frame of a transfer. more reports whether there are more of them.
+func (tx *sender) Feed(id link.Peer, t channel.Transfer) (more bool) {
+	p := &tx.peers[id]
+	if t.Kind == transferRetract {
+		return tx.feedRetract(p, t.ID)
+	}
+	return tx.feedSend(p, t.ID)
+}
+
 // flow puts a send among its peer's transfers while it has something to send.
-func (c *Core) flow(p *peer, id uint64, st *send) {
+func (tx *sender) flow(p *peer, id uint64, st *send) {
 	if st.flowing || !st.move.Open() {
 		return
 	}
 	if st.staged && st.chunks.unsent() == 0 {
-		c.askForChunks(st)
+		tx.askForChunks(st)
 		return
 	}
 	st.flowing = true
-	c.channel.Add(p.Peer, st.src, channel.Transfer{Kind: transferSend, ID: id})
+	tx.channel.Add(p.Peer, st.src, channel.Transfer{Kind: transferSend, ID: id})
 }
 
 // feedSend emits the next fragment of a send; false: nothing more for now.
-func (c *Core) feedSend(p *peer, id uint64) bool {
-	st := c.sends.Get(id)
+func (tx *sender) feedSend(p *peer, id uint64) bool {
+	st := tx.sends.Get(id)
 	if st == nil {
 		return false
 	}
-	st.flowing = c.emitData(p, id, st)
+	st.flowing = tx.emitData(p, id, st)
 	return st.flowing
 }
 
 // emitData emits the next fragment; false: nothing more for now.
-func (c *Core) emitData(p *peer, id uint64, st *send) bool {
+func (tx *sender) emitData(p *peer, id uint64, st *send) bool {
 	if !st.move.Open() {
 		return false
 	}
 	off, n := st.move.Next(p.Fragment())
 	if st.staged {
-		return c.emitChunk(p, id, st, n)
+		return tx.emitChunk(p, id, st, n)
 	}
-	f, a := c.channel.Emit(p.Peer, wire.Data)
+	f, a := tx.channel.Emit(p.Peer, wire.Data)
 	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, off, uint32(n)
 	if st.held {
 		f.Payload = st.payload.Slice(off, n)
 		*a = after{Session: st.owner.session, Hold: true}
-		c.ranks.Hold(st.owner.session)
+		tx.ranks.Hold(st.owner.session)
 	} else {
 		copy(f.Inline[:], st.inline[off:off+n])
 	}

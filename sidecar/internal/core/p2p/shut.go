@@ -1,9 +1,9 @@
-package core
+package p2p
 
 import "github.com/outrigger-hpc/outrigger/api/wire"
 
-// shutMax bounds the contexts that a rank has shut (L§5).
-const shutMax = 1 << 16
+// ShutLimit bounds the contexts that a rank has shut (L§5).
+const ShutLimit = 1 << 16
 
 // shut notes that a rank will receive no message of a context any more. Without it they
 // would be kept for as long as the rank is there: its library has closed what they were
@@ -12,13 +12,13 @@ func (e *endpoint) shut(context uint32) {
 	if e.closed == nil {
 		e.closed = map[uint32]bool{}
 	}
-	if len(e.closed) < shutMax {
+	if len(e.closed) < ShutLimit {
 		e.closed[context] = true
 	}
 }
 
 // turnsAway reports that nobody will receive the message of h: its rank has left, or
 // will not receive what is of its context, or the job has failed.
-func (c *Core) turnsAway(e *endpoint, h *wire.Header) bool {
-	return e.gone || c.fail != nil || e.closed != nil && h.Flags&wire.FlagColl == 0 && e.closed[h.Context]
+func (rx *receiver) turnsAway(e *endpoint, h *wire.Header) bool {
+	return e.gone || rx.job.Failed() || e.closed != nil && h.Flags&wire.FlagColl == 0 && e.closed[h.Context]
 }

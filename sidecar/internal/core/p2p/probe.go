@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -19,11 +19,11 @@ type probe struct {
 	claim    bool // matched probe: takes the message out of matching
 }
 
-func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
+func (rx *receiver) submitProbe(s *session, d *shm.Descriptor) error {
 	e := s.endpoint
 	pat := match.Pattern{Context: d.Context, Source: d.Peer, Tag: d.Tag, Ignore: d.Aux()}
 	if d.Peer != shm.AnySource {
-		if err := c.job.Check(d.Peer); err != nil {
+		if err := rx.job.Check(d.Peer); err != nil {
 			return err
 		}
 	}
@@ -37,36 +37,36 @@ func (c *Core) submitProbe(s *session, d *shm.Descriptor) error {
 		find = e.queue.Take
 	}
 	h, ok := find(pat)
-	c.charge(e.queue)
+	rx.charge(e.queue)
 	switch {
 	case ok:
-		m, id := c.parked.At(h)
-		c.answerProbe(s.ID(), d.Req, m, id, claim)
+		m, id := rx.parked.At(h)
+		rx.answerProbe(s.ID(), d.Req, m, id, claim)
 		return nil
 	case d.Flags&shm.FlagNow != 0:
-		c.ranks.Finish(s.ID(), d.Req, shm.StatusNoMessage)
+		rx.ranks.Finish(s.ID(), d.Req, shm.StatusNoMessage)
 		return nil
 	case e.probes.Full(pat):
-		c.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported)
+		rx.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported)
 		return nil
 	}
-	p, id := c.probes.Alloc()
+	p, id := rx.probes.Alloc()
 	*p = probe{owner: owner{session: s.ID(), req: d.Req}, endpoint: e, source: d.Peer, pattern: pat, claim: claim}
-	c.setState(s, p.owner, ranks.RequestProbe, id)
+	rx.setState(s, p.owner, ranks.RequestProbe, id)
 	if d.Peer != shm.AnySource {
-		from := c.peerOf(d.Peer)
-		if c.job.HasLeft(d.Peer) || from.State() == channel.Dead {
-			c.probes.Release(id)
-			c.ranks.Finish(s.ID(), d.Req, c.job.LostRank(d.Peer))
+		from := rx.peerOf(d.Peer)
+		if rx.job.HasLeft(d.Peer) || from.State() == channel.Dead {
+			rx.probes.Release(id)
+			rx.ranks.Finish(s.ID(), d.Req, rx.job.LostRank(d.Peer))
 			return nil
 		}
-		c.channel.Reach(from.Peer)
+		rx.channel.Reach(from.Peer)
 	}
 	p.posted = e.probes.Post(pat, uint32(id))
 	return nil
 }
 
-func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim bool) {
+func (rx *receiver) answerProbe(s ranks.SessionID, req uint32, m *message, id uint64, claim bool) {
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Peer: m.head.Src, Tag: m.head.Tag}
 	handle := uint64(0)
 	if claim {
@@ -76,12 +76,12 @@ func (c *Core) answerProbe(s SessionID, req uint32, m *message, id uint64, claim
 	}
 	d.SetBody(0, m.length, handle, 0)
 	m.data.Tell(&d)
-	c.ranks.Complete(s, &d)
+	rx.ranks.Complete(s, &d)
 }
 
 // wakeProbe shows a message that has just arrived to the waiting probes. It
 // reports whether a matched probe took it.
-func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
+func (rx *receiver) wakeProbe(e *endpoint, m *message, id uint64) bool {
 	if m.coll {
 		return false
 	}
@@ -90,10 +90,10 @@ func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
 		if !ok {
 			return false
 		}
-		p, pid := c.probes.At(i)
+		p, pid := rx.probes.At(i)
 		o, claim := p.owner, p.claim
-		c.probes.Release(pid)
-		c.answerProbe(o.session, o.req, m, id, claim)
+		rx.probes.Release(pid)
+		rx.answerProbe(o.session, o.req, m, id, claim)
 		if claim {
 			return true
 		}
@@ -101,45 +101,45 @@ func (c *Core) wakeProbe(e *endpoint, m *message, id uint64) bool {
 }
 
 // claimedBy finds the message that a handle from a matched probe stands for.
-func (c *Core) claimedBy(s *session, handle uint64) (*message, error) {
-	m := c.parked.Get(handle)
+func (rx *receiver) claimedBy(s *session, handle uint64) (*message, error) {
+	m := rx.parked.Get(handle)
 	if m == nil || !m.claimed || m.endpoint != s.endpoint || m.waiter != 0 {
 		return nil, fmt.Errorf("no message has the handle %#x", handle)
 	}
 	return m, nil
 }
 
-func (c *Core) submitMrecv(s *session, d *shm.Descriptor) error {
+func (rx *receiver) submitMrecv(s *session, d *shm.Descriptor) error {
 	handle := d.Aux2()
-	m, err := c.claimedBy(s, handle)
+	m, err := rx.claimedBy(s, handle)
 	if err != nil {
 		return err
 	}
-	r, id := c.recvs.Alloc()
-	err = c.describeRecv(s, r, d)
+	r, id := rx.recvs.Alloc()
+	err = rx.describeRecv(s, r, d)
 	if err == nil {
 		err = s.takeRecv(d.Req, r, id)
 	}
 	if err != nil {
-		c.recvs.Release(id)
+		rx.recvs.Release(id)
 		return err
 	}
-	c.unclaim(m)
-	c.matchParked(r, id, m, handle)
+	rx.unclaim(m)
+	rx.matchParked(r, id, m, handle)
 	return nil
 }
 
-func (c *Core) submitDrop(s *session, d *shm.Descriptor) error {
-	m, err := c.claimedBy(s, d.Aux())
+func (rx *receiver) submitDrop(s *session, d *shm.Descriptor) error {
+	m, err := rx.claimedBy(s, d.Aux())
 	if err != nil {
 		return err
 	}
-	c.refuseParked(d.Aux(), m, shm.StatusOK)
+	rx.refuseParked(d.Aux(), m, shm.StatusOK)
 	return nil
 }
 
 // unclaim takes a message off the list of those that nobody has received.
-func (c *Core) unclaim(m *message) {
+func (rx *receiver) unclaim(m *message) {
 	if !m.claimed {
 		return
 	}
@@ -147,6 +147,6 @@ func (c *Core) unclaim(m *message) {
 	list := m.endpoint.claimed
 	last := list[len(list)-1]
 	list[m.claimAt] = last
-	c.parked.Get(last).claimAt = m.claimAt
+	rx.parked.Get(last).claimAt = m.claimAt
 	m.endpoint.claimed = list[:len(list)-1]
 }

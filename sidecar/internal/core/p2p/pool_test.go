@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -28,12 +28,12 @@ type lentRange struct {
 }
 
 // Lend lets a session lend memory, which l knows as a region.
-func (c *Core) Lend(id SessionID, l Lender, region link.Region) {
-	c.sessions[id].lender, c.sessions[id].lends = l, region
+func (rm *Room) Lend(id ranks.SessionID, l Lender, region link.Region) {
+	rm.sessions[id].lender, rm.sessions[id].lends = l, region
 }
 
 // submitExpose makes memory known that the application has registered.
-func (c *Core) submitExpose(s *session, d *shm.Descriptor) error {
+func (rm *Room) submitExpose(s *session, d *shm.Descriptor) error {
 	number, n := d.Aux(), d.Len()
 	switch {
 	case number >= shm.MaxExposures || n == 0 || n >= 1<<shm.ExposureShift:
@@ -45,24 +45,24 @@ func (c *Core) submitExpose(s *session, d *shm.Descriptor) error {
 		return err
 	}
 	if s.lender == nil { // its link has taken no context
-		c.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported)
+		rm.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported)
 		return nil
 	}
 	m := link.Lent{Addr: d.Addr(), Len: n, Lkey: uint32(d.Aux2()), Rkey: uint32(d.Aux2() >> 32)}
 	if err := s.lender.Lend(s.lends, uint32(number), m); err != nil {
-		c.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported) // its device is gone
+		rm.ranks.Finish(s.ID(), d.Req, shm.StatusUnsupported) // its device is gone
 		return nil
 	}
 	if s.lent == nil {
 		s.lent = map[uint32]*lent{}
 	}
 	s.lent[uint32(number)] = &lent{number: uint32(number), len: n}
-	c.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
+	rm.ranks.Finish(s.ID(), d.Req, shm.StatusOK)
 	return nil
 }
 
 // submitUnexpose ends that when no message uses it any more.
-func (c *Core) submitUnexpose(s *session, d *shm.Descriptor) error {
+func (rm *Room) submitUnexpose(s *session, d *shm.Descriptor) error {
 	m := s.lent[uint32(min(d.Aux(), shm.MaxExposures))]
 	if m == nil || m.ends != 0 {
 		return fmt.Errorf("exposure %d is not there", d.Aux())
@@ -72,7 +72,7 @@ func (c *Core) submitUnexpose(s *session, d *shm.Descriptor) error {
 	}
 	m.ends = d.Req + 1
 	m.uses++
-	c.done(s.ID(), m)
+	rm.done(s.ID(), m)
 	return nil
 }
 
@@ -91,15 +91,15 @@ func (s *session) lentMemory(addr, length uint64) (lentRange, error) {
 
 // done ends a use of lent memory, of a request whose application has been told of its end:
 // who hears that its memory is not lent any more may let go of it.
-func (c *Core) done(id SessionID, m *lent) {
+func (x *common) done(id ranks.SessionID, m *lent) {
 	if m.uses--; m.uses > 0 || m.ends == 0 {
 		return
 	}
-	s := c.sessions[id]
+	s := x.sessions[id]
 	if s == nil || s.Left() {
 		return // all of it ends with its session
 	}
 	delete(s.lent, m.number)
 	s.lender.Reclaim(s.lends, m.number)
-	c.ranks.Finish(id, m.ends-1, shm.StatusOK)
+	x.ranks.Finish(id, m.ends-1, shm.StatusOK)
 }

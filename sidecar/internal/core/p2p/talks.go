@@ -1,11 +1,15 @@
-package core
+package p2p
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+)
 
 // Talk is what a rank has sent to another.
 type Talk struct {
 	Dst uint32
-	Traffic
+	ranks.Traffic
 }
 
 // talksMax bounds the partners that a rank's traffic is told apart by. A job of
@@ -19,7 +23,7 @@ const talksMax = 4096
 type talks struct {
 	cells []Talk // power of two; Messages 0: free
 	used  int
-	rest  Traffic // to partners beyond talksMax
+	rest  ranks.Traffic // to partners beyond talksMax
 }
 
 func (t *talks) add(dst uint32, n uint64) {
@@ -62,28 +66,25 @@ func (t *talks) grow() {
 }
 
 // countSent counts a message of n bytes from src, which is hosted here, to dst.
-func (c *Core) countSent(src, dst uint32, n uint64) {
-	s := &c.stats
+func (tx *sender) countSent(src, dst uint32, n uint64) {
+	s := &tx.stats
 	s.Sizes[min(bits.Len64(n), len(s.Sizes)-1)]++
-	if c.endpoints[dst] != nil {
+	if tx.endpoints[dst] != nil {
 		s.Local.Add(n)
 	} else {
 		s.Remote.Add(n)
 	}
-	c.endpoints[src].talks.add(dst, n)
+	tx.endpoints[src].talks.add(dst, n)
 }
 
-// Hosted is how many ranks this sidecar hosts.
-func (c *Core) Hosted() int { return len(c.hosted) }
-
-// Talks appends whom the hosted rank i has talked to, and returns the rank's
-// number and what it has sent to others yet.
-func (c *Core) Talks(i int, to []Talk) (rank uint32, all []Talk, rest Traffic) {
-	e := c.hosted[i]
-	for _, k := range e.talks.cells {
+// Talks appends the ranks that a rank of this sidecar has sent to, and returns what it has sent to
+// others yet.
+func (tx *sender) Talks(rank uint32, to []Talk) (all []Talk, rest ranks.Traffic) {
+	t := &tx.endpoints[rank].talks
+	for _, k := range t.cells {
 		if k.Messages != 0 {
 			to = append(to, k)
 		}
 	}
-	return e.rank, to, e.talks.rest
+	return to, t.rest
 }

@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import (
 	"fmt"
@@ -28,8 +28,8 @@ type chunkQueue struct {
 	sent int // chunks wholly emitted, of a send
 }
 
-// chunkLimit bounds the chunks that one request may have with the engine.
-const chunkLimit = 256
+// ChunkLimit bounds the chunks that one request may have with the engine.
+const ChunkLimit = 256
 
 func (q *chunkQueue) unsent() int { return len(q.list) - q.sent }
 
@@ -59,7 +59,7 @@ func (q *chunkQueue) runsOut(total uint64) bool {
 }
 
 // submitStage takes the next chunk of a staged request.
-func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
+func (rm *Room) submitStage(s *session, d *shm.Descriptor) error {
 	ref, err := s.Memory(d.Class, d.Addr(), d.Len())
 	if err != nil {
 		return err
@@ -70,23 +70,23 @@ func (c *Core) submitStage(s *session, d *shm.Descriptor) error {
 	k := chunk{ref: ref, class: d.Class, addr: d.Addr()}
 	switch q := s.Request(d.Req); q.Kind {
 	case ranks.RequestSend:
-		st := c.sends.Get(q.ID)
+		st := rm.sends.Get(q.ID)
 		if st == nil || !st.staged {
 			return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
 		}
 		if err := s.Charge(memory.ChunkCost); err != nil {
 			return err
 		}
-		return c.stageSend(q.ID, st, k)
+		return rm.stageSend(q.ID, st, k)
 	case ranks.RequestRecv:
-		r := c.recvs.Get(q.ID)
+		r := rm.recvs.Get(q.ID)
 		if r == nil || r.class != shm.ClassStaged || !r.asked {
 			return fmt.Errorf("chunk for request %d, which waits for none", d.Req)
 		}
 		if err := s.Charge(memory.ChunkCost); err != nil {
 			return err
 		}
-		return c.stageRecv(q.ID, r, k)
+		return rm.stageRecv(q.ID, r, k)
 	}
 	if s.Request(d.Req).Kind != ranks.RequestFree {
 		return fmt.Errorf("chunk for request %d, which is not staged", d.Req)
@@ -99,8 +99,8 @@ func (q *chunkQueue) add(k chunk, limit uint64) error {
 		k.off = q.list[n-1].off + q.list[n-1].ref.Len
 	}
 	switch {
-	case len(q.list) >= chunkLimit:
-		return fmt.Errorf("more than %d chunks of one request", chunkLimit)
+	case len(q.list) >= ChunkLimit:
+		return fmt.Errorf("more than %d chunks of one request", ChunkLimit)
 	case k.off+k.ref.Len > limit:
 		return fmt.Errorf("chunks beyond the message's %d bytes", limit)
 	}
@@ -108,42 +108,42 @@ func (q *chunkQueue) add(k chunk, limit uint64) error {
 	return nil
 }
 
-func (c *Core) stageSend(id uint64, st *send, k chunk) error {
+func (tx *sender) stageSend(id uint64, st *send, k chunk) error {
 	k.off = st.move.Sent()
 	if err := st.chunks.add(k, st.total); err != nil {
 		return err
 	}
-	c.flow(c.peerOf(st.dst), id, st)
+	tx.flow(tx.peerOf(st.dst), id, st)
 	return nil
 }
 
 // askForChunks tells the application, once, that the receiver waits for a
 // staged send of which it has supplied nothing: one that is short of memory
 // keeps it for such sends.
-func (c *Core) askForChunks(st *send) {
-	s := c.sessions[st.owner.session]
+func (tx *sender) askForChunks(st *send) {
+	s := tx.sessions[st.owner.session]
 	if st.wanted || st.move.Sent() > 0 || s == nil || s.Left() {
 		return
 	}
 	st.wanted = true
 	d := shm.Descriptor{Op: shm.OpMatched, Req: st.owner.req, Peer: st.dst, Tag: st.tag}
 	d.SetBody(0, st.total, 0, 0)
-	c.ranks.Publish(s.ID(), &d)
+	tx.ranks.Publish(s.ID(), &d)
 }
 
 // emitChunk emits the next fragment of a staged send; false: nothing more for
 // now. A fragment never spans chunks.
-func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
+func (tx *sender) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	if st.chunks.unsent() == 0 {
 		return false
 	}
 	k := &st.chunks.list[st.chunks.sent]
 	n = min(n, k.ref.Len-k.done)
-	f, a := c.channel.Emit(p.Peer, wire.Data)
+	f, a := tx.channel.Emit(p.Peer, wire.Data)
 	f.Head.A, f.Head.B, f.Head.Length = st.move.Remote, st.move.Sent(), uint32(n)
 	f.Payload = k.ref.Slice(k.done, n)
 	*a = after{Kind: afterChunk, ID: id, Session: st.owner.session, Hold: true}
-	c.ranks.Hold(st.owner.session)
+	tx.ranks.Hold(st.owner.session)
 	p.Out().Charge(n)
 	k.done += n
 	k.acks++
@@ -159,8 +159,8 @@ func (c *Core) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 
 // chunkSent is told when a fragment of a staged send is acknowledged: the
 // chunk behind it may be used again after its last one.
-func (c *Core) chunkSent(id uint64, f *link.Frame) {
-	st := c.sends.Get(id)
+func (tx *sender) chunkSent(id uint64, f *link.Frame) {
+	st := tx.sends.Get(id)
 	if st == nil {
 		return
 	}
@@ -171,12 +171,12 @@ func (c *Core) chunkSent(id uint64, f *link.Frame) {
 	}
 	done := st.chunks.pop()
 	st.chunks.sent--
-	c.giveBack(st.owner, done, done.ref.Len)
+	tx.giveBack(st.owner, done, done.ref.Len)
 }
 
 // giveBack returns a chunk's memory to the application.
-func (c *Core) giveBack(o owner, k chunk, n uint64) {
-	s := c.sessions[o.session]
+func (x *common) giveBack(o owner, k chunk, n uint64) {
+	s := x.sessions[o.session]
 	if s == nil {
 		return
 	}
@@ -185,64 +185,64 @@ func (c *Core) giveBack(o owner, k chunk, n uint64) {
 	}
 	d := shm.Descriptor{Op: shm.OpStaged, Req: o.req, Class: k.class}
 	d.SetBody(k.addr, n, k.off, 0)
-	c.ranks.Publish(o.session, &d)
+	x.ranks.Publish(o.session, &d)
 }
 
 // returnChunks gives back what a send that ends early still has.
-func (c *Core) returnChunks(st *send) {
+func (tx *sender) returnChunks(st *send) {
 	for len(st.chunks.list) > 0 {
 		k := st.chunks.pop()
-		c.giveBack(st.owner, k, k.ref.Len)
+		tx.giveBack(st.owner, k, k.ref.Len)
 	}
 	st.chunks.list = nil // its place is kept for other sends
 }
 
 // returnRecvChunks gives back what a receive that ends early still has.
-func (c *Core) returnRecvChunks(r *recv) {
+func (rx *receiver) returnRecvChunks(r *recv) {
 	for len(r.chunks.list) > 0 {
-		c.giveBack(r.owner, r.chunks.pop(), 0)
+		rx.giveBack(r.owner, r.chunks.pop(), 0)
 	}
 	r.chunks.list = nil // as above
 }
 
 // tellStaged reports the match of a staged receive, so that the application
 // supplies chunks.
-func (c *Core) tellStaged(r *recv) {
+func (rx *receiver) tellStaged(r *recv) {
 	r.asked = true
-	s := c.sessions[r.owner.session]
+	s := rx.sessions[r.owner.session]
 	if s == nil || s.Left() {
 		return
 	}
 	d := shm.Descriptor{Op: shm.OpMatched, Req: r.owner.req, Peer: r.source, Tag: r.tag}
 	d.SetBody(0, r.length, 0, 0)
-	c.ranks.Publish(s.ID(), &d)
+	rx.ranks.Publish(s.ID(), &d)
 }
 
 // stageRecv takes an empty chunk: filled at once from the pool when the
 // message was eager, else asked for from the sender.
-func (c *Core) stageRecv(id uint64, r *recv, k chunk) error {
+func (rx *receiver) stageRecv(id uint64, r *recv, k chunk) error {
 	k.off = r.given
 	if err := r.chunks.add(k, r.want); err != nil {
 		return err
 	}
 	r.given += k.ref.Len
 	if !r.parked {
-		c.emitPull(&c.peers[r.peer], r, id, &wire.PullBody{Offset: k.off, Bytes: k.ref.Len}, false)
+		rx.emitPull(&rx.peers[r.peer], r, id, &wire.PullBody{Offset: k.off, Bytes: k.ref.Len}, false)
 		return nil
 	}
-	copy(c.ports.Bytes(k.ref), c.ports.Bytes(r.eager.Slice(k.off, k.ref.Len)))
+	copy(rx.ports.Bytes(k.ref), rx.ports.Bytes(r.eager.Slice(k.off, k.ref.Len)))
 	whole := r.move.Placed(k.ref.Len).Do == mover.Finish
-	c.chunkFilled(r)
+	rx.chunkFilled(r)
 	if whole {
-		c.endRecv(id, r, shm.StatusOK)
+		rx.endRecv(id, r, shm.StatusOK)
 	}
 	return nil
 }
 
 // chunkFilled reports the first chunk when it is full.
-func (c *Core) chunkFilled(r *recv) {
+func (rx *receiver) chunkFilled(r *recv) {
 	if k := &r.chunks.list[0]; r.move.Got == k.off+k.ref.Len {
 		full := r.chunks.pop()
-		c.giveBack(r.owner, full, full.ref.Len)
+		rx.giveBack(r.owner, full, full.ref.Len)
 	}
 }

@@ -1,4 +1,4 @@
-package core
+package p2p
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
@@ -18,8 +18,8 @@ type pool struct {
 
 var poolClasses = [...]uint64{256, 1 << 10, 4 << 10, 16 << 10, 64 << 10}
 
-// eagerLimit is the largest message that may be sent eagerly.
-const eagerLimit = 64 << 10
+// EagerLimit is the largest message that may be sent eagerly.
+const EagerLimit = 64 << 10
 
 func poolClass(n uint64) int {
 	for i, size := range poolClasses {
@@ -43,7 +43,7 @@ func charge(n uint64) uint64 {
 // window bytes of credit each: any class may in turn hold a whole window, and beside it
 // there is one payload that passes through.
 func poolReserve(peers int, window uint64) uint64 {
-	return uint64(peers) * (window*uint64(len(poolClasses)) + eagerLimit)
+	return uint64(peers) * (window*uint64(len(poolClasses)) + EagerLimit)
 }
 
 // copyReserve is the address space for eager copies of the sending side.
@@ -83,13 +83,13 @@ func (p *pool) put(r link.Ref) {
 // has one at a time. All of them are of the largest class, whatever their size, so that they
 // take no other's room.
 func (p *pool) passing(n uint64) (link.Ref, bool) {
-	ref, ok := p.get(max(n, eagerLimit))
+	ref, ok := p.get(max(n, EagerLimit))
 	ref.Len = n
 	return ref, ok
 }
 
 // passed is put for it.
 func (p *pool) passed(r link.Ref) {
-	r.Len = eagerLimit
+	r.Len = EagerLimit
 	p.put(r)
 }

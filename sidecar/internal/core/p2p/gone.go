@@ -1,0 +1,159 @@
+package p2p
+
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// Sweeps end what waits for a rank or a peer that is gone. Each looks at the n states from at
+// on, and reports whether there are more.
+
+// SweepReceives ends receives.
+func (rx *receiver) SweepReceives(at, n uint32) (more bool) {
+	return rx.recvs.Span(at, n, rx.sweepRecv)
+}
+
+// SweepSends ends sends.
+func (tx *sender) SweepSends(at, n uint32) (more bool) { return tx.sends.Span(at, n, tx.sweepSend) }
+
+// SweepProbes ends probes.
+func (rx *receiver) SweepProbes(at, n uint32) (more bool) {
+	return rx.probes.Span(at, n, rx.sweepProbe)
+}
+
+// sweepRecv ends a receive whose message does not come any more.
+func (rx *receiver) sweepRecv(id uint64, r *recv) {
+	switch {
+	case r.offered && rx.hasCome(r):
+		rx.put(r, id)
+	case r.matched && r.offered:
+		if p := &rx.peers[r.peer]; p.over() {
+			rx.endRecv(id, r, rx.job.Lost(p.ID()))
+		} else {
+			rx.chase(p)
+		}
+	case !r.matched && r.pattern.Source != shm.AnySource && rx.job.HasLeft(r.pattern.Source):
+		status := shm.StatusPeerLeft
+		rx.sessions[r.owner.session].desert(rx.channel.Now(), r.pattern.Source)
+		if r.withdrawn {
+			status = r.withdrawal()
+		}
+		r.endpoint.space(r.coll).Cancel(r.posted)
+		rx.endRecv(id, r, status)
+	case r.matched && r.move.Remote != 0 && !r.move.Reading():
+		if p := &rx.peers[r.peer]; p.over() {
+			rx.endRecv(id, r, rx.job.Lost(p.ID()))
+		} else {
+			rx.chase(p)
+		}
+	}
+}
+
+// chase calls a peer again that has said goodbye and whose connection has ended,
+// because it still owes something: it answers, or turns out to be gone.
+func (x *common) chase(p *peer) {
+	if p.Gone() {
+		x.channel.Reach(p.Peer)
+	}
+}
+
+// sweepSend ends a send that is not taken any more.
+func (tx *sender) sweepSend(id uint64, st *send) {
+	if p := tx.peerOf(st.dst); p.over() {
+		tx.endSend(id, st, tx.job.Lost(p.ID()), false)
+	} else {
+		tx.chase(p)
+	}
+}
+
+// sweepProbe ends a probe for messages of a rank that has left.
+func (rx *receiver) sweepProbe(id uint64, p *probe) {
+	if p.source != shm.AnySource && rx.job.HasLeft(p.source) {
+		o := p.owner
+		rx.dropProbe(p.endpoint, id)
+		rx.ranks.Finish(o.session, o.req, shm.StatusPeerLeft)
+	}
+}
+
+// deserted is the rank because of which a message of a session has ended last: it had closed its
+// session, or the context of the message.
+type deserted struct {
+	by uint32
+	at int64 // 0: there is none
+}
+
+// desert notes that a message to or from a rank has ended because that has left.
+func (s *session) desert(now int64, by uint32) {
+	if s != nil {
+		s.deserted = deserted{by, now}
+	}
+}
+
+// Deserted returns the rank because of which a message of a session has ended last, and when;
+// at 0: no message has.
+func (x *common) Deserted(id ranks.SessionID) (by uint32, at int64) {
+	s := x.sessions[id]
+	return s.deserted.by, s.deserted.at
+}
+
+// taken is the status of an eager send to p whose frame was acknowledged: if its
+// receiver had left before it came, nobody has it.
+func (tx *sender) taken(p *peer, f *link.Frame) shm.Status {
+	if f.Head.Type != wire.Eager || p.took == 0 && tx.took == nil {
+		return shm.StatusOK
+	}
+	took, is := tx.took[f.Head.Dst]
+	if !is {
+		took = p.took
+	}
+	if took == 0 || f.Head.Seq < took {
+		return shm.StatusOK
+	}
+	return tx.job.Refusal()
+}
+
+// PodTook notes that a pod which has left had taken less than a frame from here.
+func (tx *sender) PodTook(id link.Peer, frame uint64) {
+	if p := &tx.peers[id]; p.took == 0 {
+		p.took = frame
+	}
+}
+
+// RankTook notes it of a rank.
+func (tx *sender) RankTook(rank uint32, frame uint64) {
+	if tx.took == nil {
+		tx.took = map[uint32]uint64{}
+	}
+	tx.took[rank] = frame
+}
+
+// over reports that p answers nothing of this generation any more.
+func (p *peer) over() bool { return p.State() == channel.Dead || p.Ahead() }
+
+// Refuse takes an eager message of a pod whose ranks are in another generation: it is dropped,
+// and its credit goes back, since the peer has used it.
+func (rx *receiver) Refuse(id link.Peer, h *wire.Header) error {
+	p := &rx.peers[id]
+	if uint64(h.Length) != h.A || h.A > EagerLimit {
+		return errEager
+	}
+	if err := p.charged(h); err != nil {
+		return err
+	}
+	rx.consumed(p, h.A)
+	return nil
+}
+
+var errEager = fmt.Errorf("%w: eager message whose size is not that of its payload", link.ErrProtocol)
+
+// Passing returns n bytes of the pool for a payload that passes through it; false: there is none
+// left, which only a peer that breaks the protocol can bring about. Passed gives them back.
+func (rx *receiver) Passing(n uint64) (link.Ref, bool) { return rx.pool.passing(n) }
+
+// Passed is explained at Passing.
+func (rx *receiver) Passed(at link.Ref) { rx.pool.passed(at) }
