@@ -129,8 +129,36 @@ type upper struct{ c *Core }
 
 var _ channel.Handler = upper{}
 
+// Frame hands a frame in order to the room that it concerns.
 func (u upper) Frame(id link.Peer, h *wire.Header, payload []byte) error {
-	return u.c.deliver(&u.c.peers[id], h, payload)
+	c, p := u.c, &u.c.peers[id]
+	if p.gen != c.gen {
+		if is, err := c.foreign(p, h); is {
+			return err
+		}
+	}
+	switch h.Type {
+	case wire.Eager:
+		if !p.Self() && !c.left && c.hasGone(h.Dst) {
+			c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
+		}
+		return c.p2p.Eager(id, h, payload)
+	case wire.RTS, wire.Pull, wire.Fin, wire.Matched, wire.Written, wire.Retract, wire.Retracted, wire.Ended,
+		wire.Ready, wire.Taken, wire.Withdraw, wire.Withdrawn:
+		return c.p2p.Frame(id, h, payload)
+	case wire.Abort:
+		return c.onAbort(p, h, payload)
+	case wire.Left:
+		return c.onLeft(p, h)
+	case wire.Bye:
+		c.onBye(p)
+		return nil
+	case wire.Again:
+		return c.onAgain(p, h)
+	case wire.Place:
+		return nil // of an earlier release, which chooses processors by it
+	}
+	return c.onesided.Frame(id, h, payload)
 }
 
 func (u upper) Destination(id link.Peer, h *wire.Header) (link.Ref, error) {
@@ -235,36 +263,6 @@ const (
 	afterOrigin = channel.ReleaseTaken | p2p.ReleaseLast + 1 + iota // operation id has reached its target
 	afterGot                                                        // a get of the peer is answered
 )
-
-// deliver hands a frame in order to the room that it concerns.
-func (c *Core) deliver(p *peer, h *wire.Header, payload []byte) error {
-	if p.gen != c.gen {
-		if is, err := c.foreign(p, h); is {
-			return err
-		}
-	}
-	switch h.Type {
-	case wire.Eager:
-		if !p.Self() && !c.left && c.hasGone(h.Dst) {
-			c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
-		}
-	case wire.Abort:
-		return c.onAbort(p, h, payload)
-	case wire.Left:
-		return c.onLeft(p, h)
-	case wire.Bye:
-		c.onBye(p)
-		return nil
-	case wire.Again:
-		return c.onAgain(p, h)
-	case wire.Place:
-		return nil // of an earlier release, which chooses processors by it
-	}
-	if is, err := c.p2p.Frame(p.ID(), h, payload); is {
-		return err
-	}
-	return c.onesided.Frame(p.ID(), h, payload)
-}
 
 // hasGone reports that a rank of this sidecar has left this generation.
 func (c *Core) hasGone(rank uint32) bool {

@@ -187,11 +187,11 @@ func TestNoReplyComesLate(t *testing.T) {
 
 	id := d.cores[0].sessions[0].Request(replyRequest).ID
 	h := wire.Header{Type: wire.Matched, Flags: wire.FlagReply, A: id, B: uint64(shm.StatusPeerLeft)}
-	if _, err := d.cores[0].p2p.Frame(1, &h, nil); err == nil {
+	if err := d.cores[0].p2p.Frame(1, &h, nil); err == nil {
 		t.Error("no reply for a receive that waits for none is taken")
 	}
 	both := wire.Header{Type: wire.Eager, Flags: wire.FlagReply | wire.FlagSync, Src: 1, Dst: 0}
-	if _, err := d.cores[0].p2p.Frame(1, &both, nil); err == nil {
+	if err := d.cores[0].p2p.Eager(1, &both, nil); err == nil {
 		t.Error("a synchronous message that wants a reply is taken")
 	}
 }

@@ -10,41 +10,36 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Frame takes a frame that concerns messages, with its payload in hand. is reports whether it
-// does.
-func (rm *Room) Frame(id link.Peer, h *wire.Header, payload []byte) (is bool, err error) {
+// Frame takes a frame that concerns messages, with its payload in hand.
+func (rm *Room) Frame(id link.Peer, h *wire.Header, payload []byte) error {
 	p := &rm.peers[id]
 	switch h.Type {
-	case wire.Eager:
-		err = rm.onEager(p, h, payload)
 	case wire.RTS:
-		err = rm.onRTS(p, h, payload)
+		return rm.onRTS(p, h, payload)
 	case wire.Pull:
-		err = rm.onPull(p, h, payload)
+		return rm.onPull(p, h, payload)
 	case wire.Fin:
-		err = rm.onFin(p, h)
+		return rm.onFin(p, h)
 	case wire.Matched:
-		err = rm.onMatched(p, h)
+		return rm.onMatched(p, h)
 	case wire.Written:
-		err = rm.onWritten(p, h.A, h.B == 0, h)
+		return rm.onWritten(p, h.A, h.B == 0, h)
 	case wire.Retract:
-		err = rm.onRetract(p, h)
+		return rm.onRetract(p, h)
 	case wire.Retracted:
-		err = rm.onRetracted(p, h)
+		return rm.onRetracted(p, h)
 	case wire.Ended:
-		err = rm.onEnded(p, h)
+		return rm.onEnded(p, h)
 	case wire.Ready:
-		err = rm.onReady(p, h, payload)
+		return rm.onReady(p, h, payload)
 	case wire.Taken:
-		err = rm.onTaken(p, h)
+		return rm.onTaken(p, h)
 	case wire.Withdraw:
-		err = rm.onWithdraw(p, h)
+		return rm.onWithdraw(p, h)
 	case wire.Withdrawn:
-		err = rm.onWithdrawn(p, h)
-	default:
-		return false, nil
+		return rm.onWithdrawn(p, h)
 	}
-	return true, err
+	return fmt.Errorf("%w: %v is no frame of a message", link.ErrProtocol, h.Type)
 }
 
 // Destination returns where the payload of an Eager or Data frame goes.
@@ -146,7 +141,9 @@ func (x *common) hostedBy(p *peer, h *wire.Header) (*endpoint, error) {
 	return x.endpoints[h.Dst], nil
 }
 
-func (rx *receiver) onEager(p *peer, h *wire.Header, payload []byte) error {
+// Eager takes an eager message, with its payload in hand.
+func (rx *receiver) Eager(id link.Peer, h *wire.Header, payload []byte) error {
+	p := &rx.peers[id]
 	e, err := rx.checkEager(p, h)
 	if err != nil {
 		return err

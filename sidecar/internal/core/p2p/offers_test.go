@@ -18,7 +18,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 		h := wire.Header{Type: wire.Ready, Seq: n, Src: 1, Tag: n << 32, A: n, B: 1 << 20}
 		b := make([]byte, wire.ReadyBytes)
 		h.Length = uint32(body.Encode(b))
-		if _, err := rm.Frame(1, &h, b); err != nil {
+		if err := rm.Frame(1, &h, b); err != nil {
 			return err
 		}
 		rm.channel.Flush(int64(n), all{})

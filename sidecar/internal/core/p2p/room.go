@@ -77,30 +77,35 @@ func PoolBytes(pods int, credit uint64) uint64 { return poolReserve(pods, credit
 
 // Room is the messages of the ranks of this sidecar.
 type Room struct {
-	*common
+	common
 	*sender
 	*receiver
 }
 
 // common is what sends and receives share.
 type common struct {
-	cfg     Config
+	*shared
+	cfg     *Config
 	ports   Ports
 	channel *channel.Room
 	ranks   *ranks.Sessions
 	job     *ranks.Job
-	colls   Collectives
 
 	peers     []peer
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
-	sessions  []*session
-	remotes   ranks.Table[remoteOp]
-	stats     Stats
+}
+
+// shared is of this what changes.
+type shared struct {
+	colls    Collectives
+	sessions []*session
+	remotes  ranks.Table[remoteOp]
+	stats    Stats
 }
 
 // sender is the messages that ranks of this sidecar send.
 type sender struct {
-	*common
+	common
 	rx      *receiver // of replies, and of what ranks here send each other
 	sends   ranks.Table[send]
 	copies  pool              // eager messages copied out of arenas, until acknowledged
@@ -110,7 +115,7 @@ type sender struct {
 
 // receiver is the receives of ranks of this sidecar, and the messages that wait for one.
 type receiver struct {
-	*common
+	common
 	recvs        ranks.Table[recv]
 	parked       ranks.Table[message]
 	retractables map[retractable]uint64 // of them, those that their senders may want back
@@ -194,25 +199,24 @@ type Stats struct {
 
 // New makes the room of a sidecar.
 func New(cfg Config, ports Ports, ch *channel.Room, sessions *ranks.Sessions, job *ranks.Job) *Room {
-	x := &common{cfg: cfg, ports: ports, channel: ch, ranks: sessions, job: job}
+	x := common{shared: new(shared), cfg: &cfg, ports: ports, channel: ch, ranks: sessions, job: job}
+	x.peers = make([]peer, cfg.Pods)
+	for i := range x.peers {
+		x.peers[i].Peer, x.peers[i].Pod = ch.Peer(link.Peer(i)), job.Pod(link.Peer(i))
+	}
+	for rank := range job.Ranks() {
+		x.peerOf(uint32(rank)).ranks++
+	}
+	x.endpoints = make([]*endpoint, job.Ranks())
+	for _, rank := range cfg.Hosted {
+		x.endpoints[rank] = newEndpoint(rank, cfg.Seed)
+	}
 	rx := &receiver{common: x, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, dice: cfg.Seed | 1}
 	tx := &sender{common: x, rx: rx}
-	rm := &Room{common: x, sender: tx, receiver: rx}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
 	rx.pool = pool{region: RegionPool, limit: reserve}
 	tx.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
-	rm.peers = make([]peer, cfg.Pods)
-	for i := range rm.peers {
-		rm.peers[i].Peer, rm.peers[i].Pod = ch.Peer(link.Peer(i)), job.Pod(link.Peer(i))
-	}
-	for rank := range job.Ranks() {
-		rm.peerOf(uint32(rank)).ranks++
-	}
-	rm.endpoints = make([]*endpoint, job.Ranks())
-	for _, rank := range cfg.Hosted {
-		rm.endpoints[rank] = newEndpoint(rank, cfg.Seed)
-	}
-	return rm
+	return &Room{common: x, sender: tx, receiver: rx}
 }
 
 // Open gives the room the owner of messages of collectives.
