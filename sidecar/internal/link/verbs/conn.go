@@ -36,22 +36,15 @@ type conn struct {
 	open     int       // of its own, those that are posted and have no completion
 	credit   credit
 
-	requests [sendDepth]posted
-	sent     uint32 // requests, since the start
-	done     uint32
-
+	sendQueue
 	out   outgoing
 	casts casts
 	cut   int32 // known memory of the frame that is half sent, -1: none
 	in    incoming
 	ops   operations
 
-	asked, answered map[uint32]*lane // by the asker's number
-	lastLane        uint32
-	lanes           int      // queue pairs of them that exist
-	wanted          []*lane  // that are to be made; some have ended meanwhile
-	wants           bool     // there are some
-	words           [][]byte // to be said about lanes
+	lanesOf
+	parting
 
 	once      sync.Once // of release
 	err       error
@@ -59,19 +52,46 @@ type conn struct {
 	kept      [][]byte // messages of early, out of shared slots
 	adopted   bool
 	ended     bool
-	listed    bool      // it is one of the link's list
-	sunk      time.Time // when its queue pair was moved to the error state
-	unpaired  bool      // it could not be: there is no such queue pair any more
-	reached   bool      // it takes no more of the shared receives
-	marked    bool      // nothing comes on it any more; what has come is handed over when mark is passed
-	mark      passage
-	settled   bool      // that is so, and nothing it has is posted any more
-	replaced  time.Time // since when another connection waits for its end
-	cause     error     // why it was left
+	listed    bool // it is one of the link's list
 	isPending bool
-	starved   bool // waits for a slot
-	held      int  // slots
-	waits     bool // memory in use since the last request that asked for a completion
+	slotUse
+}
+
+// slotUse is what a connection has of the link's memory for messages.
+type slotUse struct {
+	starved bool // waits for a slot
+	held    int  // slots
+	waits   bool // memory in use since the last request that asked for a completion
+}
+
+// sendQueue is the requests of a connection that its queue pair has, or had.
+type sendQueue struct {
+	requests [sendDepth]posted
+	sent     uint32 // requests, since the start
+	done     uint32
+}
+
+// lanesOf are the lanes of a connection (lane).
+type lanesOf struct {
+	asked, answered map[uint32]*lane // by the asker's number
+	lastLane        uint32
+	lanes           int      // queue pairs of them that exist
+	wanted          []*lane  // that are to be made; some have ended meanwhile
+	wants           bool     // there are some
+	words           [][]byte // to be said about lanes
+}
+
+// parting is how far the end of a connection has come: its queue pair is moved to the error state,
+// all that has come on it is handed over, and then nothing of it is posted any more.
+type parting struct {
+	sunk     time.Time // when its queue pair was moved to the error state
+	unpaired bool      // it could not be: there is no such queue pair any more
+	reached  bool      // it takes no more of the shared receives
+	marked   bool      // nothing comes on it any more; what has come is handed over when mark is passed
+	mark     passage
+	settled  bool      // that is so, and nothing it has is posted any more
+	replaced time.Time // since when another connection waits for its end
+	cause    error     // why it was left
 }
 
 // posted is what a request leaves to do when it is done.

@@ -56,7 +56,7 @@ func (l *Link) Prepare() (*End, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
-	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), asked: map[uint32]*lane{}, answered: map[uint32]*lane{}}
+	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), lanesOf: lanesOf{asked: map[uint32]*lane{}, answered: map[uint32]*lane{}}}
 	err = c.prepare()
 	if err != nil && l.makeRoom() {
 		err = c.prepare()

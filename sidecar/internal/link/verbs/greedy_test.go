@@ -17,7 +17,7 @@ func TestGreedyPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, most := range want {
-			c := &conn{l: b.Link, asked: map[uint32]*lane{}, answered: map[uint32]*lane{}}
+			c := &conn{l: b.Link, lanesOf: lanesOf{asked: map[uint32]*lane{}, answered: map[uint32]*lane{}}}
 			var err error
 			for n := 0; err == nil && n <= lanesMax; n++ {
 				err = (&lane{c: c, d: d}).create()
