@@ -26,6 +26,7 @@ func Laws() []Law {
 		{"test rooms", testRoomsStayOutOfBinaries},
 		{"unsafe", unsafeFilesAreNamed},
 		{"size", filesAreReadable},
+		{"concern", typesHaveOneConcern},
 		{"names", namesAreConcepts},
 	}
 }
