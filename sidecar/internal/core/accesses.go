@@ -1,7 +1,6 @@
 package core
 
 import (
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
@@ -9,13 +8,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// The room of one-sided operations lies between this package and the streams of frames,
-// which are in this package, too: host is the latter, as the room knows them.
+// streams is the streams of frames to the peers and their links, as the room of one-sided
+// operations knows them.
+type streams struct{ c *Core }
 
-var (
-	_ onesided.Channel = host{}
-	_ onesided.Job     = host{}
-)
+var _ onesided.Channel = streams{}
 
 // A payload that passes through the pool fits it.
 const _ = uint(p2p.EagerLimit - onesided.AccFragment)
@@ -28,17 +25,16 @@ func (c *Core) openOneSided() {
 	for i := range c.peers {
 		cfg.First[i] = c.peers[i].first
 	}
-	h := host{c}
-	c.onesided = onesided.New(cfg, c.ports, c.ranks, h, h)
+	c.onesided = onesided.New(cfg, c.ports, c.ranks, streams{c}, c.job)
 }
 
-func (h host) Emit(p link.Peer, t wire.Type) *link.Frame {
-	f, _ := h.c.channel.Emit(h.c.peers[p].Peer, t)
+func (x streams) Emit(p link.Peer, t wire.Type) *link.Frame {
+	f, _ := x.c.channel.Emit(x.c.peers[p].Peer, t)
 	return f
 }
 
-func (h host) Answer(p link.Peer, t wire.Type) *link.Frame {
-	return h.c.channel.Answer(h.c.peers[p].Peer, t)
+func (x streams) Answer(p link.Peer, t wire.Type) *link.Frame {
+	return x.c.channel.Answer(x.c.peers[p].Peer, t)
 }
 
 // releases are what is done when a frame of a one-sided operation is acknowledged.
@@ -46,28 +42,28 @@ var releases = [...]channel.ReleaseKind{
 	onesided.ReleaseNone: channel.ReleaseNothing, onesided.ReleaseAccess: afterOrigin, onesided.ReleaseGet: afterGot,
 }
 
-func (h host) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame {
-	to := &h.c.peers[p]
-	f, a := h.c.channel.Emit(to.Peer, t)
+func (x streams) EmitFrom(p link.Peer, t wire.Type, m onesided.Payload) *link.Frame {
+	to := &x.c.peers[p]
+	f, a := x.c.channel.Emit(to.Peer, t)
 	f.Payload = m.Memory
 	*a = channel.Release{Kind: releases[m.Release], Session: m.Session, ID: m.ID, Hold: true}
 	to.Out().Charge(m.Memory.Len)
 	return f
 }
 
-func (h host) Queue(p link.Peer, rank uint32, t onesided.Turn) {
+func (x streams) Queue(p link.Peer, rank uint32, t onesided.Turn) {
 	kind := transferAccess
 	if t.Get {
 		kind = transferGot
 	}
-	h.c.channel.Add(h.c.peers[p].Peer, rank, channel.Transfer{Kind: kind, ID: t.ID})
+	x.c.channel.Add(x.c.peers[p].Peer, rank, channel.Transfer{Kind: kind, ID: t.ID})
 }
 
-func (h host) Wake(p link.Peer) {
-	h.c.channel.Wake(h.c.peers[p].Peer)
+func (x streams) Wake(p link.Peer) {
+	x.c.channel.Wake(x.c.peers[p].Peer)
 }
 
-func (h host) Reach(p link.Peer) { h.c.channel.Reach(h.c.peers[p].Peer) }
+func (x streams) Reach(p link.Peer) { x.c.channel.Reach(x.c.peers[p].Peer) }
 
 // standings are what the state of a peer alone says (over, beyond).
 var standings = [...]onesided.Standing{
@@ -75,8 +71,8 @@ var standings = [...]onesided.Standing{
 	channel.Dead: onesided.Dead | onesided.Over | onesided.Beyond, channel.Rejected: onesided.Beyond,
 }
 
-func (h host) Standing(id link.Peer) onesided.Standing {
-	p := &h.c.peers[id]
+func (x streams) Standing(id link.Peer) onesided.Standing {
+	p := &x.c.peers[id]
 	s := standings[p.State()]
 	if p.Ahead() {
 		s |= onesided.Over
@@ -92,19 +88,17 @@ func (h host) Standing(id link.Peer) onesided.Standing {
 	return s
 }
 
-func (h host) Caps(p link.Peer) link.Caps { return h.c.peers[p].Caps() }
+func (x streams) Caps(p link.Peer) link.Caps { return x.c.peers[p].Caps() }
 
-func (h host) Access(p link.Peer, a onesided.Access) (err error) {
-	return h.c.p2p.Access(p, a.Write, p2p.Foreign{Session: a.Session, ID: a.Done.ID, View: a.Done.View, Rank: a.Done.Rank}, a.Memory, a.Key)
+func (x streams) Access(p link.Peer, a onesided.Access) (err error) {
+	return x.c.p2p.Access(p, a.Write, p2p.Foreign{Session: a.Session, ID: a.Done.ID, View: a.Done.View, Rank: a.Done.Rank}, a.Memory, a.Key)
 }
 
-func (h host) Charge(p link.Peer, n int64) error { return h.c.peers[p].Account().Charge(n) }
+func (x streams) Charge(p link.Peer, n int64) error { return x.c.peers[p].Account().Charge(n) }
 
-func (h host) Refund(p link.Peer, n int64) { h.c.peers[p].Account().Refund(n) }
+func (x streams) Refund(p link.Peer, n int64) { x.c.peers[p].Account().Refund(n) }
 
-func (h host) Lost(p link.Peer) shm.Status { return h.c.job.Lost(p) }
-
-func (h host) Now() int64 { return h.c.now }
+func (x streams) Now() int64 { return x.c.now }
 
 // placeOneSided finds the destination of a payload of a one-sided operation.
 func (c *Core) placeOneSided(p *peer, h *wire.Header) (link.Ref, error) {

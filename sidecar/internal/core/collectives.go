@@ -4,22 +4,14 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// The room of collectives lies between this package and what carries messages, which is in
-// this package, too: host is the latter, as the room knows it.
-type host struct{ c *Core }
-
-var _ collective.Job = host{}
-
 func (c *Core) openCollectives() (err error) {
-	h := host{c}
 	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece}
-	if c.collectives, err = collective.New(cfg, c.ports, c.ranks, c.p2p, h); err == nil {
+	if c.collectives, err = collective.New(cfg, c.ports, c.ranks, c.p2p, c.job); err == nil {
 		c.p2p.Open(c.collectives)
 	}
 	return err
@@ -53,12 +45,4 @@ func (c *Core) settle() {
 	if d := c.collectives.Dispute(); d != nil {
 		c.failJob(&Failure{Rank: d.Rank, Code: 1, Reason: d.Reason})
 	}
-}
-
-func (h host) HasLeft(rank uint32) bool { return h.c.job.HasLeft(rank) }
-
-func (h host) Failed() bool { return h.c.fail != nil }
-
-func (h host) Began(rank uint32, kind coll.Kind, bytes uint64, number uint32) {
-	h.c.ports.Note(NoteColl, h.c.cfg.Self, rank, uint64(kind), bytes, uint64(number))
 }

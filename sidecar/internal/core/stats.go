@@ -1,27 +1,22 @@
 package core
 
 import (
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
 // NoteKind is the kind of a protocol event in the flight recorder.
-type NoteKind = channel.NoteKind
+type NoteKind = ranks.NoteKind
 
 // Kinds of notes.
 const (
-	NotePost   = channel.NotePost
-	NoteArrive = channel.NoteArrive
-	NoteUp     = channel.NoteUp
-	NoteDown   = channel.NoteDown
-	NoteRecv   = p2p.NoteRecv
-)
-
-// Kinds of notes of this package.
-const (
-	NoteFailed = channel.NoteLast + 1 // the job failed
-	NoteColl   = channel.NoteLast + 2 // a rank has begun a collective; tag: its coll.Kind, size: bytes, seq: its number in the communicator
+	NotePost   = ranks.NotePost
+	NoteArrive = ranks.NoteArrive
+	NoteUp     = ranks.NoteUp
+	NoteDown   = ranks.NoteDown
+	NoteFailed = ranks.NoteFailed
+	NoteColl   = ranks.NoteColl
+	NoteRecv   = ranks.NoteRecv
 )
 
 // Traffic counts messages and their bytes, and Talk those that a rank has sent to another.

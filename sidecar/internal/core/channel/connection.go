@@ -3,6 +3,7 @@ package channel
 import (
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -53,7 +54,7 @@ func (r *Room) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	r.openRing(p)
 	p.state, p.greet, p.known = Greeting, true, true
 	r.Watch(p)
-	r.ports.Note(NoteUp, id, 0, 0, 0, p.arrivals.Last())
+	r.ports.Note(ranks.NoteUp, id, 0, 0, 0, p.arrivals.Last())
 	if p.self {
 		p.state, p.greet = Ready, false
 	} else {
@@ -73,7 +74,7 @@ func (r *Room) LinkDown(now int64, id link.Peer, err error) {
 		r.endRejection(p)
 		return
 	}
-	r.ports.Note(NoteDown, id, 0, 0, 0, p.arrivals.Last())
+	r.ports.Note(ranks.NoteDown, id, 0, 0, 0, p.arrivals.Last())
 	r.stats.Breaks++
 	r.closeRings(p)
 	if !r.user.Down(id, err) {

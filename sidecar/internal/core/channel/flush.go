@@ -2,6 +2,7 @@ package channel
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -128,7 +129,7 @@ func (r *Room) postSome(p *Peer, to Poster, frames []*link.Frame) int {
 		r.budget.bytes -= int64(f.Payload.Len)
 		r.stats.FramesOut++
 		r.count(f, -1)
-		r.ports.Note(NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
+		r.ports.Note(ranks.NotePost, p.id, f.Head.Dst, f.Head.Tag, uint64(f.Head.Length), f.Head.Seq)
 	}
 	r.budget.frames -= n
 	if n > 0 {

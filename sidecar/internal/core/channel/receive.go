@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -87,7 +88,7 @@ func (p *Peer) forgotten(ack uint64) error {
 // arrived ends the processing of a sequenced frame.
 func (r *Room) arrived(p *Peer, h *wire.Header) error {
 	p.arrivals.Arrived(h.Seq)
-	r.ports.Note(NoteArrive, p.id, h.Src, h.Tag, uint64(h.Length), h.Seq)
+	r.ports.Note(ranks.NoteArrive, p.id, h.Src, h.Tag, uint64(h.Length), h.Seq)
 	if p.self {
 		return r.acknowledge(p, h.Seq)
 	}

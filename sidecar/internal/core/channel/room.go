@@ -16,18 +16,6 @@ const (
 	RegionRings   link.Region = 3 // rings for small frames; Config.RingBytes of address space
 )
 
-// NoteKind is the kind of a protocol event in the flight recorder.
-type NoteKind uint8
-
-// Kinds of notes of this room. Those of the room's user follow NoteLast.
-const (
-	NotePost   NoteKind = 1 + iota // frame given to the link
-	NoteArrive                     // frame complete
-	NoteUp                         // connection up; seq: last frame received
-	NoteDown                       // connection lost
-	NoteLast   = NoteDown
-)
-
 // Ports is what the room needs done by the engine.
 type Ports interface {
 	Bytes(ref link.Ref) []byte
@@ -38,7 +26,7 @@ type Ports interface {
 	// Disconnect closes the connection to peer.
 	Disconnect(peer link.Peer)
 	// Note puts a protocol event into the flight recorder.
-	Note(kind NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
+	Note(kind ranks.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
 }
 
 // Handler is the room's user. The room calls it, and nothing else above.

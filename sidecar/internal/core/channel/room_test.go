@@ -27,12 +27,12 @@ type idle struct {
 	lost []link.Peer
 }
 
-func (*idle) Bytes(link.Ref) []byte                                    { return nil }
-func (*idle) Register(link.Peer, link.Ref) (link.Key, error)           { return link.Key{}, errors.New("none") }
-func (*idle) Deregister(link.Peer, link.Key)                           {}
-func (*idle) Connect(link.Peer)                                        {}
-func (*idle) Disconnect(link.Peer)                                     {}
-func (*idle) Note(NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
+func (*idle) Bytes(link.Ref) []byte                                          { return nil }
+func (*idle) Register(link.Peer, link.Ref) (link.Key, error)                 { return link.Key{}, errors.New("none") }
+func (*idle) Deregister(link.Peer, link.Key)                                 {}
+func (*idle) Connect(link.Peer)                                              {}
+func (*idle) Disconnect(link.Peer)                                           {}
+func (*idle) Note(ranks.NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
 
 func (*idle) Released(link.Peer, Release, *link.Frame) {}
 func (*idle) Dropped(link.Peer, Release, *link.Frame)  {}

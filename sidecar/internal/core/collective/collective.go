@@ -112,7 +112,7 @@ func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	}
 	r.effort += ref.Len
 	r.list = slices.Grow(r.list[:0], int(n))[:n] // one private copy, judged by takeGroup
-	raw := r.memory.Bytes(ref)
+	raw := r.ports.Bytes(ref)
 	for i := range r.list {
 		r.list[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
@@ -133,7 +133,7 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 		return fmt.Errorf("collective block of %d bytes, want at most %d", block.Len, most)
 	}
 	var head [shm.CollBlockBytes]byte
-	n := copy(head[:], r.memory.Bytes(block)) // a private copy, judged below
+	n := copy(head[:], r.ports.Bytes(block)) // a private copy, judged below
 	var b shm.CollBlock
 	if err := b.Decode(head[:n]); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (r *Room) beginColl(id uint64, st *call, b *shm.CollBlock) {
 	st.bytes = uint64(out)
 	r.stats.Begun++
 	r.stats.Bytes += uint64(out)
-	r.job.Began(st.member.session.Rank(), st.kind, uint64(out), st.seq)
+	r.ports.Note(ranks.NoteColl, r.cfg.Self, st.member.session.Rank(), uint64(st.kind), uint64(out), uint64(st.seq))
 	r.startRound(id, st)
 }
 

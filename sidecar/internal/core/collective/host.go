@@ -1,9 +1,9 @@
 package collective
 
 import (
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
@@ -32,12 +32,8 @@ type (
 	Parked    = p2p.Parked
 )
 
-// Job is what the room knows of the job, and tells of it.
-type Job interface {
-	// HasLeft reports that nothing of a rank will come any more.
-	HasLeft(rank uint32) bool
-	// Failed reports that the job has failed: a disagreement is no news then.
-	Failed() bool
-	// Began notes in the flight recorder that a rank has begun a collective.
-	Began(rank uint32, kind coll.Kind, bytes uint64, number uint32)
+// Ports is what the room needs done by the engine.
+type Ports interface {
+	link.Memory
+	Note(kind ranks.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
 }

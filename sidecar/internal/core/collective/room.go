@@ -44,10 +44,10 @@ type Config struct {
 // Room holds the collectives of a sidecar's ranks.
 type Room struct {
 	cfg      Config
-	memory   link.Memory
+	ports    Ports
 	sessions *ranks.Sessions
 	messages Messages
-	job      Job
+	job      *ranks.Job
 
 	members []*member // by session; nil: none
 	past    []begun   // by hosted rank
@@ -86,8 +86,8 @@ type Dispute struct {
 }
 
 // New makes a room without applications.
-func New(cfg Config, memory link.Memory, sessions *ranks.Sessions, messages Messages, job Job) (*Room, error) {
-	r := &Room{cfg: cfg, memory: memory, sessions: sessions, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
+func New(cfg Config, ports Ports, sessions *ranks.Sessions, messages Messages, job *ranks.Job) (*Room, error) {
+	r := &Room{cfg: cfg, ports: ports, sessions: sessions, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
 	if err := r.initGroups(); err != nil {
 		return nil, err
 	}

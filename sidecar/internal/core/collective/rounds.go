@@ -219,7 +219,7 @@ func (r *Room) localStep(st *call, x *coll.Step, n int64) {
 	if x.Op == coll.Copy && x.Dst == x.Src && x.DstOff > x.SrcOff {
 		off = x.Len - off - n // from the end, where the ranges may overlap
 	}
-	dst, src := r.memory.Bytes(st.at(x.Dst, x.DstOff+off, n)), r.memory.Bytes(st.at(x.Src, x.SrcOff+off, n))
+	dst, src := r.ports.Bytes(st.at(x.Dst, x.DstOff+off, n)), r.ports.Bytes(st.at(x.Src, x.SrcOff+off, n))
 	if x.Op == coll.Copy {
 		copy(dst, src)
 	} else if coll.Apply(st.op, st.typ, dst, src) != nil {

@@ -50,7 +50,7 @@ type stage struct {
 	messages []Message
 	open     []bool
 	eager    bool
-	left     map[uint32]bool
+	job      *ranks.Job
 	sessions *ranks.Sessions
 	each     [2]ranks.Session
 }
@@ -58,11 +58,11 @@ type stage struct {
 const arenaBytes = 64 << 10
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t, left: map[uint32]bool{}}
+	s := &stage{t: t, job: ranks.NewJob([]int32{0, 0, 1, 1}, 2)}
 	var err error
 	allowed := ranks.NewAllowance(1<<20, 0)
 	s.sessions = ranks.NewSessions(s, &allowed, func(id ranks.SessionID) { s.room.SessionGone(id) })
-	if s.room, err = New(Config{PodOf: []int32{0, 0, 1, 1}, Hosted: 2, VectorPiece: 3}, s, s.sessions, s, s); err != nil {
+	if s.room, err = New(Config{PodOf: []int32{0, 0, 1, 1}, Hosted: 2, VectorPiece: 3}, s, s.sessions, s, s.job); err != nil {
 		t.Fatal(err)
 	}
 	for rank := range s.arenas {
@@ -125,7 +125,7 @@ func (s *stage) command(name string, args []string) {
 	case "eager", "lazy":
 		s.eager = name == "eager"
 	case "leave":
-		s.left[uint32(n[0])] = true
+		s.job.Leave(uint32(n[0]))
 	case "end":
 		s.room.End(s.each[session].Request(1).ID, shm.StatusAborted)
 	case "gone":
@@ -255,7 +255,7 @@ func (s *stage) Receive(m Message) {
 	n := s.add(m)
 	s.say("rank %d: m%d from %d in %d, number %d, %d bytes", m.Session, n, m.Peer, m.Context, m.Tag>>32, m.Memory.Len)
 	s.room.Opened(m.Collective, MessageID{ID: uint64(n)})
-	if s.left[m.Peer] {
+	if s.job.HasLeft(m.Peer) {
 		s.open[n] = false
 		s.room.Done(m.Collective, shm.StatusPeerLeft)
 	}
@@ -273,10 +273,6 @@ func (s *stage) Peer(m MessageID) (uint32, bool) { return s.messages[m.ID].Peer,
 
 func (s *stage) Parked(ranks.SessionID, match.Pattern) (Parked, bool) { return Parked{}, false }
 
-func (s *stage) HasLeft(rank uint32) bool { return s.left[rank] }
-
-func (s *stage) Failed() bool { return false }
-
-func (s *stage) Began(rank uint32, kind coll.Kind, _ uint64, number uint32) {
-	s.say("rank %d: begins %v, number %d", rank, kind, number)
+func (s *stage) Note(_ ranks.NoteKind, _ link.Peer, rank uint32, kind, _, number uint64) {
+	s.say("rank %d: begins %v, number %d", rank, coll.Kind(kind), number)
 }

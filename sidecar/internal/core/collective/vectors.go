@@ -57,7 +57,7 @@ func (r *Room) takeTurn(id uint64, st *call) (cost int64) {
 func (r *Room) takeSome(st *call, x *reading) bool {
 	size := st.comm.size
 	end := min(x.next+r.cfg.VectorPiece, int(x.block.Vectors)*size)
-	raw := r.memory.Bytes(x.raw.Slice(uint64(8*x.next), uint64(8*(end-x.next))))
+	raw := r.ports.Bytes(x.raw.Slice(uint64(8*x.next), uint64(8*(end-x.next))))
 	r.effort += uint64(len(raw))
 	for x.next < end {
 		v := &st.vectors[x.next/size]

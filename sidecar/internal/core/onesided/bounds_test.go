@@ -145,7 +145,7 @@ func TestLocksOfWhoHasLeft(t *testing.T) {
 	if n := s.granted(); n != 2*windows {
 		t.Fatalf("%d locks of %d are granted", n, 2*windows)
 	}
-	s.left[2] = true
+	s.job.Leave(2)
 	s.room.RankLeft(2)
 	all, freed := 0, uint32(0)
 	for more := true; more; {

@@ -1,7 +1,6 @@
 package onesided
 
 import (
-	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -35,6 +34,8 @@ type Channel interface {
 	// Refund gives them back.
 	Charge(p link.Peer, n int64) error
 	Refund(p link.Peer, n int64)
+	// Now is the time of the event that is being handled.
+	Now() int64
 }
 
 // Payload is memory that a frame is sent from.
@@ -90,15 +91,3 @@ const (
 	Bye                         // it has said goodbye
 	Full                        // as much waits for its link as is useful
 )
-
-// Job is what the room knows of the job.
-type Job interface {
-	// HasLeft reports that nothing of a rank will come any more.
-	HasLeft(rank uint32) bool
-	// Lost is the status of requests to a peer that is gone.
-	Lost(p link.Peer) shm.Status
-	// Failed reports that the job has failed.
-	Failed() bool
-	// Now is the time of the event that is being handled.
-	Now() int64
-}

@@ -59,7 +59,7 @@ func (r *Room) grantLocks(w *window) {
 		}
 		w.exclusive = l.exclusive
 		if w.holders[l.rank]++; w.holders[l.rank] == 1 {
-			w.since[l.rank] = r.job.Now()
+			w.since[l.rank] = r.channel.Now()
 		}
 		f := r.channel.Answer(l.peer, wire.Locked)
 		f.Head.A = l.request

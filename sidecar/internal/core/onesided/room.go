@@ -74,7 +74,7 @@ type Room struct {
 	ports    Ports
 	sessions *ranks.Sessions
 	channel  Channel
-	job      Job
+	job      *ranks.Job
 
 	peers   []*peer   // by pod; nil: nothing was ever between it and here
 	members []*member // by session; nil: none
@@ -135,7 +135,7 @@ type Stats struct {
 }
 
 // New makes a room without applications.
-func New(cfg Config, ports Ports, sessions *ranks.Sessions, channel Channel, job Job) *Room {
+func New(cfg Config, ports Ports, sessions *ranks.Sessions, channel Channel, job *ranks.Job) *Room {
 	r := &Room{cfg: cfg, ports: ports, sessions: sessions, channel: channel, job: job}
 	r.peers, r.hosts = make([]*peer, len(cfg.First)), make([]*host, len(cfg.PodOf))
 	for rank, pod := range cfg.PodOf {

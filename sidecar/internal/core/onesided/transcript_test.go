@@ -80,9 +80,8 @@ type stage struct {
 	head    wire.Header
 	pod     link.Peer
 
-	left   map[uint32]bool
-	failed bool
-	now    int64
+	job *ranks.Job
+	now int64
 }
 
 type sent struct {
@@ -92,10 +91,10 @@ type sent struct {
 }
 
 func newStage(t *testing.T) *stage {
-	s := &stage{t: t, left: map[uint32]bool{}}
+	s := &stage{t: t, job: ranks.NewJob([]int32{0, 0, 1, 1, 2}, 3)}
 	allowed := ranks.NewAllowance(1<<40, 0)
 	s.sessions = ranks.NewSessions(s, &allowed, func(id ranks.SessionID) { s.room.SessionGone(id) })
-	s.room = New(Config{PodOf: []int32{0, 0, 1, 1, 2}, First: []uint32{0, 2, 4}, Fragment: 4096, OwnFragment: 1024}, s, s.sessions, s, s)
+	s.room = New(Config{PodOf: []int32{0, 0, 1, 1, 2}, First: []uint32{0, 2, 4}, Fragment: 4096, OwnFragment: 1024}, s, s.sessions, s, s.job)
 	for i := range s.arenas {
 		s.arenas[i] = make([]byte, arenaBytes)
 	}
@@ -287,14 +286,14 @@ func (s *stage) command(name string, args []string) {
 	case "link":
 		s.relink(link.Peer(w.n[0]), w)
 	case "left":
-		s.left[uint32(w.n[0])] = true
+		s.job.Leave(uint32(w.n[0]))
 		s.room.RankLeft(uint32(w.n[0]))
 	case "lost":
 		s.at[w.n[0]] = Over | Dead | Beyond
 		s.turns[w.n[0]] = nil
 		s.room.PeerLost(link.Peer(w.n[0]), shm.StatusPeerFailed)
 	case "fail":
-		s.failed = true
+		s.job.Fail()
 	case "renew":
 		s.room.Renew()
 	case "steps":
@@ -528,11 +527,5 @@ func (s *stage) Charge(p link.Peer, n int64) error {
 }
 
 func (s *stage) Refund(p link.Peer, n int64) { s.kept[p] -= n }
-
-func (s *stage) HasLeft(rank uint32) bool { return s.left[rank] }
-
-func (s *stage) Lost(link.Peer) shm.Status { return shm.StatusPeerFailed }
-
-func (s *stage) Failed() bool { return s.failed }
 
 func (s *stage) Now() int64 { return s.now }

@@ -158,7 +158,7 @@ func (rx *receiver) noteRecv(r *recv, p *match.Pattern) {
 	if p.Source != match.AnySource {
 		peer = rx.peerOf(p.Source).ID()
 	}
-	rx.ports.Note(NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
+	rx.ports.Note(ranks.NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
 }
 
 // charge counts what a search among unexpected messages has cost.

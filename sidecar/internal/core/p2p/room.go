@@ -16,16 +16,12 @@ import (
 // address space.
 const RegionPool link.Region = 1
 
-// NoteRecv is the note of a receive of a rank that waits. Its peer is the pod of its source, or -1;
-// size: the buffer's; seq: the source.
-const NoteRecv = channel.NoteLast + 3
-
 // Ports is what the room needs done by the engine.
 type Ports interface {
 	link.Memory
 	// Retire tells the application that n more silent sends are taken over.
 	Retire(s ranks.SessionID, n uint64)
-	Note(kind channel.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
+	Note(kind ranks.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
 	Deregister(peer link.Peer, key link.Key)
 	Release(peer link.Peer, key link.Key)

@@ -20,14 +20,14 @@ type nothing struct {
 	channel.Handler
 }
 
-func (nothing) Connect(link.Peer)                                                {}
-func (nothing) Note(channel.NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
-func (nothing) Bytes(link.Ref) []byte                                            { return nil }
-func (nothing) Register(link.Peer, link.Ref) (link.Key, error)                   { return link.Key{}, link.ErrBroken }
-func (nothing) Deregister(link.Peer, link.Key)                                   {}
-func (nothing) Disconnect(link.Peer)                                             {}
-func (nothing) Up(link.Peer)                                                     {}
-func (nothing) Greeted(link.Peer, *wire.Header)                                  {}
+func (nothing) Connect(link.Peer)                                              {}
+func (nothing) Note(ranks.NoteKind, link.Peer, uint32, uint64, uint64, uint64) {}
+func (nothing) Bytes(link.Ref) []byte                                          { return nil }
+func (nothing) Register(link.Peer, link.Ref) (link.Key, error)                 { return link.Key{}, link.ErrBroken }
+func (nothing) Deregister(link.Peer, link.Key)                                 {}
+func (nothing) Disconnect(link.Peer)                                           {}
+func (nothing) Up(link.Peer)                                                   {}
+func (nothing) Greeted(link.Peer, *wire.Header)                                {}
 
 // alone is the room of pod 0 of 2, with one rank each. Its peer is connected, over a link that
 // writes remotely.
