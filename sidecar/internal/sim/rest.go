@@ -12,7 +12,7 @@ import (
 
 // Engines that find nothing to do sleep in some jobs: until an application or a connection
 // calls, the link has something to tell, or its time has come. What is written into a ring
-// without a notice wakes nobody: who wrote it has to (core/look.go). Heartbeats wake
+// without a notice wakes nobody: who wrote it has to (core/channel/look.go). Heartbeats wake
 // everybody now and then, so that a job in which nobody does goes on all the same: it is
 // found by how long what was written has lain there.
 

@@ -11,15 +11,14 @@
 // and then it has ended. Above, core submits descriptors, ends the collectives of a session
 // that goes (End, one request a step; SessionGone when nothing refers to the session any
 // more), gives the room its turn (Advance, Pending) and ends the job for a Dispute. Below,
-// core/ranks keeps the requests and the memory of applications; what carries messages is
-// behind the interfaces of host.go, which core implements as long as that is no room of its
-// own, and reports a message with Opened, Matched and Done, and one that no receive waits
-// for with Parked. The loss of a peer and the departure of a rank reach a collective as the
+// core/ranks keeps the requests and the memory of applications, and what is known of the job;
+// core/p2p carries the messages (Messages), and reports a message with Opened, Matched and
+// Done, and one that no receive waits for with Parked (p2p.Collectives). The loss of a peer and the departure of a rank reach a collective as the
 // status of its messages, one Done each: their order and their bounds are those of the
 // messages, which the top decides.
 //
 //	Submit      claims the request, holds the memory; vectors come in pieces (Advance)
-//	begin       plan, identity, number in the communicator; Job.Began
+//	begin       plan, identity, number in the communicator
 //	round       Messages.Send, Messages.Receive -> Opened, Matched -> Done for each
 //	            copies and folds, in turns if they are long (Advance)
 //	            Sessions.Publish(OpReduce) -> Reduced, of an operation of the program's own

@@ -20,9 +20,9 @@
 // rank that goes (End, one request a step; CloseWindows; SessionGone when nothing refers to its
 // session any more) and says who is lost (PeerLost) or has left (RankLeft, after which
 // SweepAccesses, SweepExposures and SweepLocks look at a bounded number of states each): their
-// order is the top's. Below, core/ranks keeps the requests and the memory of applications; the
-// streams of frames and the links are behind the interfaces of host.go, which core implements
-// as long as they are no room of their own.
+// order is the top's. Below, core/ranks keeps the requests and the memory of applications, and
+// what is known of the job; the streams of frames and the links are behind the interface Channel,
+// which core implements by core/channel and core/p2p.
 //
 //	origin                                    target
 //	Submit     claims the request, holds the memory
@@ -32,7 +32,7 @@
 //	  Frame <------------------------------- Answer(Exposed)
 //	  Released: acknowledged
 //	from then on:
-//	  Channel.Access =======================> (nobody looks)
+//	  Channel.Access =======================> (no turn of the target)
 //	  Accessed
 //	a flush, a lock, a fetch:
 //	  Emit(Flush ...) ----------------------> Frame: in order, behind all before it
