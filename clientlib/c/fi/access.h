@@ -64,8 +64,11 @@ struct registration {
 	unsigned busy; /* accesses under way */
 };
 
-/* registration.c */
+/* region.c */
 extern bool exposed; /* something was ever registered */
+extern unsigned registrations;
+struct node *bucket(uint64_t key); /* of the table */
+struct registration *find_region(const struct domain *d, uint64_t key);
 struct registration *region_of(const struct domain *d, const struct request *r, uint64_t rights, unsigned char **memory);
 
 /* atomic.c */

@@ -196,3 +196,15 @@ int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **
 	*out = &av->fid;
 	return 0;
 }
+
+int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank)
+{
+	struct peer p;
+	*rank = OUTRIGGER_ANY;
+	if (address == FI_ADDR_UNSPEC || !ep->directed)
+		return 0;
+	if (!av_find(ep->av, address, &p))
+		return -FI_EINVAL;
+	*rank = p.rank;
+	return 0;
+}

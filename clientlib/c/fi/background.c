@@ -34,52 +34,13 @@
 #define PATIENCE_NS 1000000000u
 #define SLICE_NS 100000u
 
-static pthread_t attendant;
-static bool attended;          /* it is there */
-static bool all;               /* what goes on */
 static _Atomic bool dismissed; /* it is to end */
 static _Atomic bool begun, ended;
-
-/* What the program does, as its calls show. */
-static struct {
-	uint64_t looked; /* when its last look was over */
-	unsigned tight;  /* looks in vain that soon followed on others */
-	_Atomic bool away;
-	bool roused; /* the attendant was woken by it, and has not come yet */
-} program;
 
 /* The library that makes calls of the MPI, if the program has it. */
 __attribute__((weak)) void outrigger_mpi_steps(void);
 __attribute__((weak)) bool outrigger_mpi_within(void);
 __attribute__((weak)) void outrigger_mpi_left_by(void (*left)(void));
-
-void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
-
-bool behind(void) { return attended && pthread_equal(attendant, pthread_self()); }
-
-bool passing(void)
-{
-	if (!attended || behind() || (all && outrigger_mpi_within()))
-		return false;
-	if (nanoseconds() - program.looked > TIGHT_NS)
-		program.tight = 0;
-	return program.tight++ < TIGHT_MAX;
-}
-
-void looked(bool found)
-{
-	if (!attended || behind())
-		return;
-	program.looked = nanoseconds();
-	if (found)
-		program.tight = 0;
-}
-
-void came_back(void)
-{
-	if (!behind())
-		program.away = false;
-}
 
 static void rouse(void)
 {
@@ -92,18 +53,18 @@ static void rouse(void)
  * program takes itself, a few times; but not where the MPI would have to be asked. */
 static void hand_over(void)
 {
-	int tries = all ? 0 : HANDOVERS;
+	int tries = program.all ? 0 : HANDOVERS;
 	bool come;
-	while ((come = outrigger_away(client(), all || served())) && tries-- > 0)
+	while ((come = outrigger_away(client(), program.all || served())) && tries-- > 0)
 		progress();
 	program.away = true;
-	if (come || (all && unread > 0))
+	if (come || (program.all && unread > 0))
 		rouse();
 }
 
 void depart(void)
 {
-	if (attended && client() != NULL && !behind())
+	if (program.attended && client() != NULL && !behind())
 		hand_over();
 	unlock();
 }
@@ -114,7 +75,7 @@ static void left(void)
 	if (program.away && unread == 0)
 		return; /* it has neither looked nor started anything */
 	lock();
-	if (attended && client() != NULL)
+	if (program.attended && client() != NULL)
 		hand_over();
 	unlock();
 }
@@ -136,7 +97,7 @@ static void take_over(void)
 {
 	if (program.away || nanoseconds() - program.looked < GONE_NS)
 		return;
-	(void)outrigger_away(client(), all || served());
+	(void)outrigger_away(client(), program.all || served());
 	program.away = true;
 }
 
@@ -151,7 +112,7 @@ static void serve(void)
 		take_over();
 		progress();
 		uint64_t before = doings;
-		again = all && program.away;
+		again = program.all && program.away;
 		unlock();
 		if (!again)
 			return;
@@ -197,7 +158,7 @@ static bool wanted(void)
 {
 	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
 	bool steps = text != NULL && strcmp(text, "all") == 0;
-	all = steps && outrigger_mpi_steps != NULL && outrigger_mpi_within != NULL && outrigger_mpi_left_by != NULL;
+	program.all = steps && outrigger_mpi_steps != NULL && outrigger_mpi_within != NULL && outrigger_mpi_left_by != NULL;
 	return steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
@@ -206,7 +167,7 @@ static bool wanted(void)
 static size_t stack_bytes(void)
 {
 	struct rlimit limit;
-	if (!all || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < STACK_BYTES)
+	if (!program.all || getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < STACK_BYTES)
 		return STACK_BYTES;
 	uint64_t bytes = limit.rlim_cur < STACK_MOST ? limit.rlim_cur : STACK_MOST;
 	return (size_t)(bytes & ~(uint64_t)(STACK_BYTES - 1));
@@ -225,14 +186,14 @@ void attend(void)
 	atomic_store(&dismissed, false);
 	atomic_store(&begun, false);
 	atomic_store(&ended, false);
-	attended = pthread_create(&attendant, &attr, attends, client()) == 0;
+	program.attended = pthread_create(&program.attendant, &attr, attends, client()) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	(void)pthread_attr_destroy(&attr);
-	while (attended && !atomic_load(&begun))
+	while (program.attended && !atomic_load(&begun))
 		nap(); /* what the program leaves before would be nobody's */
-	if (attended && all)
+	if (program.attended && program.all)
 		outrigger_mpi_left_by(left);
-	if (!attended)
+	if (!program.attended)
 		fprintf(stderr, "outrigger: rank %u: %s is set, and no thread can be started: messages wait while the program computes\n",
 			outrigger_world(client()).rank, OR_NAME_ENV_MPI_PROGRESS);
 }
@@ -241,9 +202,9 @@ void attend(void)
  * attendant waits: then it stays. */
 bool dismiss(void)
 {
-	if (!attended)
+	if (!program.attended)
 		return true;
-	if (all)
+	if (program.all)
 		outrigger_mpi_left_by(NULL);
 	atomic_store(&dismissed, true);
 	outrigger_wake(client());
@@ -253,7 +214,7 @@ bool dismiss(void)
 			return false;
 		nap();
 	}
-	(void)pthread_join(attendant, NULL);
-	attended = false;
+	(void)pthread_join(program.attendant, NULL);
+	program.attended = false;
 	return true;
 }

@@ -6,32 +6,6 @@
 
 #include "provider.h"
 
-_Atomic unsigned unread;
-uint64_t doings;
-
-void cq_put(struct cq *cq, const struct completion *c)
-{
-	if (cq == NULL)
-		return;
-	if (cq->count == cq->room) {
-		size_t room = cq->room == 0 ? 256 : 2 * cq->room;
-		struct completion *list = malloc(room * sizeof *list);
-		if (list == NULL) {
-			cq->lost = true;
-			return;
-		}
-		for (size_t i = 0; i < cq->count; i++)
-			list[i] = cq->list[(cq->head + i) & (cq->room - 1)];
-		free(cq->list);
-		cq->list = list;
-		cq->head = 0;
-		cq->room = room;
-	}
-	cq->list[(cq->head + cq->count++) & (cq->room - 1)] = *c;
-	cq->told = cq->told || c->status == OUTRIGGER_NO_SIDECAR;
-	unread++;
-}
-
 static struct completion *first(const struct cq *cq) { return &cq->list[cq->head]; }
 
 static void pop(struct cq *cq)
@@ -109,60 +83,6 @@ static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, 
 	return n;
 }
 
-/* What this thread has looked at in vain, of all queues and counters: an MPI looks at
- * several in turn, and what it has found at one it goes through before it looks at the next. */
-static __thread struct {
-	unsigned looks;         /* since it last found or started something */
-	uint64_t since, looked; /* when it began to look again at once, and its last look */
-	uint64_t used;          /* its processor time, when it last mattered */
-} vain;
-
-/* waits reports that this thread does nothing between its looks. One that comes back later has
- * computed, or given the processor away itself, as some MPIs do: its processor time tells, which
- * is found out only where it matters. */
-static bool waits(bool at_once)
-{
-	if (at_once || !yields_badly())
-		return true;
-	uint64_t before = vain.used;
-	vain.used = processor_time();
-	return vain.used - before <= TIGHT_NS;
-}
-
-/* linger is what a thread does that has found nothing. After a few looks it yields. One that
- * comes back at once after each look waits, and sleeps after a while; one that computes
- * between its looks comes later, and is not held up. The lock is given up meanwhile: more may
- * have come where it reports so. */
-static bool linger(void)
-{
-	if (behind())
-		return false;
-	uint64_t now = nanoseconds();
-	bool at_once = now - vain.looked <= TIGHT_NS;
-	if (vain.looks++ == 0 || !at_once)
-		vain.since = now;
-	bool rested = doze(vain.since, vain.looks, waits(at_once));
-	vain.looked = nanoseconds();
-	return rested;
-}
-
-void end_of_start(ssize_t rc)
-{
-	if (rc == 0)
-		vain.looks = 0;
-	depart();
-}
-
-/* end_of_look gives up the lock. */
-static void end_of_look(bool passes, bool found)
-{
-	looked(found);
-	if (passes || found)
-		depart();
-	else
-		unlock();
-}
-
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *sources)
 {
 	struct cq *cq = (struct cq *)fid;
@@ -172,7 +92,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 	if (n == -FI_EAGAIN && linger()) /* its caller may go now, and leave what has come to others */
 		n = look(cq, buf, count, sources, false);
 	if (n != -FI_EAGAIN)
-		vain.looks = 0;
+		found_something();
 	end_of_look(passes, n > 0);
 	return n;
 }
@@ -316,7 +236,7 @@ static uint64_t counter_read(struct fid_cntr *fid)
 		progress();
 	bool found = c->value != c->told;
 	if (found)
-		vain.looks = 0;
+		found_something();
 	uint64_t v = c->told = c->value;
 	end_of_look(passes, found);
 	return v;

@@ -13,51 +13,11 @@ struct eq {
 	char slack[SLACK];
 };
 
-int no_bind(struct fid *fid, struct fid *other, uint64_t flags)
-{
-	(void)fid, (void)other, (void)flags;
-	return -FI_ENOSYS;
-}
-
-int no_control(struct fid *fid, int command, void *arg)
-{
-	(void)fid, (void)command, (void)arg;
-	return -FI_ENOSYS;
-}
-
-int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
-{
-	(void)fid, (void)name, (void)flags, (void)ops, (void)context;
-	return -FI_ENOSYS;
-}
-
 static int close_held(struct fid *fid)
 {
 	lock();
 	release();
 	unlock();
-	free(fid);
-	return 0;
-}
-
-/* keep_open keeps a domain from being closed: what is open of it would find it gone. */
-void keep_open(struct domain *d)
-{
-	lock();
-	d->users++;
-	unlock();
-}
-
-/* close_unused closes what endpoints use, unless one does: it would find it gone. */
-int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more)
-{
-	lock();
-	bool used = *users > 0;
-	of->users -= !used;
-	unlock();
-	if (used)
-		return -FI_EBUSY;
-	free(more);
 	free(fid);
 	return 0;
 }

@@ -13,29 +13,15 @@
 #include "provider.h"
 
 #define PATIENCE_NS 1000000000u /* of a program that ends */
-#define POLL_LOOKS 64 /* before a thread that finds nothing yields, where each process has a processor */
-/* Elsewhere: an MPI that has found something looks again, to no purpose, before its program
- * hears of it, and it may have a step of its own to take between. */
-#define FIRST_LOOKS (TIGHT_MAX + 1)
-
-pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
-struct node endpoints = {&endpoints, &endpoints};
-bool sidecar_ended;
-
-static outrigger *session;
-static pid_t owner; /* of the session: a child of a fork has none */
 static bool used; /* it has been attached */
 static unsigned holders; /* fabrics, domains, endpoints */
-static unsigned patient_looks; /* in vain, before a thread yields */
-
-outrigger *client(void) { return session; }
 
 /* alone reports whether each process of the job here has a processor: then it
  * costs nobody anything to look again at once. */
 static bool alone(void)
 {
 	cpu_set_t set;
-	uint32_t sharers = outrigger_world(session).sharers;
+	uint32_t sharers = outrigger_world(client()).sharers;
 	return sharers > 0 && sched_getaffinity(0, sizeof set, &set) == 0 && (uint32_t)CPU_COUNT(&set) >= sharers;
 }
 
@@ -89,17 +75,18 @@ static void lend(void)
 	if (outrigger_alloc_adopt_pieces == NULL || wanted == NULL || *wanted == 0 || strcmp(wanted, "off") == 0)
 		return;
 	size_t bytes;
-	void *memory = outrigger_lend_pieces(session, &bytes);
-	if (memory == NULL || !outrigger_alloc_adopt_pieces(memory, bytes, extend, session))
+	void *memory = outrigger_lend_pieces(client(), &bytes);
+	if (memory == NULL || !outrigger_alloc_adopt_pieces(memory, bytes, extend, client()))
 		fprintf(stderr, "outrigger: rank %u: %s is set, and its arena has no room for the program's allocations, which stay where they are; raise the arena\n",
-			outrigger_world(session).rank, OR_NAME_ENV_MPI_ARENA);
+			outrigger_world(client()).rank, OR_NAME_ENV_MPI_ARENA);
 }
 
 int attach(void)
 {
-	if (session != NULL)
+	if (client() != NULL)
 		return 0;
 	struct outrigger_config config = {0};
+	outrigger *session = NULL;
 	place_by_starter(&config);
 	char why[512];
 	int rc = missing_ranks(why, sizeof why);
@@ -107,13 +94,12 @@ int attach(void)
 		rc = outrigger_open(&config, &session, why, sizeof why);
 	if (rc == OUTRIGGER_OK && !outrigger_has_data(session)) {
 		(void)outrigger_close(session);
-		session = NULL;
 		snprintf(why, sizeof why, "the sidecar does not carry data beside a tag, which an MPI needs: it is of an earlier release; use images of one release");
 		rc = OUTRIGGER_UNSUPPORTED;
 	}
 	if (rc == OUTRIGGER_OK) {
-		patient_looks = alone() ? POLL_LOOKS : FIRST_LOOKS;
-		owner = getpid();
+		set_client(session);
+		set_patience(alone());
 		used = true;
 		lend();
 		attend();
@@ -130,7 +116,7 @@ bool outrigger_fi_attached(void);
 __attribute__((visibility("default"))) bool outrigger_fi_attached(void)
 {
 	lock();
-	bool attached = session != NULL;
+	bool attached = client() != NULL;
 	unlock();
 	return attached;
 }
@@ -145,8 +131,6 @@ __attribute__((visibility("default"))) bool outrigger_fi_used(void)
 	unlock();
 	return was;
 }
-
-bool crowded(uint32_t left) { return outrigger_room(session) < left; }
 
 static bool lock_within(uint64_t ns)
 {
@@ -165,22 +149,22 @@ static void tell(void)
 	const char *asked = getenv(OR_NAME_ENV_MPI_REPORT);
 	if (asked == NULL || strcmp(asked, "1") != 0)
 		return;
-	struct outrigger_traffic t = outrigger_traffic(session);
-	fprintf(stderr, "outrigger: rank %u: bytes sent in place %llu, copied %llu; received in place %llu, copied %llu\n", outrigger_world(session).rank,
+	struct outrigger_traffic t = outrigger_traffic(client());
+	fprintf(stderr, "outrigger: rank %u: bytes sent in place %llu, copied %llu; received in place %llu, copied %llu\n", outrigger_world(client()).rank,
 		(unsigned long long)t.sent_in_place, (unsigned long long)t.sent_copied, (unsigned long long)t.received_in_place, (unsigned long long)t.received_copied);
 }
 
 static void leave(void)
 {
-	if (session == NULL || getpid() != owner)
+	if (!own_client())
 		return; /* the rings of a child are its parent's */
 	if (!dismiss())
 		return; /* the session ends with the process */
 	tell();
 	if (outrigger_alloc_adopt_pieces != NULL)
 		(void)outrigger_alloc_adopt_pieces(NULL, 0, NULL, NULL);
-	outrigger *s = session;
-	session = NULL;
+	outrigger *s = client();
+	set_client(NULL);
 	(void)outrigger_close(s); /* what could not be delivered has failed elsewhere */
 }
 
@@ -188,7 +172,7 @@ void hold(void) { holders++; }
 
 void release(void)
 {
-	if (--holders == 0 && session != NULL)
+	if (--holders == 0 && client() != NULL)
 		leave();
 }
 
@@ -199,106 +183,11 @@ void release(void)
  * it: then nobody lets go of them any more, and the session ends with the process. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	if (session == NULL || getpid() != owner || !lock_within(PATIENCE_NS))
+	if (!own_client() || !lock_within(PATIENCE_NS))
 		return;
 	if (list_empty(&endpoints))
 		leave();
 	else
 		(void)dismiss(); /* what it calls is about to go */
 	unlock();
-}
-
-static uint64_t reading(clockid_t clock)
-{
-	struct timespec t;
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-uint64_t nanoseconds(void) { return reading(CLOCK_MONOTONIC); }
-uint64_t processor_time(void) { return reading(CLOCK_THREAD_CPUTIME_ID); }
-
-static int take(void) { return behind() ? outrigger_attend(session) : outrigger_progress(session, NULL); }
-
-void progress(void)
-{
-	if (session == NULL)
-		return;
-	came_back();
-	if (!sidecar_ended && take() == OUTRIGGER_NO_SIDECAR) {
-		(void)take(); /* what it had said before counts; what comes later finds nobody */
-		sidecar_ended = true;
-	}
-	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
-		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
-		discard(ep);
-		serve_untagged(ep);
-		serve_accesses(ep);
-	}
-}
-
-#define YIELD_NS 200000u     /* before it sleeps */
-#define SLEEP_US 500u        /* at most: MPI may have other things to look at */
-
-bool yields_badly(void) { return session != NULL && outrigger_yield_sleeps(session); }
-
-/* rest reports that there is a sidecar. */
-static bool rest(uint64_t since)
-{
-	if (session == NULL) {
-		sched_yield();
-		return true;
-	}
-	if (nanoseconds() - since < YIELD_NS) {
-		outrigger_yield(session);
-		return true;
-	}
-	return outrigger_sleep(session, SLEEP_US) != OUTRIGGER_NO_SIDECAR;
-}
-
-/* doze is what a thread does that has found nothing so many times in a row, the first time
- * at since: it yields, and then sleeps until something comes. One that does not wait does not
- * sleep. */
-bool doze(uint64_t since, unsigned looks, bool waits)
-{
-	if (looks < patient_looks || (!waits && yields_badly()))
-		return false;
-	unlock();
-	bool alive = rest(since);
-	lock();
-	sidecar_ended = sidecar_ended || !alive;
-	came_back(); /* although another thread may have gone meanwhile */
-	return true;
-}
-
-/* blame says once why the job has failed, if it has: of an error an MPI says only of which
- * kind it is, and nothing of whose fault it was. */
-static void blame(void)
-{
-	static bool said;
-	char why[512] = "";
-	if (said || session == NULL || getpid() != owner)
-		return;
-	outrigger_failure(session, why, sizeof why);
-	if (*why == 0)
-		return;
-	said = true;
-	fprintf(stderr, "outrigger: rank %u: the job has failed: %s\n", outrigger_world(session).rank, why);
-}
-
-int to_errno(int status)
-{
-	switch (status) {
-	case OUTRIGGER_OK: return 0;
-	case OUTRIGGER_TRUNCATED: return -FI_ETRUNC;
-	case OUTRIGGER_CANCELLED: return -FI_ECANCELED;
-	case OUTRIGGER_NO_MESSAGE: return -FI_ENOMSG;
-	case OUTRIGGER_TOO_MANY: return -FI_EAGAIN;
-	case OUTRIGGER_NO_MEMORY: return -FI_ENOMEM;
-	case OUTRIGGER_INVALID: return -FI_EINVAL;
-	case OUTRIGGER_REFUSED: return -FI_ECONNREFUSED;
-	case OUTRIGGER_PEER_LEFT: return -FI_ESHUTDOWN;
-	}
-	blame();
-	return status == OUTRIGGER_PEER_FAILED ? -FI_ECONNRESET : -FI_ECONNABORTED;
 }

@@ -190,6 +190,7 @@ struct endpoint {
 	unsigned unswept; /* spaces of one that closes in which there was a message */
 	unsigned sweeps;
 	size_t min_multi;
+	void (*serve)(struct endpoint *ep); /* moves on what has come for it */
 	struct node node;    /* of all endpoints */
 	struct node ops;     /* open ones */
 	struct node receives[RECEIVES]; /* those of tagged messages that nobody has cancelled, by context */
@@ -268,30 +269,81 @@ void pool_give(struct pool *p, void *piece);
 #define TIGHT_NS 5000u /* a look so soon after another one is part of waiting */
 #define TIGHT_MAX 3u   /* looks that an MPI makes for one of its program's, or when it has found something */
 
-/* process.c: the one attachment of this process. */
-int attach(void); /* 0 or -FI_E* */
-outrigger *client(void);
-void hold(void);
-void release(void);
-void progress(void);
-bool doze(uint64_t since, unsigned looks, bool waits); /* gives up the lock meanwhile, and reports so */
-bool yields_badly(void); /* the processor is shared with somebody who computes */
+/* object.c */
+int no_bind(struct fid *fid, struct fid *other, uint64_t flags);
+int no_control(struct fid *fid, int command, void *arg);
+int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
+void keep_open(struct domain *d);
+int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more); /* frees it, and more, unless it is in use */
+size_t bytes_of(const struct iovec *iov, size_t segments);
+
+/* clock.c */
 uint64_t nanoseconds(void);
 uint64_t processor_time(void); /* of this thread, in ns */
+void nap(void);                /* a moment; called without the lock too */
+
+/* session.c: the one session of this process. */
+outrigger *client(void); /* NULL: there is none */
+void set_client(outrigger *s);
+bool own_client(void);     /* there is one, and it is not that of the process which this one is a copy of */
+bool yields_badly(void);   /* another thread computes on this processor */
 bool crowded(uint32_t left); /* fewer requests are left */
 int to_errno(int status);
+
+/* completion.c */
+void cq_put(struct cq *cq, const struct completion *c);
+void count(struct counter *c, int status);
+/* untold reports that an end is told by no error: that of the sidecar, to an operation without
+ * a context. Open MPI 4 looks for the request of each error. */
+static inline bool untold(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
+extern _Atomic unsigned unread; /* completions in all queues */
+extern uint64_t doings; /* completions that were read, and requests that were started */
+
+/* request.c */
+struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context);
+void op_free(struct op *op);
+void visit_ops(struct endpoint *ep, void (*visit)(struct op *op, const void *arg), const void *arg);
+void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg);
+
+/* presence.c: the program, and the attendant that stands in for it (background.c). */
+struct presence {
+	pthread_t attendant;
+	bool attended; /* it is there */
+	bool all;      /* the MPI's own steps go on, too */
+	uint64_t looked; /* when the program's last look was over */
+	unsigned tight;  /* looks in vain that soon followed on others */
+	_Atomic bool away;
+	bool roused; /* the attendant was woken by it, and has not come yet */
+};
+
+extern struct presence program;
+bool behind(void);       /* this thread is the attendant; called without the lock too */
+bool passing(void);      /* a look begins, of a program that looks now and then */
+void looked(bool found); /* it is over */
+void came_back(void);    /* this thread takes what has come: the program is here, if it is not the attendant */
+
+/* progress.c */
 extern struct node endpoints;
 extern bool sidecar_ended;
+void progress(void);
+bool doze(uint64_t since, unsigned looks, bool waits); /* gives up the lock meanwhile, and reports so */
+void set_patience(bool alone); /* each process of the job here has a processor */
 
-/* background.c: these but for behind and nap are called with the lock. */
+/* background.c */
 void attend(void);  /* starts the thread that goes on while the program computes, if it is wanted */
 bool dismiss(void); /* ends it; false: it cannot be */
-void nap(void);     /* a moment */
-bool behind(void);  /* this is it */
-bool passing(void); /* a look begins, of a program that looks now and then */
-void looked(bool found); /* it is over */
-void came_back(void); /* somebody takes what has come; the program, if this is not the attendant */
 void depart(void);  /* gives up the lock, and hands over */
+
+/* linger.c */
+bool linger(void);
+void found_something(void);
+void end_of_start(ssize_t rc); /* gives up the lock, and hands over */
+void end_of_look(bool passes, bool found); /* gives up the lock */
+
+/* process.c: when this process is attached. */
+int attach(void); /* 0 or -FI_E* */
+void hold(void);
+void release(void);
 
 /* info.c */
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info);
@@ -299,49 +351,33 @@ extern struct fi_provider provider;
 
 /* domain.c */
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
-int no_bind(struct fid *fid, struct fid *other, uint64_t flags);
-int no_control(struct fid *fid, int command, void *arg);
-int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
-
 /* av.c */
 int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
 bool av_find(const struct av *av, fi_addr_t address, struct peer *p);
+int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
 
 /* cq.c */
 int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **counter, void *context);
-void cq_put(struct cq *cq, const struct completion *c);
-/* untold reports that an end is told by no error: that of the sidecar, to an operation without
- * a context. Open MPI 4 looks for the request of each error. */
-static inline bool untold(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
-void end_of_start(ssize_t rc); /* gives up the lock, and hands over */
-extern _Atomic unsigned unread; /* completions in all queues */
-extern uint64_t doings; /* completions that were read, and requests that were started */
-void keep_open(struct domain *d);
-int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more); /* frees it, and more, unless it is in use */
 
 /* endpoint.c */
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
-struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context);
-void op_free(struct op *op);
 void end_requests(void);
-void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg);
 
 /* transfer.c */
 extern struct fi_ops_tagged tagged_ops;
 extern struct fi_ops_msg msg_ops;
 bool await_self(void); /* what this process has sent itself has come; false: it had sent nothing */
-size_t bytes_of(const struct iovec *iov, size_t segments);
-void count(struct counter *c, int status);
 ssize_t cancel(struct endpoint *ep, void *context);
 void discard(struct endpoint *ep);
 void drop_claimed(struct endpoint *ep);
 void sweep(struct endpoint *ep, enum space space);
-int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank);
+
+/* region.c */
+bool served(void); /* others may access memory of this process */
 
 /* registration.c */
 extern struct fi_ops_mr mr_ops;
-bool served(void); /* others may access memory of this process */
 
 /* origin.c, atomic.c */
 extern struct fi_ops_rma rma_ops;

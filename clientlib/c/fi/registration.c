@@ -6,49 +6,6 @@
 
 #include "access.h"
 
-#define BUCKETS 1024u
-
-static struct node table[BUCKETS];
-static unsigned registrations;
-bool exposed;
-
-bool served(void) { return registrations > 0; }
-
-static struct node *bucket(uint64_t key)
-{
-	struct node *n = &table[key * 0x9e3779b97f4a7c15ull >> 54];
-	if (n->next == NULL)
-		list_init(n);
-	return n;
-}
-
-static struct registration *registration_of(struct node *n)
-{
-	return (struct registration *)((char *)n - offsetof(struct registration, node));
-}
-
-static struct registration *find(const struct domain *d, uint64_t key)
-{
-	struct node *head = bucket(key);
-	for (struct node *n = head->next; n != head; n = n->next) {
-		struct registration *r = registration_of(n);
-		if (r->fid.key == key && r->domain == d)
-			return r;
-	}
-	return NULL;
-}
-
-/* region_of finds the memory that a request names: NULL when its key, bounds or
- * rights are not good. */
-struct registration *region_of(const struct domain *d, const struct request *q, uint64_t rights, unsigned char **memory)
-{
-	struct registration *r = find(d, q->key);
-	if (r == NULL || (r->rights & rights) != rights || q->length > r->length || q->addr - r->start > r->length - q->length)
-		return NULL;
-	*memory = r->memory + (q->addr - r->start);
-	return r;
-}
-
 static bool has(const struct domain *d, int mode)
 {
 	return (d->mr_mode & (mode | FI_MR_BASIC)) != 0;
@@ -60,7 +17,7 @@ static int draw(const struct domain *d, uint64_t *key)
 	do {
 		if (syscall(SYS_getrandom, key, sizeof *key, 0) != (long)sizeof *key)
 			return -FI_EOTHER;
-	} while (*key == FI_KEY_NOTAVAIL || find(d, *key) != NULL);
+	} while (*key == FI_KEY_NOTAVAIL || find_region(d, *key) != NULL);
 	return 0;
 }
 
@@ -118,7 +75,7 @@ static int enter(struct registration *r, uint64_t requested)
 		int rc = draw(r->domain, &key);
 		if (rc != 0)
 			return rc;
-	} else if (find(r->domain, key) != NULL) {
+	} else if (find_region(r->domain, key) != NULL) {
 		return -FI_ENOKEY;
 	}
 	r->fid.key = key;

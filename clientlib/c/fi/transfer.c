@@ -21,16 +21,6 @@ struct outgoing {
 	bool inject; /* neither completion nor context */
 };
 
-void count(struct counter *c, int status)
-{
-	if (c == NULL)
-		return;
-	if (status == OUTRIGGER_OK)
-		c->value++;
-	else
-		c->errors++;
-}
-
 /* What a call that submits twice keeps of the first request while it submits the second,
  * which may take the end of the first. */
 struct beginning {
@@ -54,14 +44,6 @@ static void on_sent(void *arg, const struct outrigger_result *r)
 	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK) && !untold(op->context, r->status))
 		cq_put(ep->tx, &(struct completion){.context = op->context, .flags = op->flags, .err = -to_errno(r->status), .status = r->status});
 	op_free(op);
-}
-
-size_t bytes_of(const struct iovec *iov, size_t segments)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < segments; i++)
-		n += iov[i].iov_len;
-	return n;
 }
 
 /* What this process has sent itself, small, and what of it is under way: its end follows
@@ -179,18 +161,6 @@ static ssize_t start_send(struct fid_ep *fid, const struct outgoing *o)
 		progress(); /* what ends makes room */
 	end_of_start(rc);
 	return rc;
-}
-
-int source_of(const struct endpoint *ep, fi_addr_t address, uint32_t *rank)
-{
-	struct peer p;
-	*rank = OUTRIGGER_ANY;
-	if (address == FI_ADDR_UNSPEC || !ep->directed)
-		return 0;
-	if (!av_find(ep->av, address, &p))
-		return -FI_EINVAL;
-	*rank = p.rank;
-	return 0;
 }
 
 static struct completion described(const struct op *op, const struct outrigger_result *r)
