@@ -48,7 +48,7 @@ type op struct {
 	rtag   uint64
 	length uint64
 	aux    uint64
-	inline [shm.InlineMax]byte
+	old    [elementMax]byte // of a fetch, the value before it
 
 	off    int        // bytes of a staged message that chunks were supplied for
 	want   int        // bytes that they are to be supplied for in all
@@ -61,6 +61,9 @@ type op struct {
 	exposure  *Exposed // that the sidecar is told of,
 	unexposes bool     // or told to forget
 }
+
+// elementMax is the size of the largest element of a window.
+const elementMax = 16
 
 // inUse reports that the operation reads or writes a byte of the n from off on in the
 // arena, as long as it is not done.

@@ -136,8 +136,11 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	}
 	if d.Class == shm.ClassInline {
 		o.length = uint64(len(d.Inline()))
-		copy(o.inline[:], d.Inline())
-		copy(o.buf, d.Inline())
+		if o.receives {
+			copy(o.buf, d.Inline())
+		} else {
+			copy(o.old[:], d.Inline())
+		}
 	} else {
 		o.length, o.aux = d.Len(), d.Aux()
 		if o.receives && (d.Status == shm.StatusOK || d.Status == shm.StatusTruncated) {

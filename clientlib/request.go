@@ -31,9 +31,9 @@ type Request struct {
 // outcome is what is left of an operation that has ended.
 type outcome struct {
 	Status
-	code   shm.Status
-	aux    uint64
-	inline [shm.InlineMax]byte
+	code shm.Status
+	aux  uint64
+	old  [elementMax]byte // of a fetch, the value before it
 }
 
 // state finds a request's operation; nil: it has ended.
@@ -185,7 +185,7 @@ func (r Request) Cancel() error {
 // finish makes the result of an operation that is done and frees it.
 // Preconditions: s.mu is held.
 func (s *Session) finish(id uint32, o *op) (outcome, error) {
-	out := outcome{Status: Status{Source: o.peer, Tag: o.tag, Bytes: int(o.length)}, code: o.status, aux: o.aux, inline: o.inline}
+	out := outcome{Status: Status{Source: o.peer, Tag: o.tag, Bytes: int(o.length)}, code: o.status, aux: o.aux, old: o.old}
 	if o.receives && o.source != shm.AnySource {
 		out.Source, out.Tag = o.comm.rankOf(o.source), int(o.rtag)
 	}

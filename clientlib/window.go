@@ -165,7 +165,7 @@ func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode 
 	d.SetInline(bytesOf(operands))
 	out, err := c.call(ctx, what, target, d, nil, nil)
 	if err == nil {
-		copy(bytesOf(old[:]), out.inline[:])
+		copy(bytesOf(old[:]), out.old[:])
 	}
 	return old[0], err
 }
