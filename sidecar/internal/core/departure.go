@@ -41,7 +41,7 @@ func (c *Core) Deserted(now int64, id SessionID) *AbsentError {
 	if s == nil {
 		return nil
 	}
-	by, at := c.p2p.Deserted(id)
+	by, at := c.p2p.Departed(id)
 	if at == 0 || now-at >= abortsAfter {
 		return nil
 	}

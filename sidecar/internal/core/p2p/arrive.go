@@ -58,7 +58,7 @@ type inbound struct {
 	hold    bool
 }
 
-// placeKind says whose payload an inbound frame carries.
+// placeKind is what the payload of an inbound frame belongs to.
 type placeKind uint8
 
 const (
@@ -68,7 +68,8 @@ const (
 	placeData              // part of a rendezvous
 )
 
-// target notes what the payload that goes to dst is for, and holds the memory's session.
+// target records which message the payload that goes to dst belongs to, and holds the session of
+// that memory.
 func (rx *receiver) target(p *peer, kind placeKind, id uint64, dst link.Ref, s *session) link.Ref {
 	p.in = inbound{id: id, kind: kind}
 	if s != nil {
@@ -82,7 +83,7 @@ func (rx *receiver) discard(p *peer, h *wire.Header) link.Ref {
 	return rx.target(p, placeDiscard, 0, link.Ref{Region: channel.RegionDiscard, Len: uint64(h.Length)}, nil)
 }
 
-// Placed carries on with the message whose payload is at its destination.
+// Placed continues the message whose payload is at its destination.
 func (rx *receiver) Placed(id link.Peer, h *wire.Header, at link.Ref) error {
 	p := &rx.peers[id]
 	in := p.in
@@ -121,7 +122,7 @@ func (rx *receiver) Abandon(id link.Peer, at link.Ref) {
 				rx.endRecv(m.waiter, r, rx.job.Lost(p.ID()))
 			}
 			m.endpoint.space(m.coll).Drop(m.ref) // refused if it was taken
-			rx.unclaim(m)
+			rx.dropClaim(m)
 			rx.freeMessage(in.id, m)
 		}
 	}
@@ -130,7 +131,7 @@ func (rx *receiver) Abandon(id link.Peer, at link.Ref) {
 	}
 }
 
-// hostedBy finds the endpoint that h is for.
+// hostedBy returns the endpoint that a frame of p is addressed to.
 func (x *common) hostedBy(p *peer, h *wire.Header) (*endpoint, error) {
 	if int(h.Dst) >= len(x.endpoints) || x.endpoints[h.Dst] == nil {
 		return nil, ranks.NotHere(h)
@@ -148,16 +149,16 @@ func (rx *receiver) Eager(id link.Peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if rx.turnsAway(e, h) {
-		rx.tellMatched(p, h, rx.job.Refusal())
+	if rx.rejects(e, h) {
+		rx.sendMatched(p, h, rx.job.Refusal())
 		rx.consumed(p, h.A)
 		return nil
 	}
 	if r, id := rx.arrive(e, h); r != nil {
 		rx.bind(r, p, h, h.A, ranks.Carried(h, h.B))
-		rx.tellMatched(p, h, shm.StatusOK)
+		rx.sendMatched(p, h, shm.StatusOK)
 		if r.class != shm.ClassStaged || r.want == 0 {
-			rx.deposit(r, 0, payload[:r.want])
+			rx.copyIn(r, 0, payload[:r.want])
 			rx.consumed(p, h.A)
 			rx.endRecv(id, r, shm.StatusOK)
 			return nil
@@ -168,7 +169,7 @@ func (rx *receiver) Eager(id link.Peer, h *wire.Header, payload []byte) error {
 		}
 		copy(rx.ports.Bytes(ref), payload)
 		r.eager, r.parked = ref, true
-		rx.tellStaged(r)
+		rx.requestChunks(r)
 		return nil
 	}
 	ref, err := rx.poolFor(h)
@@ -195,8 +196,8 @@ func (rx *receiver) checkEager(p *peer, h *wire.Header) (*endpoint, error) {
 	return rx.hostedBy(p, h)
 }
 
-// poolFor finds room for an unexpected message. A sender that keeps to its
-// credit always finds some.
+// poolFor returns memory for an unexpected message. There is always some for a sender that keeps
+// within its credit.
 func (rx *receiver) poolFor(h *wire.Header) (link.Ref, error) {
 	if h.Length == 0 {
 		return link.Ref{}, nil
@@ -209,14 +210,14 @@ func (rx *receiver) poolFor(h *wire.Header) (link.Ref, error) {
 }
 
 // placeEager matches an eager message whose payload the link is about to read,
-// so that it lands in the receive's buffer without a copy.
+// so that the payload goes into the receive's buffer without a copy.
 func (rx *receiver) placeEager(p *peer, h *wire.Header) (link.Ref, error) {
 	e, err := rx.checkEager(p, h)
 	if err != nil {
 		return link.Ref{}, err
 	}
-	if rx.turnsAway(e, h) {
-		rx.tellMatched(p, h, rx.job.Refusal())
+	if rx.rejects(e, h) {
+		rx.sendMatched(p, h, rx.job.Refusal())
 		rx.consumed(p, h.A)
 		return rx.discard(p, h), nil
 	}
@@ -233,7 +234,7 @@ func (rx *receiver) placeEager(p *peer, h *wire.Header) (link.Ref, error) {
 	}
 	var m *message
 	var mid uint64
-	if r != nil { // staged or truncated: taken already, but through the pool
+	if r != nil { // staged or truncated: matched, but its payload goes through the pool
 		m, mid = rx.parked.Alloc()
 		*m = message{endpoint: e, head: *h, peer: p.ID(), length: h.A, payload: ref, eager: true, waiter: id}
 	} else {
@@ -243,10 +244,10 @@ func (rx *receiver) placeEager(p *peer, h *wire.Header) (link.Ref, error) {
 	return rx.target(p, placeMessage, mid, ref, nil), nil
 }
 
-// eagerPlaced tells the sender of a match only now: until the payload is here
-// it may have to be sent again, and the sender's memory must not change.
+// eagerPlaced reports the match to the sender. It does not do so earlier: until the payload is
+// here, the frame may have to be sent again, and the sender's memory must not change.
 func (rx *receiver) eagerPlaced(p *peer, id uint64, h *wire.Header) {
-	rx.tellMatched(p, h, shm.StatusOK)
+	rx.sendMatched(p, h, shm.StatusOK)
 	rx.consumed(p, h.A)
 	if r := rx.recvs.Get(id); r != nil {
 		rx.endRecv(id, r, shm.StatusOK)
@@ -264,7 +265,7 @@ func (rx *receiver) messagePlaced(id uint64) {
 			rx.deliverParked(r, m.waiter, m, id)
 			return
 		}
-		rx.refuse(m, rx.job.Refusal()) // its receive has ended meanwhile
+		rx.refuseMessage(m, rx.job.Refusal()) // its receive has ended meanwhile
 		m.dropped = true
 	}
 	if m.dropped {

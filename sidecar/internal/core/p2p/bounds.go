@@ -10,17 +10,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// What a peer may make this sidecar keep. A correct one never comes near: its
-// messages are bounded by credit, its announcements by the requests that its
-// ranks may have open, and it takes the answers that it asks for (P§6). Beside
-// these there are onesided.GetWindow, onesided.LockLimit, channel.AnswerLimit and ChunkLimit, and the
-// bytes of all peers together (memory.PeersKept).
+// Bounds of what a peer may make this sidecar keep. A correct peer stays far below them: credit
+// bounds its messages, the requests that its ranks may have open bound its announcements, and it
+// acknowledges the answers that it asks for (P§6). Other bounds are onesided.GetWindow,
+// onesided.LockLimit, channel.AnswerLimit, ChunkLimit, and memory.PeersKept for the bytes of all
+// peers together.
 const (
-	announceLimit = 2 * shm.MaxRequests // messages announced and not matched, a rank of the peer
-	RetractWindow = 1 << 16             // cancels that a peer is asked for at once: those beyond wait
+	announceLimit = 2 * shm.MaxRequests // messages that are announced and not matched, for each rank of the peer
+	RetractWindow = 1 << 16             // unanswered requests to a peer to give a message back; further ones wait
 )
 
-// charged takes the credit of an eager message into account.
+// charged uses the credit of an eager message.
 func (p *peer) charged(h *wire.Header) error {
 	if !p.Credit().Charge(channel.Units(charge(h.A))) {
 		return errCredit
@@ -31,14 +31,14 @@ func (p *peer) charged(h *wire.Header) error {
 // consumed gives the credit of an eager message of n bytes back to its sender.
 func (x *common) consumed(p *peer, n uint64) { x.channel.Consumed(p.Peer, charge(n)) }
 
-// Errors of every frame's checks, made once: who checks stays small enough to be
-// inlined.
+// Errors that each frame is checked for. They are made once, so that the checking functions are
+// small enough to be inlined.
 var (
 	errCredit  = fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
 	ErrGranted = fmt.Errorf("%w: more unexpected data than granted", link.ErrProtocol)
 )
 
-// announces counts a message that only its sender has.
+// announces counts a message whose payload is still with its sender.
 func (p *peer) announces() error {
 	if p.announced >= announceLimit*p.ranks {
 		return fmt.Errorf("%w: more than %d messages of its %d ranks wait to be matched", link.ErrProtocol, announceLimit*p.ranks, p.ranks)

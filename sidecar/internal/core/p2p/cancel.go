@@ -10,15 +10,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// submitCancel ends a request that nothing has happened to yet; any other goes
-// on to its own end (L§5). Either way the application sees one OpDone.
+// submitCancel ends a request that is not matched yet; any other request continues to its own end
+// (L§5). In both cases the application gets one OpDone.
 func (rm *Room) submitCancel(s *session, d *shm.Descriptor) error {
 	switch q := s.Request(d.Req); q.Kind { // it may have ended already
 	case ranks.RequestRecv:
 		switch r := rm.recvs.Get(q.ID); {
 		case r == nil || r.matched:
 		case r.offered:
-			rm.withdraw(r, q.ID)
+			rm.withdrawOffer(r, q.ID)
 		case s.endpoint.queue.Cancel(r.posted):
 			rm.endRecv(q.ID, r, shm.StatusCancelled)
 		}
@@ -31,7 +31,7 @@ func (rm *Room) submitCancel(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// dropProbe forgets a waiting probe, if there is one of that id.
+// dropProbe removes the waiting probe with an id, if there is one.
 func (rx *receiver) dropProbe(e *endpoint, id uint64) {
 	if p := rx.probes.Get(id); p != nil {
 		e.probes.Cancel(p.posted)
@@ -39,8 +39,7 @@ func (rx *receiver) dropProbe(e *endpoint, id uint64) {
 	}
 }
 
-// retract asks for a message back that the receiver may not have matched yet
-// (P§5.5).
+// retract asks the receiver to give a message back, if it has not matched it (P§5.5).
 func (tx *sender) retract(id uint64) {
 	st := tx.sends.Get(id)
 	if st == nil || st.retract || st.move.Asked() {
@@ -48,14 +47,13 @@ func (tx *sender) retract(id uint64) {
 	}
 	st.retract = true
 	p := tx.peerOf(st.dst)
-	if !tx.sayRetract(p, id, st) {
+	if !tx.sendRetract(p, id, st) {
 		p.Add(st.src, channel.Transfer{Kind: transferRetract, ID: id})
 	}
 }
 
-// sayRetract asks for a message back; false: as many as may be asked for are not
-// answered.
-func (tx *sender) sayRetract(p *peer, id uint64, st *send) bool {
+// sendRetract sends that request. It reports false if RetractWindow requests are unanswered.
+func (tx *sender) sendRetract(p *peer, id uint64, st *send) bool {
 	if p.retracts >= RetractWindow {
 		return false
 	}
@@ -65,26 +63,25 @@ func (tx *sender) sayRetract(p *peer, id uint64, st *send) bool {
 	return true
 }
 
-// feedRetract asks for a message back that had to wait; true: it has to go on
-// waiting.
+// feedRetract sends a request that had to wait. It reports whether it has to wait longer.
 func (tx *sender) feedRetract(p *peer, id uint64) bool {
 	st := tx.sends.Get(id)
-	return st != nil && !st.move.Asked() && !tx.sayRetract(p, id, st)
+	return st != nil && !st.move.Asked() && !tx.sendRetract(p, id, st)
 }
 
-// retractable names a parked message that its sender may want back.
+// retractable is the key of a parked message that its sender may ask for.
 type retractable struct {
 	peer    link.Peer
 	request uint64 // the sender's
 }
 
-// retractKey is the name of m; false: its sender has let go of it.
+// retractKey returns the key of m. ok is false if the send of m has ended.
 func (m *message) retractKey() (retractable, bool) {
 	kept := !m.eager || m.head.Flags&wire.FlagSync != 0
 	return retractable{m.peer, m.head.B}, kept && !m.coll
 }
 
-// onRetract takes an unmatched message out again.
+// onRetract removes an unmatched message, and answers whether there was one.
 func (rx *receiver) onRetract(p *peer, h *wire.Header) error {
 	e, err := rx.hostedBy(p, h)
 	if err != nil {

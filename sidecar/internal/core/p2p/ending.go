@@ -7,19 +7,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// EndRequest ends a request of a rank that leaves, or whose job has failed. It stays open when
-// something under way ends it: the acknowledgement of a frame, or the last word of a peer. clean
-// says that the rank has said goodbye. is reports whether the request is a message's.
+// EndRequest ends a request of a rank that leaves, or whose job has failed. The request stays open
+// if something that is under way ends it: the acknowledgement of a frame, or a peer's last frame
+// about it. clean says that the rank has detached in good order. is reports whether the request
+// is of a message.
 func (rm *Room) EndRequest(id ranks.SessionID, req uint32, clean bool) (is bool) {
 	s := rm.sessions[id]
 	switch q := s.Request(req); q.Kind {
 	case ranks.RequestSend:
 		if st := rm.sends.Get(q.ID); st != nil && q.ID != 0 && !rm.orphan(clean, st) {
-			rm.forsake(q.ID, st)
+			rm.cancelSend(q.ID, st)
 		}
 	case ranks.RequestRecv:
 		if r := rm.recvs.Get(q.ID); r != nil {
-			rm.abandon(q.ID, r, shm.StatusAborted)
+			rm.cancelRecv(q.ID, r, shm.StatusAborted)
 		}
 	case ranks.RequestProbe:
 		rm.dropProbe(s.endpoint, q.ID)
@@ -35,9 +36,9 @@ func (rm *Room) EndRequest(id ranks.SessionID, req uint32, clean bool) (is bool)
 func (tx *sender) EndSilent(id ranks.SessionID, clean bool, budget int) (left int, more bool) {
 	s := tx.sessions[id]
 	for i := len(s.silent) - 1; i >= 0 && budget > 0; i-- {
-		// From the end, so that those that stay are passed once.
+		// From the end, so that each send that stays is looked at once.
 		if st := tx.sends.Get(s.silent[i]); st != nil && !tx.orphan(clean, st) {
-			tx.forsake(s.silent[i], st)
+			tx.cancelSend(s.silent[i], st)
 		} else {
 			s.silent = s.silent[:i]
 		}
@@ -46,8 +47,8 @@ func (tx *sender) EndSilent(id ranks.SessionID, clean bool, budget int) (left in
 	return budget, len(s.silent) > 0
 }
 
-// orphan lets a send outlive its session whose bytes are the engine's own: it
-// said goodbye after it had sent them.
+// orphan lets a send outlive its session, if the rank has detached in good order and the engine
+// has the bytes.
 func (tx *sender) orphan(clean bool, st *send) bool {
 	if !clean || st.held || st.staged || st.sync {
 		return false
@@ -57,17 +58,17 @@ func (tx *sender) orphan(clean bool, st *send) bool {
 	return true
 }
 
-// forsake ends a send that its receiver has not taken over. One that waits for a
-// part of it is told; one that asks later is told then (onPull).
-func (tx *sender) forsake(id uint64, st *send) {
+// cancelSend ends a send before its receiver has all of it. A receiver that waits for a part of it
+// is told now; one that asks later is told then (onPull).
+func (tx *sender) cancelSend(id uint64, st *send) {
 	if st.move.Open() && !tx.job.Failed() {
-		tx.tellEnded(tx.peerOf(st.dst), st.move.Remote)
+		tx.sendEnded(tx.peerOf(st.dst), st.move.Remote)
 	}
 	tx.endSend(id, st, shm.StatusAborted, false)
 }
 
-// tellEnded tells a receiver that what it has asked for does not come.
-func (x *common) tellEnded(p *peer, request uint64) {
+// sendEnded tells a receiver that the payload that it has asked for does not come.
+func (x *common) sendEnded(p *peer, request uint64) {
 	if p.over() {
 		return
 	}
@@ -75,9 +76,9 @@ func (x *common) tellEnded(p *peer, request uint64) {
 	f.Head.A, f.Head.B = request, uint64(x.job.Refusal())
 }
 
-// abandon ends a receive that is not complete. The sender of a message that it
-// had matched is told that nobody waits for it any more.
-func (rx *receiver) abandon(id uint64, r *recv, status shm.Status) {
+// cancelRecv ends a receive that is not complete. If it had matched a message, the message's sender
+// is told that there is no receive any more.
+func (rx *receiver) cancelRecv(id uint64, r *recv, status shm.Status) {
 	if r.offered && !rx.hasCome(r) {
 		rx.unmet[id] = true
 	}
@@ -85,16 +86,16 @@ func (rx *receiver) abandon(id uint64, r *recv, status shm.Status) {
 		r.endpoint.space(r.coll).Cancel(r.posted)
 	} else if r.move.Remote != 0 && !rx.job.Failed() {
 		if r.move.Reading() {
-			// The link still reads from the sender: it is told then.
+			// The link still reads from the sender, which is told when the read has ended.
 			rx.remotes.Get(r.token).refuse = true
 		} else {
-			rx.tellFin(&rx.peers[r.peer], r.move.Remote, shm.StatusPeerLeft)
+			rx.sendFin(&rx.peers[r.peer], r.move.Remote, shm.StatusPeerLeft)
 		}
 	}
 	rx.endRecv(id, r, status)
 }
 
-func (x *common) tellFin(p *peer, remote uint64, status shm.Status) {
+func (x *common) sendFin(p *peer, remote uint64, status shm.Status) {
 	if p.over() {
 		return
 	}
@@ -128,21 +129,21 @@ func (rx *receiver) EndRank(rank uint32, budget int) int {
 		})
 	}
 	if budget > 0 {
-		e.queue, e.colls = match.New(), match.New() // their memory goes
+		e.queue, e.colls = match.New(), match.New() // gives their memory back
 	}
 	return budget
 }
 
-// refuseParked ends a message that nobody will receive: its sender is told, its
-// memory and credit go back.
+// refuseParked ends a message that no receive will take. Its sender is told, and its memory and
+// credit go back.
 func (rx *receiver) refuseParked(id uint64, m *message, status shm.Status) {
 	if t, waits := rx.refusalOf(m); waits {
-		// No answer: the peer has not asked for it, a rank has left, and all of its
-		// messages end at once.
+		// This frame is not accounted as an answer: the peer has not asked for it, and all
+		// messages of a rank that has left end at once.
 		f, _ := rx.channel.Emit(rx.peers[m.peer].Peer, t)
 		refusing(&f.Head, &m.head, status)
 	}
-	rx.unclaim(m)
+	rx.dropClaim(m)
 	if m.arriving {
 		m.dropped = true // freed when it is here
 	} else {

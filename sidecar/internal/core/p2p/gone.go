@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Sweeps end what waits for a rank or a peer that is gone. Each looks at the n states from at
-// on, and reports whether there are more.
+// The sweeps end requests that wait for a rank or a peer that is gone. Each looks at n states from
+// index at on, and reports whether there are more.
 
 // SweepReceives ends receives.
 func (rx *receiver) SweepReceives(at, n uint32) (more bool) {
@@ -30,16 +30,16 @@ func (rx *receiver) SweepProbes(at, n uint32) (more bool) {
 func (rx *receiver) sweepRecv(id uint64, r *recv) {
 	switch {
 	case r.offered && rx.hasCome(r):
-		rx.put(r, id)
+		rx.finishOffered(r, id)
 	case r.matched && r.offered:
 		if p := &rx.peers[r.peer]; p.over() {
 			rx.endRecv(id, r, rx.job.Lost(p.ID()))
 		} else {
-			rx.chase(p)
+			rx.reconnect(p)
 		}
 	case !r.matched && r.pattern.Source != shm.AnySource && rx.job.HasLeft(r.pattern.Source):
 		status := shm.StatusPeerLeft
-		rx.sessions[r.owner.session].desert(rx.channel.Now(), r.pattern.Source)
+		rx.sessions[r.owner.session].noteDeparted(rx.channel.Now(), r.pattern.Source)
 		if r.withdrawn {
 			status = r.withdrawal()
 		}
@@ -49,25 +49,25 @@ func (rx *receiver) sweepRecv(id uint64, r *recv) {
 		if p := &rx.peers[r.peer]; p.over() {
 			rx.endRecv(id, r, rx.job.Lost(p.ID()))
 		} else {
-			rx.chase(p)
+			rx.reconnect(p)
 		}
 	}
 }
 
-// chase calls a peer again that has said goodbye and whose connection has ended,
-// because it still owes something: it answers, or turns out to be gone.
-func (x *common) chase(p *peer) {
+// reconnect makes a connection to a peer that has said goodbye and whose connection has ended,
+// because an answer of it is missing: the peer answers, or cannot be reached.
+func (x *common) reconnect(p *peer) {
 	if p.Gone() {
 		x.channel.Reach(p.Peer)
 	}
 }
 
-// sweepSend ends a send that is not taken any more.
+// sweepSend ends a send to a peer that answers no more.
 func (tx *sender) sweepSend(id uint64, st *send) {
 	if p := tx.peerOf(st.dst); p.over() {
 		tx.endSend(id, st, tx.job.Lost(p.ID()), false)
 	} else {
-		tx.chase(p)
+		tx.reconnect(p)
 	}
 }
 
@@ -80,29 +80,29 @@ func (rx *receiver) sweepProbe(id uint64, p *probe) {
 	}
 }
 
-// deserted is the rank because of which a message of a session has ended last: it had closed its
-// session, or the context of the message.
-type deserted struct {
+// departed is the rank that a message of a session was from or to when it ended last because that
+// rank had closed its session, or the context of the message.
+type departed struct {
 	by uint32
-	at int64 // 0: there is none
+	at int64 // 0: there was no such message
 }
 
-// desert notes that a message to or from a rank has ended because that has left.
-func (s *session) desert(now int64, by uint32) {
+// noteDeparted records that a message to or from rank by has ended because that rank has left.
+func (s *session) noteDeparted(now int64, by uint32) {
 	if s != nil {
-		s.deserted = deserted{by, now}
+		s.departed = departed{by, now}
 	}
 }
 
-// Deserted returns the rank because of which a message of a session has ended last, and when;
-// at 0: no message has.
-func (x *common) Deserted(id ranks.SessionID) (by uint32, at int64) {
+// Departed returns the rank because of which a message of a session has ended last, and when. at is
+// 0 if there was no such message.
+func (x *common) Departed(id ranks.SessionID) (by uint32, at int64) {
 	s := x.sessions[id]
-	return s.deserted.by, s.deserted.at
+	return s.departed.by, s.departed.at
 }
 
-// taken is the status of an eager send to p whose frame was acknowledged: if its
-// receiver had left before it came, nobody has it.
+// taken returns the status of an eager send to p whose frame was acknowledged. If the receiver had
+// left before the frame came, the message was not received.
 func (tx *sender) taken(p *peer, f *link.Frame) shm.Status {
 	if f.Head.Type != wire.Eager || p.took == 0 && tx.took == nil {
 		return shm.StatusOK
@@ -117,14 +117,14 @@ func (tx *sender) taken(p *peer, f *link.Frame) shm.Status {
 	return tx.job.Refusal()
 }
 
-// PodTook notes that a pod which has left had taken less than a frame from here.
+// PodTook records that a pod which has left had received no frame from the number on.
 func (tx *sender) PodTook(id link.Peer, frame uint64) {
 	if p := &tx.peers[id]; p.took == 0 {
 		p.took = frame
 	}
 }
 
-// RankTook notes it of a rank.
+// RankTook records the same for a rank.
 func (tx *sender) RankTook(rank uint32, frame uint64) {
 	if tx.took == nil {
 		tx.took = map[uint32]uint64{}
@@ -132,11 +132,11 @@ func (tx *sender) RankTook(rank uint32, frame uint64) {
 	tx.took[rank] = frame
 }
 
-// over reports that p answers nothing of this generation any more.
+// over reports that p answers no frame of this generation any more.
 func (p *peer) over() bool { return p.State() == channel.Dead || p.Ahead() }
 
-// Refuse takes an eager message of a pod whose ranks are in another generation: it is dropped,
-// and its credit goes back, since the peer has used it.
+// Refuse drops an eager message of a pod whose ranks are in another generation. Its credit goes
+// back, because the peer has used it.
 func (rx *receiver) Refuse(id link.Peer, h *wire.Header) error {
 	p := &rx.peers[id]
 	if uint64(h.Length) != h.A || h.A > EagerLimit {
@@ -151,8 +151,9 @@ func (rx *receiver) Refuse(id link.Peer, h *wire.Header) error {
 
 var errEager = fmt.Errorf("%w: eager message whose size is not that of its payload", link.ErrProtocol)
 
-// Passing returns n bytes of the pool for a payload that passes through it; false: there is none
-// left, which only a peer that breaks the protocol can bring about. Passed gives them back.
+// Passing returns n bytes of the pool for a payload on its way to memory that a link cannot reach.
+// ok is false if there are none, which only a peer that breaks the protocol can cause. Passed gives
+// them back.
 func (rx *receiver) Passing(n uint64) (link.Ref, bool) { return rx.pool.passing(n) }
 
 // Passed is explained at Passing.

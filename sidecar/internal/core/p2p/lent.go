@@ -8,12 +8,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Memory that an application has registered itself, and lends for its messages
-// (L§5.2). The engine sees none of its bytes: a link reads remotely from it and into it,
-// or the message is staged.
+// Memory that an application has registered with a device itself, and lends for its messages
+// (L§5.2). The engine cannot access the bytes: a link reads from it and into it remotely, or the
+// message is staged.
 
-// lent is one piece of it. It outlives the wish for its end until no message of its
-// application uses it.
+// lent is one such memory. After the application has taken it back, it stays until no message uses
+// it.
 type lent struct {
 	number uint32
 	len    uint64
@@ -21,18 +21,18 @@ type lent struct {
 	ends   uint32 // request that ends with it, plus 1; 0: none
 }
 
-// lentRange is a part of it; of is nil in the zero value.
+// lentRange is a part of one; of is nil in the zero value.
 type lentRange struct {
 	of *lent
 	at link.Ref
 }
 
-// Lend lets a session lend memory, which l knows as a region.
+// Lend permits a session to lend memory, which l knows as a region.
 func (rm *Room) Lend(id ranks.SessionID, l Lender, region link.Region) {
 	rm.sessions[id].lender, rm.sessions[id].lends = l, region
 }
 
-// submitExpose makes memory known that the application has registered.
+// submitExpose takes memory that the application lends.
 func (rm *Room) submitExpose(s *session, d *shm.Descriptor) error {
 	number, n := d.Aux(), d.Len()
 	switch {
@@ -61,7 +61,7 @@ func (rm *Room) submitExpose(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// submitUnexpose ends that when no message uses it any more.
+// submitUnexpose gives it back when no message uses it any more.
 func (rm *Room) submitUnexpose(s *session, d *shm.Descriptor) error {
 	m := s.lent[uint32(min(d.Aux(), shm.MaxExposures))]
 	if m == nil || m.ends != 0 {
@@ -72,11 +72,11 @@ func (rm *Room) submitUnexpose(s *session, d *shm.Descriptor) error {
 	}
 	m.ends = d.Req + 1
 	m.uses++
-	rm.done(s.ID(), m)
+	rm.endLent(s.ID(), m)
 	return nil
 }
 
-// lentMemory finds the range that a descriptor of class exposed names.
+// lentMemory returns the range that a descriptor of class exposed names.
 func (s *session) lentMemory(addr, length uint64) (lentRange, error) {
 	number, off := addr>>shm.ExposureShift, addr&(1<<shm.ExposureShift-1)
 	m := s.lent[uint32(number)]
@@ -89,9 +89,9 @@ func (s *session) lentMemory(addr, length uint64) (lentRange, error) {
 	return lentRange{m, link.Ref{Region: s.lends, Off: number<<link.LentShift | off, Len: length}}, nil
 }
 
-// done ends a use of lent memory, of a request whose application has been told of its end:
-// who hears that its memory is not lent any more may let go of it.
-func (x *common) done(id ranks.SessionID, m *lent) {
+// endLent ends a use of lent memory. The request that used it must have been completed before: the
+// application may free the memory when it is told that it is lent no more.
+func (x *common) endLent(id ranks.SessionID, m *lent) {
 	if m.uses--; m.uses > 0 || m.ends == 0 {
 		return
 	}

@@ -10,32 +10,32 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// message is one that arrived before its receive: eager, with its payload in
-// the pool, or the announcement of a rendezvous.
+// message is a message that arrived before its receive: an eager one with its payload in the pool,
+// or the announcement of a rendezvous.
 type message struct {
-	endpoint *endpoint
-	head     wire.Header
-	peer     link.Peer
-	length   uint64
-	payload  link.Ref     // in the pool; none when empty or a rendezvous
-	offer    wire.RTSBody // of a rendezvous
-	data     ranks.Immediate
-	ref      match.Ref
-	eager    bool
-	arriving bool   // the link is still reading the payload
-	waiter   uint64 // receive that has taken it meanwhile
-	dropped  bool   // nobody wants it; free it when it has arrived
-	claimed  bool   // taken by a matched probe
-	claimAt  int    // place in its endpoint's claimed
-	coll     bool
+	endpoint   *endpoint
+	head       wire.Header
+	peer       link.Peer
+	length     uint64
+	payload    link.Ref     // in the pool; none when empty or a rendezvous
+	offer      wire.RTSBody // of a rendezvous
+	data       ranks.Immediate
+	ref        match.Ref
+	eager      bool
+	arriving   bool   // the link is still reading the payload
+	waiter     uint64 // receive that has matched it meanwhile
+	dropped    bool   // no receive will take it; it is freed when it has arrived
+	claimed    bool   // taken by a matched probe
+	claimIndex int    // index in its endpoint's claimed
+	coll       bool
 }
 
 func envelope(h *wire.Header) match.Envelope {
 	return match.Envelope{Context: h.Context, Source: h.Src, Tag: h.Tag}
 }
 
-// arrive offers a message to the posted receives of its endpoint. It returns
-// the receive's id, or 0 when the message has to wait.
+// arrive matches a message with the posted receives of its endpoint. It returns the receive and its
+// id, or 0 if there is none.
 func (rx *receiver) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 	q := e.space(h.Flags&wire.FlagColl != 0)
 	for {
@@ -44,7 +44,7 @@ func (rx *receiver) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 			return nil, 0
 		}
 		r, id := rx.recvs.At(i)
-		if r.offered && !rx.arriveOffered(r, id) {
+		if r.offered && !rx.meetOffered(r, id) {
 			continue
 		}
 		rx.stats.Expected++
@@ -52,8 +52,7 @@ func (rx *receiver) arrive(e *endpoint, h *wire.Header) (*recv, uint64) {
 	}
 }
 
-// park keeps a message until somebody receives it. The payload, if any, is
-// still to be filled in.
+// park keeps a message until it is received. The caller fills its payload in, if it has one.
 func (rx *receiver) park(p *peer, e *endpoint, h *wire.Header, length uint64, payload link.Ref, data ranks.Immediate) (*message, uint64) {
 	m, id := rx.parked.Alloc()
 	*m = message{
@@ -66,7 +65,7 @@ func (rx *receiver) park(p *peer, e *endpoint, h *wire.Header, length uint64, pa
 	if m.coll && e.session != nil {
 		rx.colls.Parked(e.session.ID(), h.Context, h.Tag, h.Src, length, data)
 	}
-	if rx.wakeProbe(e, m, id) {
+	if rx.offerToProbes(e, m, id) {
 		return m, id
 	}
 	m.ref = e.space(m.coll).Park(envelope(h), uint32(id))
@@ -90,21 +89,21 @@ func (rx *receiver) matchParked(r *recv, rid uint64, m *message, mid uint64) {
 	rx.startRendezvous(r, rid, remote, &offer)
 }
 
-// deliverParked moves an eager message that is all here to its receive.
+// deliverParked moves an eager message that has arrived whole to its receive.
 func (rx *receiver) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
 	p := &rx.peers[m.peer]
-	rx.tellMatched(p, &m.head, shm.StatusOK)
+	rx.sendMatched(p, &m.head, shm.StatusOK)
 	payload := m.payload
 	if r.class == shm.ClassStaged && r.want > 0 {
 		// The payload stays in the pool until the application has
 		// supplied memory for it.
-		rx.unpark(mid, m)
+		rx.forgetParked(mid, m)
 		r.eager, r.parked = payload, true
-		rx.tellStaged(r)
+		rx.requestChunks(r)
 		return
 	}
 	if r.want > 0 {
-		rx.deposit(r, 0, rx.ports.Bytes(payload.Slice(0, r.want)))
+		rx.copyIn(r, 0, rx.ports.Bytes(payload.Slice(0, r.want)))
 	}
 	rx.freeMessage(mid, m)
 	rx.endRecv(rid, r, shm.StatusOK)
@@ -129,26 +128,25 @@ func (rx *receiver) freeMessage(id uint64, m *message) {
 		p.announced--
 		p.Account().Refund(memory.AnnounceCost)
 	}
-	rx.unpark(id, m)
+	rx.forgetParked(id, m)
 }
 
-// unpark forgets a parked message.
-func (rx *receiver) unpark(id uint64, m *message) {
+// forgetParked forgets a parked message.
+func (rx *receiver) forgetParked(id uint64, m *message) {
 	if key, kept := m.retractKey(); kept {
 		delete(rx.retractables, key)
 	}
 	rx.parked.Release(id)
 }
 
-// refuse tells the sender of a message that comes just now that nobody will receive
-// it.
-func (rx *receiver) refuse(m *message, status shm.Status) {
+// refuseMessage tells the sender of a message that is just arriving that it will not be received.
+func (rx *receiver) refuseMessage(m *message, status shm.Status) {
 	if t, waits := rx.refusalOf(m); waits {
 		refusing(&rx.channel.Answer(rx.peers[m.peer].Peer, t).Head, &m.head, status)
 	}
 }
 
-// refusing makes f what tells of the end of the message of h.
+// refusing fills in f, the frame that reports the end of the message with the header h.
 func refusing(f, h *wire.Header, status shm.Status) {
 	if h.Flags&wire.FlagReply != 0 {
 		if status == shm.StatusOK {
@@ -161,8 +159,8 @@ func refusing(f, h *wire.Header, status shm.Status) {
 	f.A, f.B = h.B, uint64(status)
 }
 
-// refusalOf is the frame that tells a message's sender; false: it does not wait for
-// any.
+// refusalOf returns the type of the frame that tells a message's sender of its end. waits is false
+// if the sender waits for none.
 func (rx *receiver) refusalOf(m *message) (t wire.Type, waits bool) {
 	switch {
 	case rx.peers[m.peer].over():
@@ -173,9 +171,9 @@ func (rx *receiver) refusalOf(m *message) (t wire.Type, waits bool) {
 	return wire.Matched, m.head.Flags&(wire.FlagSync|wire.FlagReply) != 0 && m.head.Type == wire.Eager
 }
 
-// tellMatched answers a synchronous eager message (P§5.1), and one that wants a reply if
-// nobody has received it.
-func (rx *receiver) tellMatched(p *peer, h *wire.Header, status shm.Status) {
+// sendMatched answers a synchronous eager message (P§5.1), and one that wants a reply if it was not
+// received.
+func (rx *receiver) sendMatched(p *peer, h *wire.Header, status shm.Status) {
 	wanted := h.Flags&wire.FlagSync != 0 || h.Flags&wire.FlagReply != 0 && status != shm.StatusOK
 	if !wanted || h.Type != wire.Eager || p.over() {
 		return

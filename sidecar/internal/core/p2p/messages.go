@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// Messages of collectives, which own them (Collectives).
+// Messages that collectives own (Collectives).
 
 // Message is a send or a receive of a round.
 type Message struct {
@@ -17,17 +17,17 @@ type Message struct {
 	Context    uint32
 	Tag        uint64
 	Memory     link.Ref
-	Data       ranks.Immediate // of a send: what it is a message of
-	Announced  uint32          // of that, what an announcement has room for
+	Data       ranks.Immediate // of a send: identifies the collective
+	Announced  uint32          // of that, as much as an announcement has room for
 }
 
-// MessageID names a message of a round that has a state of its own. It may have ended.
+// MessageID identifies a message of a round that has a state here. The message may have ended.
 type MessageID struct {
 	ID   uint64
 	Send bool
 }
 
-// Parked is a message that no receive has taken.
+// Parked is a message that is not received yet.
 type Parked struct {
 	Source uint32
 	Length uint64
@@ -52,19 +52,19 @@ func (rx *receiver) Receive(m Message) {
 	rx.startRecv(r, id, match.Pattern{Context: m.Context, Source: m.Peer, Tag: m.Tag})
 }
 
-// Cancel ends a message of a collective that ends early, if it is open still. Its Done
-// finds the collective gone.
+// Cancel ends a message of a collective that ends early, if the message is still open. Its Done
+// comes when the collective has ended.
 func (rm *Room) Cancel(m MessageID) {
 	if m.Send {
 		if st := rm.sends.Get(m.ID); st != nil {
-			rm.forsake(m.ID, st)
+			rm.cancelSend(m.ID, st)
 		}
 	} else if r := rm.recvs.Get(m.ID); r != nil {
-		rm.abandon(m.ID, r, shm.StatusAborted)
+		rm.cancelRecv(m.ID, r, shm.StatusAborted)
 	}
 }
 
-// Peer returns the rank that an open message waits for; false: it has ended.
+// Peer returns the rank that an open message waits for. open is false if it has ended.
 func (rm *Room) Peer(m MessageID) (rank uint32, open bool) {
 	if m.Send {
 		if st := rm.sends.Get(m.ID); st != nil {
@@ -76,8 +76,8 @@ func (rm *Room) Peer(m MessageID) (rank uint32, open bool) {
 	return 0, false
 }
 
-// Parked returns the oldest message of a pattern that has come for an application's rank and
-// that no receive has taken.
+// Parked returns the oldest message of a pattern that has arrived for an application's rank and is
+// not received yet.
 func (rx *receiver) Parked(s ranks.SessionID, p match.Pattern) (x Parked, ok bool) {
 	q := rx.sessions[s].endpoint.colls
 	if q.Parked() == 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
-// Offers of a peer's receives (P§5.4), at the side that is to send.
+// Offers of a peer's receives (P§5.4), at the sender.
 
-// offerKey is what messages and offers meet by.
+// offerKey is the envelope by which messages and offers are matched.
 type offerKey struct {
 	src, dst uint32
 	context  uint32
@@ -29,15 +29,15 @@ type offered struct {
 	body     wire.ReadyBody
 }
 
-// offers are what one peer has offered, and what was sent to it lately.
+// offers are the receives that one peer has offered, and the messages that were sent to it lately.
 type offers struct {
 	open    map[offerKey]*queue.FIFO[offered]
 	count   int
-	refused queue.FIFO[refusal] // that the peer may not have known when it made its last offer
+	refused queue.FIFO[refusal] // that the peer may not have received when it made its last offer
 	writing []writing
 	sent    [sentLog]sentMessage
 	next    int
-	lost    uint64 // frame of the last message that the log has forgotten
+	lost    uint64 // number of the frame of the last message that is not in sent any more
 }
 
 // writing is a write to an offered receive that has not ended.
@@ -45,31 +45,31 @@ type writing struct {
 	key   offerKey
 	token uint64
 	req   uint64 // the receiver's
-	told  bool   // it knows that its receive is taken
+	told  bool   // the receiver was told that its receive is taken
 }
 
-// refusal is an offer that was refused. Those of its envelope that were made before
-// it was known are refused, too: the receive of the first is before theirs in line.
+// refusal is an offer that was refused. Offers of the same envelope that the peer made before it
+// had received the refusal are refused, too: the receive of the first precedes theirs.
 type refusal struct {
 	key offerKey
-	seq uint64 // of the frame that says so
+	seq uint64 // of the frame with the refusal
 }
 
 // sentMessage is a message that went in a frame.
 type sentMessage struct {
 	key  offerKey
 	seq  uint64
-	used bool // its offer has been accounted for
+	used bool // an offer is accounted to it
 }
 
-// sentLog is how many messages are remembered until their receiver is known to
-// have had them when it made an offer. One that is not known any more costs the
-// offer, not the message.
+// sentLog is the number of messages that are remembered, until their receiver is known to have had
+// them when it made an offer. If a message is not remembered any more, an offer is refused, and the
+// message is not affected.
 const sentLog = 256
 
 func (o *outgoing) offerKey() offerKey { return offerKey{o.src, o.dst, o.context, o.tag, o.coll} }
 
-// onReady takes an offer.
+// onReady records an offer.
 func (tx *sender) onReady(p *peer, h *wire.Header, payload []byte) error {
 	var body wire.ReadyBody
 	if err := body.Decode(payload); err != nil {
@@ -108,8 +108,8 @@ func (tx *sender) onReady(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// known forgets the refusals that the peer knew when it had received the frame seq:
-// offers come in the order in which they were made.
+// known forgets the refusals that the peer had received with the frame seq. Offers come in the
+// order in which they were made.
 func (x *offers) known(seq uint64) {
 	for x.refused.Len() > 0 && x.refused.First().seq <= seq {
 		x.refused.Pop()
@@ -120,16 +120,16 @@ func (x *offers) refuses(key offerKey) bool {
 	return slices.ContainsFunc(x.refused.Rest(), func(r refusal) bool { return r.key == key })
 }
 
-// answerOffer says that an offer is not used: the receive that the peer's frame h is
-// about is not written to. The caller may say otherwise.
+// answerOffer answers that an offer is not used: the receive that the peer's frame h names is not
+// written to. The caller may change the answer.
 func (tx *sender) answerOffer(p *peer, h *wire.Header) *wire.Header {
 	a := &tx.channel.Answer(p.Peer, wire.Withdrawn).Head
 	a.Src, a.Dst, a.A, a.B = h.Dst, h.Src, h.A, 1
 	return a
 }
 
-// account finds the oldest message that was sent after seq and that no offer is
-// accounted to.
+// account accounts an offer to the oldest message that was sent after frame seq and has none. It
+// reports whether there is one.
 func (x *offers) account(key offerKey, seq uint64) bool {
 	for i := range x.sent {
 		m := &x.sent[(x.next+i)%sentLog]
@@ -141,7 +141,7 @@ func (x *offers) account(key offerKey, seq uint64) bool {
 	return false
 }
 
-// log remembers a message that goes in the frame seq.
+// log remembers a message that was sent in the frame seq.
 func (x *offers) log(key offerKey, seq uint64, used bool) {
 	m := &x.sent[x.next]
 	x.lost = max(x.lost, m.seq)
@@ -149,7 +149,7 @@ func (x *offers) log(key offerKey, seq uint64, used bool) {
 	x.next = (x.next + 1) % sentLog
 }
 
-// pop returns the oldest offer for a message.
+// pop removes and returns the oldest offer for a message.
 func (x *offers) pop(key offerKey) (o offered, ok bool) {
 	q := x.open[key]
 	if q == nil {
@@ -163,8 +163,8 @@ func (x *offers) pop(key offerKey) (o offered, ok bool) {
 	return o, true
 }
 
-// sendOffered writes a message to a receive that is offered for it; false: it
-// goes in a frame, which may take such a receive.
+// sendOffered writes a message into a receive that is offered for it. It reports false if the
+// message goes in a frame instead, which may match such a receive.
 func (tx *sender) sendOffered(s *session, p *peer, o *outgoing) bool {
 	x, key := p.offers, o.offerKey()
 	to, ok := x.pop(key)
@@ -182,7 +182,7 @@ func (tx *sender) sendOffered(s *session, p *peer, o *outgoing) bool {
 	return false
 }
 
-// startPut starts the write; false: the link refuses it.
+// startPut starts the write. It reports false if the link refuses it.
 func (tx *sender) startPut(s *session, p *peer, o *outgoing, to *offered, key offerKey) bool {
 	st, id := tx.sends.Alloc()
 	*st = send{
@@ -203,7 +203,7 @@ func (tx *sender) startPut(s *session, p *peer, o *outgoing, to *offered, key of
 		tx.sends.Release(id)
 		return false
 	}
-	if r := tx.rx.recvs.Get(to.request); p.Self() && r != nil { // no frame tells the receiver
+	if r := tx.rx.recvs.Get(to.request); p.Self() && r != nil { // no frame carries the type to the receiver
 		r.elem = o.elem
 	}
 	st.move.Writing()
@@ -233,7 +233,7 @@ func (tx *sender) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	if step.Do == mover.Tell && !step.Failed {
 		tx.stats.Collisions++
 	}
-	tx.tellWritten(p, op, step)
+	tx.sendWritten(p, op, step)
 	switch {
 	case st == nil:
 	case err == nil:
@@ -244,7 +244,7 @@ func (tx *sender) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	}
 }
 
-// onWithdraw answers whether an offer will not be used.
+// onWithdraw takes an offer back, and answers whether it is used already.
 func (tx *sender) onWithdraw(p *peer, h *wire.Header) error {
 	if _, err := tx.hostedBy(p, h); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (tx *sender) onWithdraw(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// RankLeft forgets what was offered by a rank that has left, and to one of here.
+// RankLeft forgets the offers of a rank that has left, and to it.
 func (tx *sender) RankLeft(rank uint32) {
 	tx.peerOf(rank).offers.dropRank(rank)
 	if tx.endpoints[rank] == nil {

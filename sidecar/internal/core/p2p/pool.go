@@ -2,11 +2,10 @@ package p2p
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// pool hands out ranges of the region that holds unexpected messages. Sizes
-// are five classes, 256 B to 64 KiB, each four times the one before; a sender
-// is charged the class's size, so that sender and receiver count alike and the
-// pool can never run out while credits are kept (DESIGN §5, Matching). The
-// region is address space only: memory is touched when a message is parked.
+// pool allocates ranges of the region of unexpected messages. There are five classes of sizes, 256 B
+// to 64 KiB, each four times the one before. A sender is charged the size of the class, so that
+// sender and receiver count alike, and the pool cannot run out while peers keep within their credit
+// (DESIGN §5, Matching). The region is address space: memory is used when a message is parked.
 type pool struct {
 	region link.Region
 	next   uint64
@@ -40,8 +39,8 @@ func charge(n uint64) uint64 {
 }
 
 // poolReserve is the address space that the pool needs for peers senders with
-// window bytes of credit each: any class may in turn hold a whole window, and beside it
-// there is one payload that passes through.
+// window bytes of credit each: each class may in turn hold a whole window, and one payload may pass
+// through at the same time.
 func poolReserve(peers int, window uint64) uint64 {
 	return uint64(peers) * (window*uint64(len(poolClasses)) + EagerLimit)
 }
@@ -49,8 +48,8 @@ func poolReserve(peers int, window uint64) uint64 {
 // copyReserve is the address space for eager copies of the sending side.
 const copyReserve = 256 << 20
 
-// get returns n bytes, or false when the region is used up, which only a peer
-// that overdraws its credit can bring about.
+// get returns n bytes. ok is false if the region is used up, which only a peer that exceeds its
+// credit can cause.
 func (p *pool) get(n uint64) (link.Ref, bool) {
 	k := poolClass(n)
 	if k < 0 {
@@ -81,14 +80,14 @@ func (p *pool) put(r link.Ref) {
 
 // passing is get for a payload that passes through the pool and costs no credit: each peer
 // has one at a time. All of them are of the largest class, whatever their size, so that they
-// take no other's room.
+// use no room of other classes.
 func (p *pool) passing(n uint64) (link.Ref, bool) {
 	ref, ok := p.get(max(n, EagerLimit))
 	ref.Len = n
 	return ref, ok
 }
 
-// passed is put for it.
+// passed gives such a range back.
 func (p *pool) passed(r link.Ref) {
 	r.Len = EagerLimit
 	p.put(r)

@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// probe waits for a message that nobody has posted a receive for.
+// probe waits for a message for which no receive is posted.
 type probe struct {
 	owner    owner
 	endpoint *endpoint
@@ -28,7 +28,7 @@ func (rx *receiver) submitProbe(s *session, d *shm.Descriptor) error {
 		}
 	}
 	claim := d.Op == shm.OpMprobe
-	// Before a message is taken out: it would be nobody's if the number is in use.
+	// The claim precedes Take: if the number were in use, the message would be lost.
 	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (rx *receiver) submitProbe(s *session, d *shm.Descriptor) error {
 	switch {
 	case ok:
 		m, id := rx.parked.At(h)
-		rx.answerProbe(s.ID(), d.Req, m, id, claim)
+		rx.endProbe(s.ID(), d.Req, m, id, claim)
 		return nil
 	case d.Flags&shm.FlagNow != 0:
 		rx.ranks.Finish(s.ID(), d.Req, shm.StatusNoMessage)
@@ -66,12 +66,12 @@ func (rx *receiver) submitProbe(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-func (rx *receiver) answerProbe(s ranks.SessionID, req uint32, m *message, id uint64, claim bool) {
+func (rx *receiver) endProbe(s ranks.SessionID, req uint32, m *message, id uint64, claim bool) {
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Peer: m.head.Src, Tag: m.head.Tag}
 	handle := uint64(0)
 	if claim {
 		handle = id
-		m.claimed, m.claimAt = true, len(m.endpoint.claimed)
+		m.claimed, m.claimIndex = true, len(m.endpoint.claimed)
 		m.endpoint.claimed = append(m.endpoint.claimed, id)
 	}
 	d.SetBody(0, m.length, handle, 0)
@@ -79,9 +79,9 @@ func (rx *receiver) answerProbe(s ranks.SessionID, req uint32, m *message, id ui
 	rx.ranks.Complete(s, &d)
 }
 
-// wakeProbe shows a message that has just arrived to the waiting probes. It
-// reports whether a matched probe took it.
-func (rx *receiver) wakeProbe(e *endpoint, m *message, id uint64) bool {
+// offerToProbes ends the waiting probes that match a message which has just arrived. It reports
+// whether a matched probe has claimed the message.
+func (rx *receiver) offerToProbes(e *endpoint, m *message, id uint64) bool {
 	if m.coll {
 		return false
 	}
@@ -93,14 +93,14 @@ func (rx *receiver) wakeProbe(e *endpoint, m *message, id uint64) bool {
 		p, pid := rx.probes.At(i)
 		o, claim := p.owner, p.claim
 		rx.probes.Release(pid)
-		rx.answerProbe(o.session, o.req, m, id, claim)
+		rx.endProbe(o.session, o.req, m, id, claim)
 		if claim {
 			return true
 		}
 	}
 }
 
-// claimedBy finds the message that a handle from a matched probe stands for.
+// claimedBy returns the message that the handle of a matched probe identifies.
 func (rx *receiver) claimedBy(s *session, handle uint64) (*message, error) {
 	m := rx.parked.Get(handle)
 	if m == nil || !m.claimed || m.endpoint != s.endpoint || m.waiter != 0 {
@@ -116,7 +116,7 @@ func (rx *receiver) submitMrecv(s *session, d *shm.Descriptor) error {
 		return err
 	}
 	r, id := rx.recvs.Alloc()
-	err = rx.describeRecv(s, r, d)
+	err = rx.fillRecv(s, r, d)
 	if err == nil {
 		err = s.takeRecv(d.Req, r, id)
 	}
@@ -124,7 +124,7 @@ func (rx *receiver) submitMrecv(s *session, d *shm.Descriptor) error {
 		rx.recvs.Release(id)
 		return err
 	}
-	rx.unclaim(m)
+	rx.dropClaim(m)
 	rx.matchParked(r, id, m, handle)
 	return nil
 }
@@ -138,15 +138,15 @@ func (rx *receiver) submitDrop(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// unclaim takes a message off the list of those that nobody has received.
-func (rx *receiver) unclaim(m *message) {
+// dropClaim removes a message from the list of those that are claimed and not received.
+func (rx *receiver) dropClaim(m *message) {
 	if !m.claimed {
 		return
 	}
 	m.claimed = false
 	list := m.endpoint.claimed
 	last := list[len(list)-1]
-	list[m.claimAt] = last
-	rx.parked.Get(last).claimAt = m.claimAt
+	list[m.claimIndex] = last
+	rx.parked.Get(last).claimIndex = m.claimIndex
 	m.endpoint.claimed = list[:len(list)-1]
 }

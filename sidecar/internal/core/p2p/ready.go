@@ -11,10 +11,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
-// Receives that are offered to their sender before it has announced anything
-// (P§5.4), at their receiver. Matching goes on as if they were not: an offer is
-// used by the message that would match the receive anyway, which needs the
-// receive to be the first in line, and both sides to count alike.
+// Receives that are offered to their sender before it has announced a message (P§5.4), at the
+// receiver. Matching does not change: the message that uses an offer is the one that would match
+// the receive without it. For that the receive must be the first of its envelope, and both sides
+// must count alike.
 
 // OfferWindow bounds the receives of a rank that are offered to a peer.
 const OfferWindow = 64
@@ -36,8 +36,7 @@ func (rx *receiver) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 	return b.offered
 }
 
-// offer tells the peer that r is ready. Where its memory cannot be registered
-// nothing is told, and r is a receive like others.
+// offer sends the offer of r. If its memory cannot be registered, r is an ordinary receive.
 func (rx *receiver) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 	rx.stats.Offers++
 	r.move = mover.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
@@ -68,7 +67,7 @@ func (rx *receiver) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 	h.Length = uint32(step.Ready.Encode(f.Inline[:]))
 }
 
-// draw returns a byte that no program's data can follow.
+// draw returns a random guard byte, which a program cannot predict.
 func (rx *receiver) draw() uint8 {
 	rx.dice ^= rx.dice << 13
 	rx.dice ^= rx.dice >> 7
@@ -81,8 +80,8 @@ func (rx *receiver) hasCome(r *recv) bool {
 	return r.move.Polling() && r.move.Come(rx.lastByte(r.buf)[0])
 }
 
-// closeOffer makes r a receive like others. Its memory is as if it had not been
-// offered. refused says that the sender knows, and does not write to it.
+// closeOffer makes r an ordinary receive, and restores its memory. refused says that the sender has
+// agreed, and does not write to it.
 func (rx *receiver) closeOffer(r *recv, refused bool) {
 	if !r.offered {
 		return
@@ -103,9 +102,9 @@ func (rx *receiver) countOffer(r *recv) {
 	r.endpoint.offers[rx.job.PodOf(r.pattern.Source)]--
 }
 
-// take notes that a write to an offered receive is under way: nothing else
-// matches it any more.
-func (rx *receiver) take(r *recv) {
+// claimOffered records that a write to an offered receive is under way: no other message matches it
+// any more.
+func (rx *receiver) claimOffered(r *recv) {
 	if r.matched {
 		return
 	}
@@ -115,24 +114,24 @@ func (rx *receiver) take(r *recv) {
 	r.peer = rx.job.PodOf(r.pattern.Source)
 }
 
-// put ends an offered receive whose message is here.
-func (rx *receiver) put(r *recv, id uint64) {
-	rx.take(r)
+// finishOffered ends an offered receive whose message has arrived.
+func (rx *receiver) finishOffered(r *recv, id uint64) {
+	rx.claimOffered(r)
 	rx.finishRendezvous(r, id)
 }
 
-// arriveOffered lets a message meet a receive that is offered: false when that
-// has its message already, and the next one is to be asked.
-func (rx *receiver) arriveOffered(r *recv, id uint64) bool {
+// meetOffered matches a message with a receive that is offered. It reports false if that receive has
+// a message already, and the next receive has to be tried.
+func (rx *receiver) meetOffered(r *recv, id uint64) bool {
 	if rx.hasCome(r) {
-		rx.put(r, id)
+		rx.finishOffered(r, id)
 		return false
 	}
-	rx.closeOffer(r, true) // else it would have said Taken before
+	rx.closeOffer(r, true) // else the sender would have sent Taken before
 	return true
 }
 
-// offeredTo finds the receive that a frame of its sender is about.
+// offeredTo returns the receive that a frame of its sender names.
 func (rx *receiver) offeredTo(p *peer, h *wire.Header) (*recv, error) {
 	r := rx.recvs.Get(h.A)
 	if r == nil {
@@ -144,7 +143,7 @@ func (rx *receiver) offeredTo(p *peer, h *wire.Header) (*recv, error) {
 	return r, nil
 }
 
-// onTaken notes that a write is under way.
+// onTaken records that a write is under way.
 func (rx *receiver) onTaken(p *peer, h *wire.Header) error {
 	if _, err := rx.hostedBy(p, h); err != nil {
 		return err
@@ -157,15 +156,15 @@ func (rx *receiver) onTaken(p *peer, h *wire.Header) error {
 		return fmt.Errorf("%w: a receive is taken that is not offered", link.ErrProtocol)
 	}
 	if rx.hasCome(r) {
-		rx.put(r, h.A)
+		rx.finishOffered(r, h.A)
 	} else {
-		rx.take(r)
+		rx.claimOffered(r)
 	}
 	return nil
 }
 
-// withdraw asks for an offer back, so that its receive can be cancelled.
-func (rx *receiver) withdraw(r *recv, id uint64) {
+// withdrawOffer asks the sender to give an offer back, so that its receive can be cancelled.
+func (rx *receiver) withdrawOffer(r *recv, id uint64) {
 	if r.withdrawn {
 		return
 	}
@@ -174,8 +173,8 @@ func (rx *receiver) withdraw(r *recv, id uint64) {
 	f.Head.Src, f.Head.Dst, f.Head.A = r.endpoint.rank, r.pattern.Source, id
 }
 
-// onWithdrawn ends a receive that was to be cancelled, or makes one like others
-// of it that the sender does not want.
+// onWithdrawn ends a receive that was to be cancelled, or makes a receive whose offer the sender
+// does not use an ordinary one.
 func (rx *receiver) onWithdrawn(p *peer, h *wire.Header) error {
 	if _, err := rx.hostedBy(p, h); err != nil {
 		return err
@@ -185,8 +184,8 @@ func (rx *receiver) onWithdrawn(p *peer, h *wire.Header) error {
 	case r == nil:
 		return err
 	case r.offered && rx.hasCome(r):
-		rx.put(r, h.A)
-	case r.matched || h.B == 0: // it has its message, or gets it
+		rx.finishOffered(r, h.A)
+	case r.matched || h.B == 0: // its message has come, or comes
 	case r.withdrawn:
 		rx.closeOffer(r, true)
 		r.endpoint.space(r.coll).Cancel(r.posted)
@@ -197,18 +196,17 @@ func (rx *receiver) onWithdrawn(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// onPut is told of the end of a write to an offered receive that the last byte
-// does not tell of, and of one that has failed, which is pulled from the send
-// that it names.
+// onPut handles the end of a write to an offered receive if the last byte cannot show it, and a
+// write that has failed: the message is then pulled from the send that the frame names.
 func (rx *receiver) onPut(p *peer, r *recv, id uint64, whole bool, h *wire.Header) {
 	if whole || rx.hasCome(r) {
-		rx.put(r, id)
+		rx.finishOffered(r, id)
 		if !whole {
-			rx.tellFin(p, h.Tag, shm.StatusOK)
+			rx.sendFin(p, h.Tag, shm.StatusOK)
 		}
 		return
 	}
-	rx.take(r)
+	rx.claimOffered(r)
 	rx.closeOffer(r, false)
 	r.move = mover.Target{Remote: h.Tag, Total: r.length, Want: r.want}
 	rx.moveTarget(p, r, id, r.move.Again())

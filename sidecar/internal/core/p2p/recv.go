@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
-// recv is a receive from its posting to its end.
+// recv is a receive, from its submission to its end.
 type recv struct {
 	owner    owner
 	endpoint *endpoint
@@ -36,10 +36,10 @@ type recv struct {
 	pattern match.Pattern // what it accepts
 
 	offered   bool // to the sender (ready.go)
-	withdrawn bool // it was asked for the offer
-	replies   bool // a message names it as the receive of its reply
-	refused   bool // of which none comes
-	covered   byte // what the guard has replaced
+	withdrawn bool // the sender was asked to give the offer back
+	replies   bool // a message names it as the receive for its reply
+	refused   bool // there will be no reply
+	covered   byte // the byte of the buffer that the guard replaces
 
 	move   mover.Target // of a rendezvous
 	token  uint64       // of its remote read
@@ -58,7 +58,7 @@ func (rx *receiver) submitRecv(s *session, d *shm.Descriptor) error {
 		}
 	}
 	r, id := rx.recvs.Alloc()
-	err := rx.describeRecv(s, r, d)
+	err := rx.fillRecv(s, r, d)
 	if err == nil {
 		err = s.takeRecv(d.Req, r, id)
 	}
@@ -70,7 +70,7 @@ func (rx *receiver) submitRecv(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// takeRecv claims the client's request number for r, which uses its memory from then on.
+// takeRecv claims the client's request number for r. From then on r uses its memory.
 func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
 	if err := s.Claim(req, ranks.RequestRecv, id); err != nil {
 		return err
@@ -81,8 +81,8 @@ func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
 	return nil
 }
 
-// describeRecv fills r from the descriptor.
-func (rx *receiver) describeRecv(s *session, r *recv, d *shm.Descriptor) error {
+// fillRecv fills r from the descriptor.
+func (rx *receiver) fillRecv(s *session, r *recv, d *shm.Descriptor) error {
 	r.owner = owner{session: s.ID(), req: d.Req}
 	r.endpoint, r.class = s.endpoint, d.Class
 	switch d.Class {
@@ -125,16 +125,15 @@ func (rx *receiver) startRecv(r *recv, id uint64, p match.Pattern) {
 		from := rx.peerOf(p.Source)
 		switch {
 		case rx.job.HasLeft(p.Source):
-			rx.sessions[r.owner.session].desert(rx.channel.Now(), p.Source)
+			rx.sessions[r.owner.session].noteDeparted(rx.channel.Now(), p.Source)
 			rx.endRecv(id, r, shm.StatusPeerLeft)
 			return
 		case from.State() == channel.Dead:
 			rx.endRecv(id, r, rx.job.Lost(from.ID()))
 			return
 		}
-		// Whoever waits for a peer must learn of its end. (A wildcard waits
-		// for nobody in particular: it ends with the first failure that any
-		// sidecar notices.)
+		// Without a connection the end of the peer would not be noticed. (A receive from any
+		// source ends with the first failure that any sidecar notices.)
 		rx.channel.Reach(from.Peer)
 	}
 	if q.Full(p) {
@@ -143,14 +142,14 @@ func (rx *receiver) startRecv(r *recv, id uint64, p match.Pattern) {
 	}
 	offer := p.Source != match.AnySource && rx.mayOffer(r, rx.peerOf(p.Source), &p)
 	r.posted = q.Post(p, uint32(id))
-	rx.noteRecv(r, &p)
+	rx.recordRecv(r, &p)
 	if offer {
 		rx.offer(rx.peerOf(p.Source), r, id, &p)
 	}
 }
 
-// noteRecv has the flight recorder know of a program's receive that waits.
-func (rx *receiver) noteRecv(r *recv, p *match.Pattern) {
+// recordRecv notes a receive of the program that waits in the flight recorder.
+func (rx *receiver) recordRecv(r *recv, p *match.Pattern) {
 	if r.coll {
 		return
 	}
@@ -161,10 +160,10 @@ func (rx *receiver) noteRecv(r *recv, p *match.Pattern) {
 	rx.ports.Note(ranks.NoteRecv, peer, r.endpoint.rank, p.Tag, r.capacity, uint64(p.Source))
 }
 
-// charge counts what a search among unexpected messages has cost.
+// charge counts the cost of a search among unexpected messages.
 func (rx *receiver) charge(q *match.Queue) { rx.effort += ranks.StepEffort * q.Steps() }
 
-// bind notes which message r has got.
+// bind records the message that r has matched.
 func (rx *receiver) bind(r *recv, p *peer, h *wire.Header, length uint64, data ranks.Immediate) {
 	r.matched = true
 	r.source, r.tag, r.length, r.peer, r.data, r.elem = h.Src, h.Tag, length, p.ID(), data, h.Elem
@@ -175,7 +174,7 @@ func (rx *receiver) bind(r *recv, p *peer, h *wire.Header, length uint64, data r
 	r.move.Want = r.want
 }
 
-// endRecv completes r and forgets it.
+// endRecv completes r and releases it.
 func (rx *receiver) endRecv(id uint64, r *recv, status shm.Status) {
 	if r.offered && status == shm.StatusOK {
 		rx.countOffer(r)
@@ -196,7 +195,7 @@ func (rx *receiver) endRecv(id uint64, r *recv, status shm.Status) {
 		rx.colls.Done(o.coll, status)
 		return
 	}
-	// Built in place: this is the end of every small message.
+	// Built in place, because each small message ends here.
 	d := rx.ranks.Scratch()
 	*d = shm.Descriptor{}
 	d.Op, d.Req, d.Status, d.Peer, d.Tag = shm.OpDone, o.req, status, r.source, r.tag
@@ -214,20 +213,20 @@ func (rx *receiver) endRecv(id uint64, r *recv, status shm.Status) {
 		d.Context = uint32(r.elem)
 	}
 	if r.class == shm.ClassStaged {
-		done := *d // returning chunks uses the scratch, too
+		done := *d // returning chunks overwrites the scratch
 		rx.returnRecvChunks(r)
 		*d = done
 	}
 	rx.recvs.Release(id)
 	rx.ranks.Complete(o.session, d)
 	if lent != nil {
-		rx.done(o.session, lent)
+		rx.endLent(o.session, lent)
 	}
 }
 
-// deposit copies a payload in hand to its place in r's buffer.
+// copyIn copies a payload in hand into r's buffer, at off.
 // Preconditions: off+len(b) <= r.want; r is not staged.
-func (rx *receiver) deposit(r *recv, off uint64, b []byte) {
+func (rx *receiver) copyIn(r *recv, off uint64, b []byte) {
 	if r.class == shm.ClassInline {
 		copy(r.inline[off:], b)
 		return

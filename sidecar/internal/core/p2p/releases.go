@@ -5,7 +5,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// after is what is done when a frame is acknowledged.
+// after is what has to be done when a frame is acknowledged.
 type after = channel.Release
 
 // Kinds of it. Those of the room's user follow ReleaseLast.
@@ -18,7 +18,7 @@ const (
 	ReleaseLast   = afterColl
 )
 
-// Released carries out what the acknowledgement of a frame brings about.
+// Released does what follows from the acknowledgement of a frame.
 func (tx *sender) Released(id link.Peer, a channel.Release, f *link.Frame) {
 	p := &tx.peers[id]
 	switch a.Kind {
@@ -33,7 +33,7 @@ func (tx *sender) Released(id link.Peer, a channel.Release, f *link.Frame) {
 	}
 }
 
-// Dropped does so for a peer that is dead. Chunks go back when their send ends.
+// Dropped does the same for a peer that is dead. Chunks are given back when their send ends.
 func (tx *sender) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
 	switch a.Kind {
 	case afterCopy:

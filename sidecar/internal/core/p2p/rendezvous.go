@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
-// What the movers of rendezvous decide (package mover) is carried out here: they
-// know neither requests nor peers.
+// Package mover decides the steps of a rendezvous, without knowing requests or peers. The steps are
+// carried out here.
 
 func (x *common) path(p *peer) mover.Path {
 	return mover.Path{Protocol: x.cfg.Rendezvous, Caps: p.Caps()}
@@ -81,8 +81,8 @@ func (rx *receiver) onRTS(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if rx.turnsAway(e, h) {
-		rx.refuse(&message{head: *h, peer: p.ID()}, rx.job.Refusal())
+	if rx.rejects(e, h) {
+		rx.refuseMessage(&message{head: *h, peer: p.ID()}, rx.job.Refusal())
 		return nil
 	}
 	data := ranks.Carried(h, uint64(body.Data)|uint64(body.About)<<32)
@@ -99,8 +99,7 @@ func (rx *receiver) onRTS(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// startRendezvous fetches a matched message whose payload is still with its
-// sender.
+// startRendezvous fetches the payload of a matched message from its sender.
 func (rx *receiver) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) {
 	p := &rx.peers[r.peer]
 	r.move = mover.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
@@ -117,7 +116,7 @@ func (rx *receiver) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSB
 	rx.moveTarget(p, r, id, r.move.Start(rx.path(p), offer))
 }
 
-// moveTarget carries out what the receiving end of a rendezvous wants done.
+// moveTarget carries out the steps of the receiving end of a rendezvous.
 func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 	for {
 		switch s.Do {
@@ -128,7 +127,7 @@ func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			key, err := rx.registerTarget(p, s.Mem)
 			if errors.Is(err, link.ErrLater) {
 				r.move.Later()
-				if rx.retrying { // what is too large beside others is the first of the next turn
+				if rx.retrying { // a registration that is too large together with others is the first of the next turn
 					rx.later.Unshift(id)
 				} else {
 					rx.later.Push(id)
@@ -151,9 +150,9 @@ func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 		case mover.Ask:
 			rx.emitPull(p, r, id, &s.Pull, s.More)
 		case mover.Supply:
-			rx.tellStaged(r)
+			rx.requestChunks(r)
 		case mover.Finish:
-			rx.tellFin(p, r.move.Remote, shm.StatusOK)
+			rx.sendFin(p, r.move.Remote, shm.StatusOK)
 			rx.finishRendezvous(r, id)
 		case mover.End:
 			rx.finishRendezvous(r, id)
@@ -162,9 +161,9 @@ func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 	}
 }
 
-// registerTarget registers a receive's memory, or a part of it. What arrives while others
-// wait for that goes behind them: a turn begins with what has arrived, and they might
-// never be the first.
+// registerTarget registers a receive's memory, or a part of it. If other receives wait for their
+// registration, it waits behind them: a turn begins with what has arrived, so that they would
+// otherwise never be the first.
 func (rx *receiver) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
 	if rx.later.Len() > 0 && !rx.retrying {
 		return link.Key{}, link.ErrLater
@@ -172,8 +171,8 @@ func (rx *receiver) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
 	return rx.ports.Register(p.ID(), mem)
 }
 
-// Register goes on with the receives whose memory was not registered in an earlier
-// turn, as far as the link does it in this one.
+// Register continues the receives whose memory was not registered in an earlier turn, as far as the
+// link registers it in this one.
 func (rx *receiver) Register() {
 	rx.retrying = true
 	defer func() { rx.retrying = false }()
@@ -192,7 +191,7 @@ func (rx *receiver) Register() {
 // lastByte is the last byte of ref.
 func (x *common) lastByte(ref link.Ref) []byte { return x.ports.Bytes(ref.Slice(ref.Len-1, 1)) }
 
-// PollReads ends the receives whose last byte has come, and returns how many those were.
+// PollReads ends the receives whose last byte has arrived, and returns their number.
 func (rx *receiver) PollReads() (came int) {
 	for i := len(rx.polled) - 1; i >= 0; i-- {
 		id := rx.polled[i]
@@ -202,7 +201,7 @@ func (rx *receiver) PollReads() (came int) {
 				continue
 			}
 			if r.offered && r.move.Polling() {
-				rx.put(r, id)
+				rx.finishOffered(r, id)
 			} else {
 				rx.moveTarget(&rx.peers[r.peer], r, id, r.move.Polled())
 			}
@@ -215,7 +214,7 @@ func (rx *receiver) PollReads() (came int) {
 	return came
 }
 
-// read starts a remote read; false: the link refuses it.
+// read starts a remote read. It reports false if the link refuses it.
 func (rx *receiver) read(p *peer, r *recv, id uint64, s mover.Step) bool {
 	if s.Poll {
 		rx.lastByte(s.Mem)[0] = s.Guard
@@ -251,11 +250,11 @@ func (tx *sender) onPull(p *peer, h *wire.Header, payload []byte) error {
 		return fmt.Errorf("%w: %w", link.ErrProtocol, err)
 	}
 	st := tx.sends.Get(h.A)
-	if st == nil { // ended here meanwhile: its session is gone
+	if st == nil { // it has ended here meanwhile with its session
 		if err := tx.sends.Ended(h.A, "pull from"); err != nil {
 			return err
 		}
-		tx.tellEnded(p, h.B)
+		tx.sendEnded(p, h.B)
 		return nil
 	}
 	if st.sync || tx.peerOf(st.dst) != p {
@@ -271,12 +270,12 @@ func (tx *sender) onPull(p *peer, h *wire.Header, payload []byte) error {
 		return nil
 	}
 	tx.stats.Stream.Part(body.Bytes, !more)
-	tx.flow(p, h.A, st)
+	tx.startTransfer(p, h.A, st)
 	return nil
 }
 
-// write starts the remote write of all that was asked for, at off; false: the link
-// refuses it.
+// write starts the remote write of what was asked for, at off. It reports false if the link refuses
+// it.
 func (tx *sender) write(p *peer, st *send, id uint64, s mover.Step, off uint64, more bool) bool {
 	token := tx.remote(remotePut, st.owner.session, id)
 	op := tx.remotes.Get(token)
@@ -289,12 +288,12 @@ func (tx *sender) write(p *peer, st *send, id uint64, s mover.Step, off uint64, 
 	return true
 }
 
-// placeData finds where a fragment goes in the receive's buffer.
+// placeData returns where a fragment goes in the receive's buffer.
 func (rx *receiver) placeData(p *peer, h *wire.Header) (ref link.Ref, err error) {
 	r := rx.recvs.Get(h.A)
 	if r == nil || r.peer != p.ID() || !r.matched {
 		if r == nil {
-			// ended here meanwhile: its session is gone
+			// it has ended here meanwhile with its session
 			return rx.discard(p, h), rx.recvs.Ended(h.A, "data for")
 		}
 		return ref, fmt.Errorf("%w: data for an unknown receive", link.ErrProtocol)
@@ -304,7 +303,7 @@ func (rx *receiver) placeData(p *peer, h *wire.Header) (ref link.Ref, err error)
 		return ref, err
 	}
 	if r.class == shm.ClassInline {
-		// The receive's own memory is not in a region: through the pool.
+		// The receive's own memory is not in a region: the payload goes through the pool.
 		ref, ok := rx.pool.passing(n)
 		if !ok {
 			return ref, ErrGranted
@@ -372,8 +371,8 @@ func (rx *receiver) onEnded(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// onWritten is told of a remote write into a receive: by the link, or by the
-// sender's frame where the link does not notify.
+// onWritten handles the end of a remote write into a receive: the link reports it, or a frame of the
+// sender where the link does not notify.
 func (rx *receiver) onWritten(p *peer, id uint64, whole bool, h *wire.Header) error {
 	r := rx.recvs.Get(id)
 	if r == nil {
@@ -406,10 +405,9 @@ func (rx *receiver) onWritten(p *peer, id uint64, whole bool, h *wire.Header) er
 	return nil
 }
 
-// endUnwritten answers for a receive that has ended before a write to it failed. It
-// had the message all the same, whether or not its rank has left since; or its rank
-// left before, and has refused the message then. Only who was offered a receive has
-// not been told that.
+// endUnwritten answers for a receive that had ended when a write to it failed. The receive had the
+// message, or its rank had left before and had refused the message. A sender to which the receive
+// was offered has not been told of the latter: it is told now.
 func (rx *receiver) endUnwritten(p *peer, h *wire.Header) error {
 	status := shm.StatusOK
 	if int(h.Dst) >= len(rx.endpoints) || rx.endpoints[h.Dst] == nil {
@@ -418,7 +416,7 @@ func (rx *receiver) endUnwritten(p *peer, h *wire.Header) error {
 	if rx.unmet[h.A] || rx.job.Failed() {
 		status = rx.job.Refusal()
 	}
-	rx.tellFin(p, h.Tag, status)
+	rx.sendFin(p, h.Tag, status)
 	return nil
 }
 
@@ -432,7 +430,7 @@ type Foreign struct {
 	Rank    uint32 // of an access, the rank that has started it
 }
 
-// RemoteDone takes the end of a remote read or write. is reports that it is another room's.
+// RemoteDone handles the end of a remote read or write. is reports that it belongs to another room.
 func (rm *Room) RemoteDone(id link.Peer, token uint64, err error) (f Foreign, is bool) {
 	op := rm.remotes.Get(token)
 	if op == nil {
@@ -451,7 +449,7 @@ func (rm *Room) RemoteDone(id link.Peer, token uint64, err error) (f Foreign, is
 		if r := rm.recvs.Get(done.id); r != nil {
 			rm.moveTarget(p, r, done.id, r.move.Read(err))
 		} else if done.refuse {
-			rm.tellFin(p, done.other, shm.StatusPeerLeft)
+			rm.sendFin(p, done.other, shm.StatusPeerLeft)
 		}
 	case remotePut:
 		rm.writeDone(p, &done, err)
@@ -492,17 +490,17 @@ func (x *common) Access(p link.Peer, write bool, f Foreign, memory link.Ref, key
 	return err
 }
 
-// remoteOp is a remote read or write on its way. It holds its session's memory
-// for itself, since the request behind it may end before it.
+// remoteOp is a remote read or write that is under way. It holds its session's memory itself, because
+// its request may end earlier.
 type remoteOp struct {
 	kind     remoteKind
 	session  ranks.SessionID
 	id       uint64
 	other    uint64 // the peer's request; of an access its view
-	rank     uint32 // of the peer, that receives; of an access the one that has started it
+	rank     uint32 // the receiver, of the peer; of an access the rank that has started it
 	off      uint64 // of a message, where it begins
-	more     bool   // of a message that moves in parts: this is not its last
-	refuse   bool   // the receive has ended early, and its sender is still to be told
+	more     bool   // this part of a message is not its last
+	refuse   bool   // the receive has ended early, and its sender has to be told
 	collides bool   // the receiver cannot see the end of the message
 }
 
@@ -531,8 +529,8 @@ func (x *common) cancelRemote(token uint64) {
 	x.ranks.Unhold(s)
 }
 
-// writeDone tells the receiver about a write of which the link has not told it,
-// whether or not the send is still there.
+// writeDone reports a write to the receiver where the link does not, whether or not the send is
+// still open.
 func (tx *sender) writeDone(p *peer, op *remoteOp, err error) {
 	st := tx.sends.Get(op.id)
 	if st != nil {
@@ -545,11 +543,11 @@ func (tx *sender) writeDone(p *peer, op *remoteOp, err error) {
 	case !op.more:
 		tx.endSend(op.id, st, shm.StatusOK, true)
 	}
-	tx.tellWritten(p, op, mover.Written(p.Caps(), err))
+	tx.sendWritten(p, op, mover.Written(p.Caps(), err))
 }
 
-// tellWritten carries out what is to be told of the end of a write.
-func (tx *sender) tellWritten(p *peer, op *remoteOp, step mover.Step) {
+// sendWritten reports the end of a write to the receiver, if the step says so.
+func (tx *sender) sendWritten(p *peer, op *remoteOp, step mover.Step) {
 	if step.Do != mover.Tell || p.over() {
 		return
 	}
@@ -565,9 +563,9 @@ func (rx *receiver) RemoteWritten(id link.Peer, request uint64) error {
 	return rx.onWritten(&rx.peers[id], request, true, nil)
 }
 
-// Polled reports that there are receives whose end only a poll tells about.
+// Polled reports whether there are receives whose end only polling shows.
 func (rx *receiver) Polled() bool {
-	for _, id := range rx.polled { // a read's end is told by its link
+	for _, id := range rx.polled { // the link reports the end of a read
 		if r := rx.recvs.Get(id); r != nil && r.offered && !rx.peerOf(r.pattern.Source).Caps().Notify {
 			return true
 		}
@@ -575,5 +573,5 @@ func (rx *receiver) Polled() bool {
 	return false
 }
 
-// Waits reports that receives wait for their memory to be registered in a later turn.
+// Waits reports whether receives wait for their memory to be registered in a later turn.
 func (rx *receiver) Waits() bool { return rx.later.Len() > 0 }

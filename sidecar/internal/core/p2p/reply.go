@@ -9,15 +9,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A message may want a reply (L§4.3): its sender has posted a receive for it, and the
-// message names that. If nobody will receive the message, nobody will reply, and the
-// receive would wait until its peer leaves. Where all is well this costs nothing: the
-// number of the receive travels with the message, and comes back only when it is
-// thrown away.
+// A message may want a reply (L§4.3): its sender has posted a receive for the reply, and the message
+// names that receive. If the message is not received, there is no reply, and the receive would wait
+// until its peer leaves. The number of the receive travels with the message, and comes back if the
+// message is dropped; otherwise it costs nothing.
 
-// replyTo finds the receive of a request number that takes the reply of a peer. 0: there is
-// none that could end by the message. Each is named once, so that who throws messages away
-// tells no more ends than there are receives.
+// replyTo returns the receive of a request number that takes the reply of a peer, or 0 if there is
+// none that could end by the message. Each receive is named once, so that a sidecar that drops
+// messages reports no more ends than there are receives.
 func (rx *receiver) replyTo(s *session, req, peer uint32) uint64 {
 	q := s.Request(req)
 	if q.Kind != ranks.RequestRecv {
@@ -31,7 +30,7 @@ func (rx *receiver) replyTo(s *session, req, peer uint32) uint64 {
 	return q.ID
 }
 
-// onNoReply is told that a message which wanted a reply was thrown away.
+// onNoReply handles the news that a message which wanted a reply was dropped.
 func (rx *receiver) onNoReply(p *peer, h *wire.Header) error {
 	r := rx.recvs.Get(h.A)
 	if r == nil {
@@ -44,21 +43,22 @@ func (rx *receiver) onNoReply(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// noReply ends a receive whose message does not come. One that has a message keeps it.
+// noReply ends a receive whose message does not come. A receive that has matched a message keeps
+// it.
 func (rx *receiver) noReply(id uint64, status shm.Status) {
 	r := rx.recvs.Get(id)
 	switch {
 	case r == nil || r.matched:
 	case r.offered:
 		r.refused = true
-		rx.withdraw(r, id)
+		rx.withdrawOffer(r, id)
 	case r.endpoint.space(r.coll).Cancel(r.posted):
 		rx.endRecv(id, r, status)
 	}
 }
 
-// withdrawal is how a receive ends whose offer was withdrawn: its application wanted no
-// more of it, or nobody sends what it waits for.
+// withdrawal returns the status of a receive whose offer was withdrawn: its application has
+// cancelled it, or its message does not come.
 func (r *recv) withdrawal() shm.Status {
 	if r.refused {
 		return shm.StatusPeerLeft

@@ -146,7 +146,7 @@ type endpoint struct {
 	session *session          // nil: no application is attached
 	gone    bool              // was attached and has left
 	probes  *match.Queue      // waiting probes: patterns only
-	talks   talks             // the ranks that it has sent to
+	traffic traffic           // the ranks that it has sent to
 	claimed []uint64          // messages that matched probes have taken and no receive has
 	offers  map[link.Peer]int // receives that are offered to a peer
 	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
@@ -168,7 +168,7 @@ type session struct {
 	*ranks.Session
 	endpoint *endpoint
 	silent   []uint64 // silent sends that the receiver has not taken over
-	deserted deserted
+	departed departed
 	lender   Lender // of memory that it registers itself; nil: it may not
 	lends    link.Region
 	lent     map[uint32]*lent
@@ -215,7 +215,7 @@ func New(cfg Config, ports Ports, ch *channel.Room, sessions *ranks.Sessions, jo
 	return &Room{common: x, sender: tx, receiver: rx}
 }
 
-// Open gives the room the owner of messages of collectives.
+// Open sets the owner of messages of collectives.
 func (rm *Room) Open(c Collectives) { rm.colls = c }
 
 // peerOf returns the sidecar that hosts a world rank.
@@ -232,7 +232,7 @@ func (rm *Room) Attach(s *ranks.Session) {
 	rm.sessions[s.ID()] = e.session
 }
 
-// Detach says that a rank's application has left. gone says that the rank has left with it.
+// Detach notes that a rank's application has left. gone says that the rank has left with it.
 func (rm *Room) Detach(rank uint32, gone bool) {
 	e := rm.endpoints[rank]
 	e.session, e.gone = nil, gone
@@ -241,8 +241,8 @@ func (rm *Room) Detach(rank uint32, gone bool) {
 // SessionGone forgets an application to whose memory nothing refers any more.
 func (rm *Room) SessionGone(id ranks.SessionID) { rm.sessions[id] = nil }
 
-// Renew begins a generation, in which no rank has attached yet. What ranks have sent to others
-// goes on being counted.
+// Renew begins a generation, in which no rank has attached yet. The counts of what ranks have sent
+// to others stay.
 func (rm *Room) Renew() {
 	clear(rm.unmet)
 	rm.took = nil
@@ -250,7 +250,7 @@ func (rm *Room) Renew() {
 	for _, rank := range rm.cfg.Hosted {
 		e := rm.endpoints[rank]
 		n := newEndpoint(rank, rm.cfg.Seed)
-		n.talks = e.talks
+		n.traffic = e.traffic
 		*e = *n
 	}
 	for i := range rm.peers {
@@ -262,7 +262,7 @@ func (rm *Room) Renew() {
 	}
 }
 
-// Busy returns how many states there are that a generation must not end with.
+// Busy returns the number of states that have to end before a generation can end.
 func (rm *Room) Busy() int {
 	return rm.orphans + rm.sends.Len() + rm.recvs.Len() + rm.parked.Len() + rm.probes.Len() + rm.remotes.Len() + rm.later.Len()
 }
@@ -270,7 +270,7 @@ func (rm *Room) Busy() int {
 // Orphans returns how many sends have outlived their session.
 func (tx *sender) Orphans() int { return tx.orphans }
 
-// Effort counts what descriptors have made the room search one by one, in bytes.
+// Effort returns the cost of searches that descriptors have caused, in bytes.
 func (rx *receiver) Effort() uint64 { return rx.effort }
 
 // Stats returns the counters as they stand.

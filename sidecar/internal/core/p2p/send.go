@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 )
 
-// owner is whose request it is: an application's, by number, or a collective's.
+// owner is the owner of a message: a request of an application, or a collective.
 type owner struct {
 	session ranks.SessionID
 	req     uint32
@@ -20,8 +20,8 @@ type owner struct {
 	silent  bool   // counted, not completed
 }
 
-// send is a message that the sending side must remember: a rendezvous, or an
-// eager one whose matching the sender wants to know of.
+// send is a message that its sender must remember: a rendezvous, or an eager message whose match is
+// reported.
 type send struct {
 	owner   owner
 	src     uint32
@@ -32,22 +32,22 @@ type send struct {
 	payload link.Ref
 	inline  [shm.InlineMax]byte
 	held    bool // payload's memory is held
-	orphan  bool // its session has said goodbye; its bytes are here
-	silent  int  // place in its session's silent, of a silent one
+	orphan  bool // its session has left in good order; the engine has its bytes
+	silent  int  // index in its session's silent, of a silent send
 
 	sync    bool   // eager, waiting for Matched
 	reply   uint64 // the receive that takes the reply to it; 0: it wants none
 	retract bool   // a cancel is under way
 
 	move    mover.Source
-	flowing bool // is in its peer's streams
+	flowing bool // it is among its peer's transfers
 	staged  bool
 	lent    *lent // memory that its application has lent for it
-	wanted  bool  // its application knows that the receiver waits
+	wanted  bool  // its application was asked for chunks
 	chunks  chunkQueue
 }
 
-// message describes a send before the protocol is chosen.
+// outgoing describes a send before the protocol is chosen.
 type outgoing struct {
 	owner   owner
 	src     uint32
@@ -59,7 +59,7 @@ type outgoing struct {
 	inline  []byte
 	class   shm.Class
 	data    ranks.Immediate
-	about   uint32 // of a collective, what its announcement tells of it beside the data
+	about   uint32 // of a collective, the part of its identity that only an announcement carries
 	sync    bool
 	reply   uint64 // the receive that takes the reply; 0: none is wanted
 	elem    uint8  // type of the elements; 0: not given
@@ -128,20 +128,20 @@ func (tx *sender) submitSend(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// startSend chooses the protocol: eager while the message is small and the
-// receiver has granted room for it, else rendezvous.
+// startSend chooses the protocol: eager if the message is small and the receiver has granted credit
+// for it, else rendezvous.
 func (tx *sender) startSend(s *session, o *outgoing) {
 	p := tx.peerOf(o.dst)
 	switch {
 	case p.State() == channel.Dead:
 		status := tx.job.Lost(p.ID())
 		if status == shm.StatusPeerLeft {
-			s.desert(tx.channel.Now(), o.dst)
+			s.noteDeparted(tx.channel.Now(), o.dst)
 		}
 		tx.sendDone(s, o.owner, status)
 		return
 	case tx.job.HasLeft(o.dst):
-		s.desert(tx.channel.Now(), o.dst)
+		s.noteDeparted(tx.channel.Now(), o.dst)
 		tx.sendDone(s, o.owner, tx.job.Refusal())
 		return
 	}
@@ -188,12 +188,11 @@ func (o *outgoing) header(f *wire.Header) {
 	}
 }
 
-// sendEager emits the message with its payload (P§5.1). The send is over as
-// soon as nothing refers to the application's memory: at once for inline and
-// copied payloads, for others when the link has told that they have come, or the
-// peer has acknowledged them. An application's to a rank of this sidecar is over when
-// it is delivered, which is in the same turn: what its arrival has brought about is told
-// before its end (L§5).
+// sendEager emits the message with its payload (P§5.1). The send ends when nothing refers to the
+// application's memory any more: at once for inline and copied payloads, for others when the link
+// has confirmed or the peer has acknowledged the frame. A send of an application to a rank of this
+// sidecar ends when it is delivered, in the same turn: the completions that its arrival causes are
+// published before its own (L§5).
 func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
 	f, a := tx.channel.Emit(p.Peer, wire.Eager)
 	tx.channel.Queued(o.src)
@@ -220,12 +219,12 @@ func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
 		done = false
 	}
 	if o.class == shm.ClassSlab && o.total <= tx.cfg.CopyBytes {
-		f.Head.Flags &^= wire.FlagAckNow // slots can wait; the application has its buffer back
+		f.Head.Flags &^= wire.FlagAckNow // a slot may stay in use for longer: the application has its buffer back
 	}
 	p.Out().Charge(f.Payload.Len)
 	if o.sync {
-		// Matched comes after the acknowledgement: it implies that the
-		// payload has left.
+		// Matched comes after the acknowledgement, so that it implies that the
+		// payload is not needed any more.
 		st, id := tx.sends.Alloc()
 		*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total, sync: true}
 		f.Head.Flags |= wire.FlagSync
@@ -240,13 +239,13 @@ func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
 	tx.afterSend(a, o.owner)
 }
 
-// tells reports that the link to p will tell by itself that f has come: of what goes by
-// a ring it knows only that it was written.
+// tells reports whether the link to p will confirm f. Of a frame that goes by a ring, the link knows
+// only that it was written.
 func (p *peer) tells(f *link.Frame) bool {
 	return p.Caps().Delivers && (f.Gather || f.Head.Length >= link.ToldBytes) && !p.ByRing(f)
 }
 
-// gathers asks whether the link gathers an eager payload from the application's memory.
+// gathers reports whether the link gathers an eager payload from the application's memory.
 func (tx *sender) gathers(p *peer, o *outgoing) bool {
 	o.gather = tx.cfg.Gatherer != nil && !p.Self() && tx.cfg.Gatherer.Gathers(p.ID(), o.payload)
 	return o.gather
@@ -262,13 +261,12 @@ func (tx *sender) afterSend(a *after, o owner) {
 	}
 }
 
-// met reports that p was connected once. The first that it says then is who has left
-// there: until that was heard an eager send ends with its acknowledgement, and not
-// before (taken). Its engine alone sees to that, and not its receiver.
+// met reports whether p was connected once. The first frames of p say which of its ranks have left.
+// Until they have come, an eager send ends with its acknowledgement, and not earlier (taken).
 func (p *peer) met() bool { return p.Known() || p.Self() }
 
-// copyOut copies the payload into memory of the engine's own, so that the
-// application may change its buffer at once.
+// copyOut copies the payload into memory of the engine, so that the application may change its buffer
+// at once.
 func (tx *sender) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
 	ref, ok := tx.copies.get(payload.Len)
 	if !ok {
@@ -280,7 +278,7 @@ func (tx *sender) copyOut(f *link.Frame, a *after, payload link.Ref) bool {
 	return true
 }
 
-// setState points the application's request number at its state.
+// setState links the application's request number to its state.
 func (x *common) setState(s *session, o owner, kind ranks.RequestKind, id uint64) {
 	if o.coll == 0 && !o.silent {
 		s.SetState(o.req, kind, id)
@@ -303,8 +301,8 @@ func (tx *sender) onMatched(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// endSend releases what a remembered send holds and completes it. inOrder says that
-// its receiver has said its last word about it, whatever has come of it.
+// endSend releases what a send holds and completes it. inOrder says that the receiver has sent its
+// last frame about it, with whatever result.
 func (tx *sender) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
 		tx.endKey(tx.peerOf(st.dst).ID(), key, inOrder)
@@ -325,20 +323,20 @@ func (tx *sender) endSend(id uint64, st *send, status shm.Status, inOrder bool) 
 		tx.dropSilent(tx.sessions[o.session], st)
 	}
 	if status == shm.StatusPeerLeft {
-		tx.sessions[o.session].desert(tx.channel.Now(), st.dst)
+		tx.sessions[o.session].noteDeparted(tx.channel.Now(), st.dst)
 	}
 	tx.sends.Release(id)
 	tx.sendDone(tx.sessions[o.session], o, status)
 	if lent != nil {
-		tx.done(o.session, lent)
+		tx.endLent(o.session, lent)
 	}
 	if held {
 		tx.ranks.Unhold(o.session)
 	}
 }
 
-// endKey ends the registration of a rendezvous, which its link may keep where the
-// protocol has come to its end.
+// endKey ends the registration of a rendezvous. The link may keep the registration if the protocol
+// has ended in order.
 func (x *common) endKey(peer link.Peer, key link.Key, inOrder bool) {
 	if inOrder {
 		x.ports.Release(peer, key)
@@ -351,14 +349,14 @@ func (x *common) endKey(peer link.Peer, key link.Key, inOrder bool) {
 // have not taken over (L§4.3).
 const SilentLimit = shm.MaxRequests
 
-// keepSilent notes a silent send that has to wait: no request stands for it.
+// keepSilent records a silent send that has to wait: it has no request.
 func (s *session) keepSilent(id uint64, st *send) {
-	s.Keep(memory.RequestCost) // submitSend has judged it
+	s.Keep(memory.RequestCost) // submitSend has checked that
 	st.silent = len(s.silent)
 	s.silent = append(s.silent, id)
 }
 
-// dropSilent forgets such a send.
+// dropSilent removes such a send.
 func (tx *sender) dropSilent(s *session, st *send) {
 	last := s.silent[len(s.silent)-1]
 	s.silent[st.silent] = last

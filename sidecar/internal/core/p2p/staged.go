@@ -50,9 +50,9 @@ func (q *chunkQueue) pop() chunk {
 	return k
 }
 
-// runsOut reports that less than half of what was supplied of a message of total bytes is
-// still to be sent, and that more is to be supplied: the application may have no other
-// memory for it than the chunks that the receiver is to acknowledge.
+// runsOut reports whether less than half of what was supplied of a message of total bytes has still
+// to be sent, and more has to be supplied. The application may have no other memory for the rest
+// than the chunks that the receiver has to acknowledge.
 func (q *chunkQueue) runsOut(total uint64) bool {
 	last := &q.list[len(q.list)-1]
 	return 2*q.unsent() < len(q.list) && last.off+last.ref.Len < total
@@ -113,14 +113,13 @@ func (tx *sender) stageSend(id uint64, st *send, k chunk) error {
 	if err := st.chunks.add(k, st.total); err != nil {
 		return err
 	}
-	tx.flow(tx.peerOf(st.dst), id, st)
+	tx.startTransfer(tx.peerOf(st.dst), id, st)
 	return nil
 }
 
-// askForChunks tells the application, once, that the receiver waits for a
-// staged send of which it has supplied nothing: one that is short of memory
-// keeps it for such sends.
-func (tx *sender) askForChunks(st *send) {
+// requestSendChunks tells the application, once, that the receiver waits for a staged send of which
+// it has supplied nothing. An application that is short of memory keeps it for such sends.
+func (tx *sender) requestSendChunks(st *send) {
 	s := tx.sessions[st.owner.session]
 	if st.wanted || st.move.Sent() > 0 || s == nil || s.Left() {
 		return
@@ -131,8 +130,8 @@ func (tx *sender) askForChunks(st *send) {
 	tx.ranks.Publish(s.ID(), &d)
 }
 
-// emitChunk emits the next fragment of a staged send; false: nothing more for
-// now. A fragment never spans chunks.
+// emitChunk emits the next fragment of a staged send. It reports whether there are more now. A
+// fragment never spans chunks.
 func (tx *sender) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	if st.chunks.unsent() == 0 {
 		return false
@@ -157,8 +156,8 @@ func (tx *sender) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	return st.move.Open() && st.chunks.unsent() > 0
 }
 
-// chunkSent is told when a fragment of a staged send is acknowledged: the
-// chunk behind it may be used again after its last one.
+// chunkSent is called when a fragment of a staged send is acknowledged. After the last fragment of a
+// chunk, the chunk is given back.
 func (tx *sender) chunkSent(id uint64, f *link.Frame) {
 	st := tx.sends.Get(id)
 	if st == nil {
@@ -188,16 +187,16 @@ func (x *common) giveBack(o owner, k chunk, n uint64) {
 	x.ranks.Publish(o.session, &d)
 }
 
-// returnChunks gives back what a send that ends early still has.
+// returnChunks gives back the chunks of a send that ends early.
 func (tx *sender) returnChunks(st *send) {
 	for len(st.chunks.list) > 0 {
 		k := st.chunks.pop()
 		tx.giveBack(st.owner, k, k.ref.Len)
 	}
-	st.chunks.list = nil // its place is kept for other sends
+	st.chunks.list = nil // the state is used again by other sends
 }
 
-// returnRecvChunks gives back what a receive that ends early still has.
+// returnRecvChunks gives back the chunks of a receive that ends early.
 func (rx *receiver) returnRecvChunks(r *recv) {
 	for len(r.chunks.list) > 0 {
 		rx.giveBack(r.owner, r.chunks.pop(), 0)
@@ -205,9 +204,8 @@ func (rx *receiver) returnRecvChunks(r *recv) {
 	r.chunks.list = nil // as above
 }
 
-// tellStaged reports the match of a staged receive, so that the application
-// supplies chunks.
-func (rx *receiver) tellStaged(r *recv) {
+// requestChunks reports the match of a staged receive. The application then supplies chunks.
+func (rx *receiver) requestChunks(r *recv) {
 	r.asked = true
 	s := rx.sessions[r.owner.session]
 	if s == nil || s.Left() {
@@ -218,8 +216,8 @@ func (rx *receiver) tellStaged(r *recv) {
 	rx.ranks.Publish(s.ID(), &d)
 }
 
-// stageRecv takes an empty chunk: filled at once from the pool when the
-// message was eager, else asked for from the sender.
+// stageRecv takes an empty chunk. It is filled from the pool at once if the message was eager; else
+// its bytes are requested from the sender.
 func (rx *receiver) stageRecv(id uint64, r *recv, k chunk) error {
 	k.off = r.given
 	if err := r.chunks.add(k, r.want); err != nil {
@@ -239,7 +237,7 @@ func (rx *receiver) stageRecv(id uint64, r *recv, k chunk) error {
 	return nil
 }
 
-// chunkFilled reports the first chunk when it is full.
+// chunkFilled gives the first chunk back if it is full.
 func (rx *receiver) chunkFilled(r *recv) {
 	if k := &r.chunks.list[0]; r.move.Got == k.off+k.ref.Len {
 		full := r.chunks.pop()

@@ -11,7 +11,7 @@ type Near struct {
 	Tag, Bytes      uint64
 }
 
-// Own reports that a request is a receive by which a libfabric provider serves others: from
+// Own reports whether a request is a receive by which a libfabric provider serves other ranks: from
 // any rank, in a context of its own (LAYOUT §8.2).
 func (rx *receiver) Own(q ranks.Request) bool {
 	if q.Kind != ranks.RequestRecv {
@@ -21,7 +21,7 @@ func (rx *receiver) Own(q ranks.Request) bool {
 	return r != nil && !r.matched && r.pattern.Source == shm.AnySource && r.pattern.Context >= shm.ProviderContext && r.pattern.Context%shm.ProviderSpaces != 0
 }
 
-// Moving reports that what a request waits for is under way.
+// Moving reports whether the message of a request is under way.
 func (rm *Room) Moving(q ranks.Request) bool {
 	switch q.Kind {
 	case ranks.RequestRecv:

@@ -12,27 +12,25 @@ type Talk struct {
 	ranks.Traffic
 }
 
-// talksMax bounds the partners that a rank's traffic is told apart by. A job of
-// ten thousands of ranks in which each has talked to each would need a gigabyte a
-// pod for numbers that nobody can look at.
-const talksMax = 4096
+// partnersMax bounds the partners for which a rank's traffic is counted separately. A job of ten
+// thousands of ranks, each with traffic to each, would need a gigabyte in each pod.
+const partnersMax = 4096
 
-// talks is a row of the traffic matrix: whom a rank has really talked to. It is
-// an open hash table, so that a message costs a look, and a new partner rarely
-// more.
-type talks struct {
+// traffic is a row of the traffic matrix: the ranks that a rank has sent to. It is an open hash
+// table, so that a message costs one lookup.
+type traffic struct {
 	cells []Talk // power of two; Messages 0: free
 	used  int
-	rest  ranks.Traffic // to partners beyond talksMax
+	rest  ranks.Traffic // to partners beyond partnersMax
 }
 
-func (t *talks) add(dst uint32, n uint64) {
+func (t *traffic) add(dst uint32, n uint64) {
 	if len(t.cells) == 0 {
 		t.cells = make([]Talk, 8)
 	}
 	k := t.find(dst)
 	if k.Messages == 0 {
-		if t.used == talksMax {
+		if t.used == partnersMax {
 			t.rest.Add(n)
 			return
 		}
@@ -47,7 +45,7 @@ func (t *talks) add(dst uint32, n uint64) {
 }
 
 // find returns the cell of dst, or the free one where it belongs.
-func (t *talks) find(dst uint32) *Talk {
+func (t *traffic) find(dst uint32) *Talk {
 	mask := uint32(len(t.cells) - 1)
 	i := dst * 0x9e3779b1 >> (32 - bits.Len32(mask))
 	for ; t.cells[i].Messages != 0 && t.cells[i].Dst != dst; i = (i + 1) & mask {
@@ -55,7 +53,7 @@ func (t *talks) find(dst uint32) *Talk {
 	return &t.cells[i]
 }
 
-func (t *talks) grow() {
+func (t *traffic) grow() {
 	old := t.cells
 	t.cells = make([]Talk, 2*len(old))
 	for i := range old {
@@ -74,13 +72,13 @@ func (tx *sender) countSent(src, dst uint32, n uint64) {
 	} else {
 		s.Remote.Add(n)
 	}
-	tx.endpoints[src].talks.add(dst, n)
+	tx.endpoints[src].traffic.add(dst, n)
 }
 
 // Talks appends the ranks that a rank of this sidecar has sent to, and returns what it has sent to
 // others yet.
 func (tx *sender) Talks(rank uint32, to []Talk) (all []Talk, rest ranks.Traffic) {
-	t := &tx.endpoints[rank].talks
+	t := &tx.endpoints[rank].traffic
 	for _, k := range t.cells {
 		if k.Messages != 0 {
 			to = append(to, k)

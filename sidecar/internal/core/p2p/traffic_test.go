@@ -9,13 +9,13 @@ import (
 
 // TestTalks compares a row with a map.
 func TestTalks(t *testing.T) {
-	var row talks
+	var row traffic
 	want := map[uint32]ranks.Traffic{}
 	draw := rand.New(rand.NewPCG(1, 2))
 	var rest ranks.Traffic
 	for range 20_000 {
 		dst, n := draw.Uint32N(8000), draw.Uint64N(100)
-		if _, known := want[dst]; !known && len(want) == talksMax {
+		if _, known := want[dst]; !known && len(want) == partnersMax {
 			rest.Add(n)
 		} else {
 			k := want[dst]

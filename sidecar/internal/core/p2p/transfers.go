@@ -22,20 +22,20 @@ func (tx *sender) Feed(id link.Peer, t channel.Transfer) (more bool) {
 	return tx.feedSend(p, t.ID)
 }
 
-// flow puts a send among its peer's transfers while it has something to send.
-func (tx *sender) flow(p *peer, id uint64, st *send) {
+// startTransfer puts a send among its peer's transfers if it has something to send.
+func (tx *sender) startTransfer(p *peer, id uint64, st *send) {
 	if st.flowing || !st.move.Open() {
 		return
 	}
 	if st.staged && st.chunks.unsent() == 0 {
-		tx.askForChunks(st)
+		tx.requestSendChunks(st)
 		return
 	}
 	st.flowing = true
 	tx.channel.Add(p.Peer, st.src, channel.Transfer{Kind: transferSend, ID: id})
 }
 
-// feedSend emits the next fragment of a send; false: nothing more for now.
+// feedSend emits the next fragment of a send. It reports whether there are more now.
 func (tx *sender) feedSend(p *peer, id uint64) bool {
 	st := tx.sends.Get(id)
 	if st == nil {
@@ -45,7 +45,7 @@ func (tx *sender) feedSend(p *peer, id uint64) bool {
 	return st.flowing
 }
 
-// emitData emits the next fragment; false: nothing more for now.
+// emitData emits the next fragment. It reports whether there are more now.
 func (tx *sender) emitData(p *peer, id uint64, st *send) bool {
 	if !st.move.Open() {
 		return false
