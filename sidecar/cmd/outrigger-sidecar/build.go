@@ -82,7 +82,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
 		Core: d.coreConfig(), Local: loop, Remote: d.remote, Dialer: d.mesh, Log: d.log, Record: &d.flight, Trace: recorder,
-		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), MPI: !d.o.noPMI, Failed: d.failed,
+		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), MPI: !d.o.noPMI, Failed: d.failed, Heard: d.heard,
 	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
 	if err != nil {
 		return errors.Join(err, d.mesh.Close())

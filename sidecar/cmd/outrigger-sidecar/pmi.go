@@ -189,6 +189,14 @@ func closed(l net.Listener) error {
 // may have the socket still.
 const goneTime = time.Second
 
+// heard waits until all is heard that a rank has said to process management: its MPI asks for an
+// abort there, and may crash at once.
+func (d *daemon) heard(rank uint32) {
+	if d.pmi != nil {
+		d.pmi.Heard(int(rank))
+	}
+}
+
 // vanished reports whether a rank whose process has ended left without a goodbye: its
 // session has ended without one, or does not end, since somebody else has its socket. The
 // end of a session is read after that of the process, and judged later still. An error: the

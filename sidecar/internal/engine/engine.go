@@ -42,6 +42,10 @@ type Config struct {
 	Trace  *trace.Recorder // of calls, messages and turns; nil: nothing is recorded
 	Wait   Wait
 	MPI    bool // the ranks may be an MPI's, which has no errors of its own in the segment
+	// Heard waits, for a bounded time, until all is known that a rank has said outside of its
+	// session, such as an abort of its MPI. It is called before the end of a session without a
+	// goodbye counts, and not on the turn goroutine. nil: there is nothing to wait for.
+	Heard func(rank uint32)
 	// Failed is told once when the job has failed, on the turn goroutine.
 	Failed func(*core.Failure)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
@@ -157,4 +158,42 @@ func TestEndIsAfterWhatItFollows(t *testing.T) {
 		}
 	}
 	t.Error("the end was not judged")
+}
+
+// TestHeardBeforeTheEnd: a rank whose MPI has asked for an abort elsewhere, and whose session ends
+// without a goodbye, has aborted. A session that has said goodbye waits for nothing.
+func TestHeardBeforeTheEnd(t *testing.T) {
+	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &inbox{})
+	closing(t, e)
+	heard := make(chan uint32, 2)
+	e.cfg.Heard = func(rank uint32) {
+		e.Aborted(rank, 7)
+		heard <- rank
+	}
+	end := func(rank uint32) {
+		over, gone := make(chan struct{}), e.byRank[rank].Session
+		go func() {
+			defer close(over)
+			e.SessionGone(gone)
+		}()
+		for ended := false; !ended; e.Turn() {
+			select {
+			case <-over:
+				ended = true
+			default:
+			}
+		}
+	}
+	e.detach(e.byRank[0], nil)
+	end(0)
+	if len(heard) != 0 {
+		t.Error("the end of a rank that has said goodbye waits for what it has said elsewhere")
+	}
+	end(1)
+	for range 8 {
+		e.Turn()
+	}
+	if f := e.Failure(); len(heard) != 1 || f == nil || f.Rank != 1 || f.Code != 7 || f.Reason != podlife.TextAborted {
+		t.Errorf("heard %d ranks, failure %v", len(heard), f)
+	}
 }

@@ -98,6 +98,9 @@ func (e *Engine) AttachSession(s *session.Session) error {
 
 // SessionGone reports that an application's socket ended (session.Host).
 func (e *Engine) SessionGone(s *session.Session) {
+	if e.cfg.Heard != nil && e.vanishes(s) {
+		e.cfg.Heard(s.Rank)
+	}
 	// A stopped engine has no use for the news.
 	_ = e.mail.send(func(e *Engine) {
 		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
@@ -118,6 +121,16 @@ func (e *Engine) SessionGone(s *session.Session) {
 			}
 		}
 	})
+}
+
+// vanishes reports whether a session whose socket has ended has said no goodbye yet.
+func (e *Engine) vanishes(s *session.Session) bool {
+	is := make(chan bool, 1)
+	err := e.mail.send(func(e *Engine) {
+		a := e.byRank[s.Rank]
+		is <- a != nil && a.Session == s && !a.closing
+	})
+	return err == nil && <-is
 }
 
 // Expel ends the session of an application that broke the contract beside its rings

@@ -121,6 +121,7 @@ type client struct {
 	aborted  bool              // has asked for the end of the job
 	spawning map[string]string // what it says of processes that it wants; nil: nothing
 	launcher bool              // it asks what launchers ask, and nothing of process management
+	gone     chan struct{}     // closed when all that it has said is heard, and its connection has ended
 }
 
 // places bounds the connections of a pod at one socket that have not said which rank they are:
@@ -211,7 +212,7 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 		// All have only just come, and are about to speak.
 		time.Sleep(placePause)
 	}
-	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest, launcher: launcher}) {
+	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest, launcher: launcher, gone: make(chan struct{})}) {
 		s.complain("PMI connection refused", errCrowd)
 		_ = conn.Close() // as above
 		return
@@ -240,6 +241,7 @@ func (s *Server) accept(c *client) bool {
 }
 
 func (s *Server) serve(c *client) {
+	defer close(c.gone)
 	conn := c.conn
 	err := s.talk(c)
 	stayed := c.guest.Leave() || c.known
@@ -430,6 +432,28 @@ func (s *Server) Local() bool {
 	return s.local
 }
 
+// hearOut is how long the end of a rank's process waits for what the rank has said before: a child
+// that has its connection may keep it open.
+const hearOut = time.Second
+
+// Heard waits until all is heard that a rank has said whose process has ended: its abort, which
+// names the cause, precedes the end of the process.
+func (s *Server) Heard(rank int) {
+	s.mu.Lock()
+	c := s.clients[rank]
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	late := time.NewTimer(hearOut)
+	defer late.Stop()
+	select {
+	case <-c.gone:
+	case <-late.C:
+	case <-s.ctx.Done():
+	}
+}
+
 // badly hears of the launcher that a rank has ended badly, and answers when all that
 // follows from that comes later.
 func (s *Server) badly(c *client, r request) error {
@@ -441,6 +465,7 @@ func (s *Server) badly(c *client, r request) error {
 	if err != nil || code == 0 {
 		return fmt.Errorf("%w: exit code %q", errLine, r.fields["code"])
 	}
+	s.Heard(rank)
 	s.cfg.Failed(rank, uint32(code))
 	return c.say("cmd=outrigger_failed rc=0")
 }

@@ -275,6 +275,33 @@ func TestLauncherTells(t *testing.T) {
 	}
 }
 
+// TestAbortPrecedesTheEnd: a rank that has asked for the end of the job, and whose process ends,
+// has aborted, however late its words are read. The end of one that keeps its connection, by a
+// child, does not wait without an end.
+func TestAbortPrecedesTheEnd(t *testing.T) {
+	told := make(chan string, 4)
+	addr := serve(t, func(c *Config) {
+		c.Abort = func(rank int, code uint32) { told <- fmt.Sprint("abort ", rank, " ", code) }
+		c.Failed = func(rank int, code uint32) { told <- fmt.Sprint("failed ", rank, " ", code) }
+	})
+	r, launcher := join(t, addr[0], 1), dial(t, addr[0])
+	launcher.send("cmd=outrigger_failed rank=1 code=139")
+	time.Sleep(20 * time.Millisecond) // the rank's words are on their way
+	r.send("cmd=abort exitcode=15")
+	_ = r.conn.Close()
+	if got := launcher.hear(); got != "cmd=outrigger_failed rc=0" {
+		t.Errorf("the launcher hears %q", got)
+	}
+	if first, second := <-told, <-told; first != "abort 1 15" || second != "failed 1 139" {
+		t.Errorf("told %q, then %q", first, second)
+	}
+	join(t, addr[0], 0) // and keeps its connection
+	dial(t, addr[0]).ask("cmd=outrigger_failed rank=0 code=1", "cmd=outrigger_failed rc=0")
+	if got := <-told; got != "failed 0 1" {
+		t.Errorf("told %q", got)
+	}
+}
+
 // TestLauncherTellsOfRightEnds too, and the answer comes when it has been heard.
 func TestLauncherTellsOfRightEnds(t *testing.T) {
 	var told []int
