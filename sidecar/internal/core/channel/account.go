@@ -8,12 +8,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// AnswerLimit is how many answers a peer may have that it has not acknowledged. A correct
-// one takes the answers that it asks for (P§6).
+// AnswerLimit bounds the answers to a peer that it has not acknowledged. A correct peer acknowledges
+// the answers that it asks for (P§6).
 const AnswerLimit = 1 << 18
 
-// Account is what a peer makes this sidecar keep. The bytes of all peers together are bounded
-// by their allowance.
+// Account counts what a peer makes this sidecar keep. The allowance bounds the bytes of all peers
+// together.
 type Account struct {
 	peer    link.Peer
 	allowed *ranks.Allowance
@@ -24,7 +24,7 @@ type Account struct {
 // Open makes it the account of a peer, which shares the allowance with other peers.
 func (a *Account) Open(p link.Peer, allowed *ranks.Allowance) { a.peer, a.allowed = p, allowed }
 
-// Charge accounts bytes, unless they are too many.
+// Charge adds bytes, or returns an error if they are too many.
 func (a *Account) Charge(n int64) error {
 	if !a.allowed.Fits(a.bytes, n) {
 		return a.full()
@@ -36,20 +36,19 @@ func (a *Account) Charge(n int64) error {
 // Refund gives them back.
 func (a *Account) Refund(n int64) { a.allowed.Add(&a.bytes, -n) }
 
-// Answer accounts a frame that the peer has asked for, by a request or a message. Judge says
-// whether they are too many.
+// Answer adds a frame that the peer has asked for, by a request or a message. Judge checks the bound.
 func (a *Account) Answer() {
 	a.answers++
 	a.allowed.Add(&a.bytes, memory.AnswerCost)
 }
 
-// Answered is told when the peer has acknowledged it.
+// Answered removes such a frame, which the peer has acknowledged.
 func (a *Account) Answered() {
 	a.answers--
 	a.Refund(memory.AnswerCost)
 }
 
-// Judge reports whether the peer takes its answers.
+// Judge returns an error if the peer has too many answers that it has not acknowledged.
 func (a *Account) Judge() error {
 	if a.answers > AnswerLimit {
 		return errAnswered
@@ -60,7 +59,8 @@ func (a *Account) Judge() error {
 	return nil
 }
 
-// errAnswered is made once: Judge, which every frame asks, stays small enough to be inlined.
+// errAnswered is made once, so that Judge, which is called for each frame, is small enough to be
+// inlined.
 var errAnswered = fmt.Errorf("%w: it asks on and on, and has not acknowledged %d answers", link.ErrProtocol, AnswerLimit)
 
 func (a *Account) full() error {

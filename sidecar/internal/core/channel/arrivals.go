@@ -1,12 +1,12 @@
 package channel
 
-// Acknowledgements are sent alone when so much has arrived since the last one.
+// An acknowledgement is sent in a frame of its own when so much has arrived since the last one.
 const (
 	ackFrames = 64
 	ackBytes  = 512 << 10
 )
 
-// Arrivals is what has come from a peer, and what of that is to be acknowledged.
+// Arrivals counts what has come from a peer, and what of that has to be acknowledged.
 type Arrivals struct {
 	last  uint64 // frame received in order
 	told  uint64 // the last that is acknowledged
@@ -14,13 +14,13 @@ type Arrivals struct {
 	at    int64  // when an acknowledgement is due; 0: none is owed
 }
 
-// Last is the number of the last frame that has come in order.
+// Last returns the number of the last frame that has come in order.
 func (a *Arrivals) Last() uint64 { return a.last }
 
 // Arrived notes the next one.
 func (a *Arrivals) Arrived(seq uint64) { a.last = seq }
 
-// Untold reports that frames have come that are not acknowledged.
+// Untold reports whether frames have come that are not acknowledged.
 func (a *Arrivals) Untold() bool { return a.told != a.last }
 
 // Owe makes an acknowledgement due after a delay, unless one is due before, or at once.
@@ -36,13 +36,13 @@ func (a *Arrivals) Owe(now, delay int64, bytes uint32, atOnce bool) {
 // Hurry makes one due now.
 func (a *Arrivals) Hurry(now int64) { a.at = now }
 
-// At is when one is due; 0: none is owed.
+// At returns when one is due, or 0 if none is.
 func (a *Arrivals) At() int64 { return a.at }
 
-// Due reports that one is to be sent, alone if no frame carries it.
+// Due reports whether one has to be sent now, in a frame of its own if no other frame is sent.
 func (a *Arrivals) Due(now int64) bool {
 	return a.last-a.told >= ackFrames || a.bytes >= ackBytes || a.at != 0 && now >= a.at
 }
 
-// Told notes that a frame has acknowledged all.
+// Told notes that a frame has acknowledged all frames.
 func (a *Arrivals) Told() { a.told, a.bytes, a.at = a.last, 0, 0 }

@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Pauses before the next connection to a peer that was not heard on the last.
+// Pauses before the next connection to a peer from which nothing has come on the last one.
 const (
 	redialFirst = int64(10 * time.Millisecond)
 	redialMax   = int64(500 * time.Millisecond)
@@ -41,12 +41,12 @@ func (r *Room) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	} else {
 		p.unmet = p.out.Last()
 	}
-	if p.state == Ready || p.state == Greeting { // the peer has noticed first
+	if p.state == Ready || p.state == Greeting { // the peer has noticed the break first
 		r.stats.Breaks++
 	}
-	r.closeRings(p) // of a connection that this one replaces
-	// Silence counts from the last frame, over all connections: one that is
-	// made and says nothing must not begin it anew.
+	r.closeRings(p) // those of the connection that this one replaces
+	// Silence counts from the last frame, over all connections: a connection on which nothing comes
+	// must not restart it.
 	if p.times.down == 0 || !p.known {
 		p.times.down = now
 	}
@@ -90,13 +90,13 @@ func (r *Room) LinkDown(now int64, id link.Peer, err error) {
 		r.ports.Connect(id)
 		return
 	}
-	// A peer that accepts and says nothing will not do better at once.
+	// A peer that accepts a connection and sends nothing is given a pause.
 	t.pause = min(max(2*t.pause, redialFirst), redialMax)
 	t.connect = now + t.pause
 	r.Watch(p)
 }
 
-// LinkFailed reports that no connection to peer could be made, finally.
+// LinkFailed reports that all attempts to connect to peer have failed.
 func (r *Room) LinkFailed(now int64, id link.Peer, err error) {
 	r.now = now
 	if p := &r.peers[id]; p.state == Connecting {
@@ -104,8 +104,7 @@ func (r *Room) LinkFailed(now int64, id link.Peer, err error) {
 	}
 }
 
-// PeerLost reports that a peer is not what it was, though it may be connected:
-// its process was started again.
+// PeerLost reports that the process of a peer was started again, although the peer may be connected.
 func (r *Room) PeerLost(now int64, id link.Peer, cause error) {
 	r.now = now
 	if p := &r.peers[id]; p.state != Dead && p.state != Rejected {
@@ -113,8 +112,8 @@ func (r *Room) PeerLost(now int64, id link.Peer, cause error) {
 	}
 }
 
-// Rest is called by Handler.Down for a peer that is not needed any more: there is no other
-// connection until a frame is emitted.
+// Rest is called by Handler.Down for a peer that is not needed any more. The next frame that is
+// emitted makes another connection.
 func (r *Room) Rest(p *Peer) { p.state, p.times.down = Idle, 0 }
 
 // Bury ends a peer: its connection is closed and its frames are dropped.

@@ -12,7 +12,7 @@ func (r *Room) Emit(p *Peer, t wire.Type) (*link.Frame, *Release) {
 		r.user.Announce(p.id)
 	}
 	f, a := p.out.Push()
-	// Zeroed and set, not assigned: a literal would be built elsewhere and copied.
+	// Zeroed and set, because a literal would be built on the stack and copied.
 	f.Head = wire.Header{}
 	f.Gather = false
 	f.Head.Type, f.Head.Seq = t, p.out.Last()
@@ -21,8 +21,8 @@ func (r *Room) Emit(p *Peer, t wire.Type) (*link.Frame, *Release) {
 	return f, a
 }
 
-// Answer queues a frame to p that p has asked for, by a request or a message. How many of them
-// p has not acknowledged is judged with its next frame.
+// Answer queues a frame to p that p has asked for, by a request or a message. The number of answers
+// that p has not acknowledged is checked with its next frame.
 func (r *Room) Answer(p *Peer, t wire.Type) *link.Frame {
 	f, a := r.Emit(p, t)
 	a.Kind = releaseAnswer
@@ -38,11 +38,11 @@ func (r *Room) Touch(p *Peer) {
 	}
 }
 
-// Messages to a peer leave in the order in which they came, so that what one
-// rank has said waits in front of what its neighbours say. A rank whose messages
-// wait for links is therefore not heard until they have gone: a flood of small
-// messages fills its own ring, and its neighbours wait for a bounded part of it.
-// Large transfers and one-sided operations have turns instead (queue.Fair).
+// Messages to a peer are sent in the order in which they were submitted, so that the messages of one
+// rank may delay those of its neighbours. Therefore no descriptors are taken from a rank with many
+// messages that no link has taken (core.Held): a flood of small messages fills the ring of its own
+// rank, and its neighbours wait for a bounded part of it. Large transfers and one-sided operations
+// take turns instead (transfers.go).
 
 // Queued counts a message of a rank of this sidecar that was emitted.
 func (r *Room) Queued(rank uint32) { r.waiting[rank-r.cfg.First]++ }
@@ -50,29 +50,28 @@ func (r *Room) Queued(rank uint32) { r.waiting[rank-r.cfg.First]++ }
 // Waiting returns how many messages of a rank of this sidecar no link has taken.
 func (r *Room) Waiting(rank uint32) int { return int(r.waiting[rank-r.cfg.First]) }
 
-// count counts the message that begins with f, if one does, as waiting, or as not waiting any
-// more.
+// count adds by to the waiting messages of the rank of f, if a message begins with f.
 func (r *Room) count(f *link.Frame, by int32) {
 	if t := f.Head.Type; t == wire.Eager || t == wire.RTS {
 		r.waiting[f.Head.Src-r.cfg.First] += by
 	}
 }
 
-// countAll does so for the frames after one, up to and including the other.
+// countAll does so for the frames from from+1 to to.
 func (r *Room) countAll(o *Outbox, from, to uint64, by int32) {
 	for s := from + 1; s <= to; s++ {
 		r.count(o.At(s), by)
 	}
 }
 
-// rewind has all frames to p posted again that are not known to have come.
+// rewind makes Flush post all frames to p again that are not known to have come.
 func (r *Room) rewind(p *Peer) {
 	r.countAll(&p.out, p.out.Kept(), p.out.Next(), 1)
 	p.out.Rewind()
 }
 
-// skip counts frames as posted that have come although they were to be posted again: on a
-// connection, or by a ring, that is gone. Preconditions: seq > o.Next().
+// skip counts frames as posted that have come although they were going to be posted again: they came
+// on an earlier connection or by its ring. Preconditions: seq > o.Next().
 func (r *Room) skip(o *Outbox, seq uint64) {
 	r.countAll(o, o.Next(), seq, -1)
 	o.Skip(seq)
@@ -101,7 +100,7 @@ func (r *Room) acknowledge(p *Peer, seq uint64) error {
 	return nil
 }
 
-// drop lets go of all frames to a dead peer.
+// drop releases all frames to a dead peer.
 func (r *Room) drop(p *Peer) {
 	o := &p.out
 	r.countAll(o, o.Next(), o.Last(), -1)
@@ -128,7 +127,7 @@ func (r *Room) Consumed(p *Peer, bytes uint64) {
 	}
 }
 
-// TakeCredit uses credit of a peer, or reports that there is not so much.
+// TakeCredit uses credit of a peer. It reports false if there is not so much.
 func (r *Room) TakeCredit(p *Peer, bytes uint64) bool {
 	took := p.credit.Take(Units(bytes))
 	if !took {

@@ -6,25 +6,23 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Poster takes frames to a peer: a link, as the engine sees it.
+// Poster sends frames to a peer. The engine implements it by its links.
 type Poster interface {
 	Post(peer link.Peer, frames []*link.Frame) int
 }
 
-// A Flush posts so much at most, so that a turn ends however fast links are: a
-// small message of a rank waits for that. (With 8 MiB its round trips took 2 ms
-// beside a large transfer over a fast link, with 256 KiB 0.9 ms, and the transfer as
-// long.) A link is offered so many frames at once: what it does not take is not
-// touched.
+// Bounds of what one Flush posts, so that a turn ends however fast links are: a small message of a
+// rank waits for the end of the turn. With 8 MiB, round trips during a large transfer over a fast
+// link took 2 ms; with 256 KiB they took 0.9 ms, and the transfer as long. postBatch is how many
+// frames a link is offered at once.
 const (
 	flushFrames = 2048
 	flushBytes  = 256 << 10
 	postBatch   = 256
 )
 
-// Flush posts what the events of this turn have queued. It returns true when
-// there is more to post at once. What a link cannot take now is not: the link
-// tells by its Poll when it can.
+// Flush posts what the events of this turn have queued. It reports whether there is more to post at
+// once. Frames that a link cannot take now do not count: the link reports by its Poll when it can.
 func (r *Room) Flush(now int64, to Poster) (more bool) {
 	r.now = now
 	if len(r.dirty) == 0 { // most often
@@ -52,7 +50,7 @@ func (r *Room) Flush(now int64, to Poster) (more bool) {
 	return more
 }
 
-// budget is what is left of a Flush.
+// budget is how much the current Flush may still post.
 type budget struct {
 	frames int
 	bytes  int64
@@ -60,8 +58,8 @@ type budget struct {
 
 func (b *budget) left() bool { return b.frames > 0 && b.bytes > 0 }
 
-// flushPeer returns true when p has work left: its link is stuck, or the budget
-// is used up.
+// flushPeer posts frames to p. It reports whether some are left, because the link takes none or the
+// budget is used up.
 func (r *Room) flushPeer(p *Peer, to Poster) bool {
 	if p.state != Ready && p.state != Greeting && p.state != Rejected {
 		return false // LinkUp makes it dirty again
@@ -97,7 +95,7 @@ func (r *Room) flushPeer(p *Peer, to Poster) bool {
 			p.stuck = false
 			return true
 		}
-		// A link that took nothing last time is asked with one frame.
+		// A link that took nothing last time is offered one frame.
 		most := min(postBatch, r.budget.frames)
 		if stuck {
 			most = 1
@@ -141,7 +139,7 @@ func (r *Room) postSome(p *Peer, to Poster, frames []*link.Frame) int {
 	return n
 }
 
-// acked notes that a frame which carries acknowledgement and credit is out.
+// acked notes that a frame with the latest acknowledgement and credit was posted.
 func (r *Room) acked(p *Peer) {
 	p.arrivals.Told()
 	p.credit.Said()

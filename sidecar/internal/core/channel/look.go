@@ -7,21 +7,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A write's notice costs both sides as much as the rest of a small message: a
-// completion, and a receive that is posted again. It is what wakes an engine that
-// sleeps. One that is awake looks at its rings in every turn, and needs none: it says
-// so to the peers of which much comes, and takes that back before it sleeps (P§5.7).
+// The notification of a write costs both sides as much as the rest of a small message: a completion,
+// and a receive that is posted again. Its purpose is to wake an engine that sleeps. An engine that is
+// awake polls its rings in each turn and needs no notifications. It says so by a frame Look to peers
+// from which many frames come, and takes that back before it sleeps (P§5.7).
 //
 //	sender                        receiver
-//	write, notice ──────────────▶ taken; the lookAfter-th without a sleep
+//	write, notified ────────────▶ taken; the LookAfter-th without a sleep
 //	              ◀────────────── Look 1
 //	write         ──────────────▶ taken
 //	write         ──╮
-//	              ◀─│──────────── Look 0, acknowledges the first; a last look: nothing
+//	              ◀─│──────────── Look 0, acknowledges the first; polls once more: nothing
 //	                ╰───────────▶ (sleeps)
-//	writes ended: Ack ──────────▶ wakes, looks: taken
+//	writes ended: Ack ──────────▶ wakes, polls: taken
 
-// looked is told that frames were taken out of p's ring.
+// looked is called when frames were taken out of p's ring. It turns notifications off after many
+// frames without a sleep.
 func (r *Room) looked(p *Peer) {
 	in := &p.rings.in
 	if in.Ordered() && p.caps.Notify && p.rings.notices.Awake(in.Taken(), r.cfg.LookAfter) {
@@ -29,8 +30,8 @@ func (r *Room) looked(p *Peer) {
 	}
 }
 
-// Doze is to be asked before every sleep. It reports that peers are being told that
-// writes need their notices again: another turn posts that, and looks once more.
+// Doze has to be called before each sleep. It reports whether peers have to be told that writes need
+// their notifications again: then another turn posts that, and polls once more.
 func (r *Room) Doze() (again bool) {
 	for _, id := range r.lanes {
 		p := &r.peers[id]
@@ -42,7 +43,7 @@ func (r *Room) Doze() (again bool) {
 	return again
 }
 
-// postLook tells p whether its writes need notices.
+// postLook tells p whether its writes need notifications.
 func (r *Room) postLook(p *Peer, to Poster) bool {
 	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
 	if p.rings.notices.Off() {
@@ -55,8 +56,8 @@ func (r *Room) postLook(p *Peer, to Poster) bool {
 	return true
 }
 
-// onLook takes a peer's word about its looks. What was written without a notice and is
-// not acknowledged may have come after the last of them: a frame wakes the peer.
+// onLook handles a peer's frame Look. If the peer may sleep, a write that was not notified and is not
+// acknowledged may have come after its last poll: a frame has to wake the peer.
 func (r *Room) onLook(p *Peer, h *wire.Header) error {
 	if h.A > 1 {
 		return fmt.Errorf("%w: look %d", link.ErrProtocol, h.A)

@@ -1,24 +1,23 @@
 package channel
 
-// Notices says whether the sender of a ring has to tell of its writes: one that is awake
-// looks at its rings anyway (P§5.7).
+// Notices is whether the sender of a ring has to notify its writes (P§5.7, look.go).
 type Notices struct {
-	off  bool   // it need not
-	says bool   // it is still to hear of a change
+	off  bool   // it has not to
+	says bool   // it has not been told of the last change
 	from uint64 // frames taken before the last sleep
 }
 
-// Off reports that the sender need not tell of its writes.
+// Off reports whether writes need no notification.
 func (n *Notices) Off() bool { return n.off }
 
-// Unsaid reports that the sender is still to hear of a change.
+// Unsaid reports whether the sender has not been told of the last change.
 func (n *Notices) Unsaid() bool { return n.says }
 
 // Said notes that it has been told.
 func (n *Notices) Said() { n.says = false }
 
-// Awake is told how many frames were taken, and turns notices off when there were many since
-// the last sleep. It reports whether it did.
+// Awake turns notifications off if many frames were taken since the last sleep. It reports whether it
+// did.
 func (n *Notices) Awake(taken, many uint64) bool {
 	if n.off || taken-n.from < many {
 		return false
@@ -27,7 +26,7 @@ func (n *Notices) Awake(taken, many uint64) bool {
 	return true
 }
 
-// Sleep turns them on again, and reports whether that is to be said.
+// Sleep turns them on again. It reports whether the sender has to be told.
 func (n *Notices) Sleep(taken uint64) bool {
 	n.from = taken
 	if !n.off {

@@ -7,43 +7,44 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Outbox keeps the frames to one peer from emission to acknowledgement: acked
-// up to base, posted up to next, queued up to the end (P§3.2). A broken
-// connection only moves next back to kept. It grows with what is in flight and
-// is bounded by what the requests in the tables can have outstanding.
+// Outbox keeps the frames to one peer from emission to acknowledgement: those up to base are
+// acknowledged, up to next posted, and up to last queued (P§3.2). A broken connection moves next back
+// to Kept. The outbox grows with the frames that are not acknowledged; the requests in the tables
+// bound these.
 type Outbox struct {
 	frames   []*link.Frame // ring of a power of two; index = sequence number & mask
-	releases []Release     // what acknowledgement of the frame of the same index brings about
+	releases []Release     // of the frame of the same index
 	base     uint64        // frames up to and including this number are acknowledged
-	came     uint64        // up to this number, if it is more, the link has told that they have come: they are never sent again
+	came     uint64        // frames up to this number, if it is more, are confirmed by the link: they are never sent again
 	next     uint64        // frames up to and including this number are posted
-	most     uint64        // or were, if it is more, on a connection that is lost or on which a write has failed
+	most     uint64        // the same, if it is more, of an earlier connection, or before a write failed
 	last     uint64        // frames up to and including this number are queued
 	queued   uint64        // payload bytes not yet posted
 }
 
-// Release says what to do when a frame is acknowledged. Until then the frame holds its memory.
+// Release is what the user has to do when a frame is acknowledged. Until then the frame uses its
+// memory.
 type Release struct {
 	Kind    ReleaseKind
 	Session ranks.SessionID
-	Hold    bool // session's memory is referred to
+	Hold    bool // the frame holds the session's memory
 	ID      uint64
 }
 
-// ReleaseKind is one of the user's, from ReleaseUser on.
+// ReleaseKind is a kind of the user, from ReleaseUser on.
 type ReleaseKind uint8
 
 const (
 	ReleaseNothing ReleaseKind = 0
 	ReleaseUser    ReleaseKind = 1
-	// ReleaseTaken is set in the kinds for which the peer must have dealt with the frame. For
-	// all others it is enough that the frame has come.
+	// ReleaseTaken is set in kinds that wait until the peer has handled the frame. For other kinds it
+	// is enough that the frame has come.
 	ReleaseTaken ReleaseKind = 1 << 7
 
 	releaseAnswer = ReleaseTaken // Room.Answer
 )
 
-// Any reports that there is something to do.
+// Any reports whether there is something to do.
 func (r *Release) Any() bool { return r.Kind != ReleaseNothing || r.Hold }
 
 // Init makes an empty outbox.
@@ -80,21 +81,20 @@ func (o *Outbox) grow() {
 // Charge counts payload bytes of the frame last pushed.
 func (o *Outbox) Charge(bytes uint64) { o.queued += bytes }
 
-// outboxKeep is how many frames an outbox has room for when nothing was sent for a
-// while, however many it was before.
+// outboxKeep is the number of frames to which an outbox shrinks.
 const outboxKeep = 256
 
-// Large reports that there is something to shrink, now or later.
+// Large reports whether there is room for more frames than that.
 func (o *Outbox) Large() bool { return len(o.frames) > outboxKeep }
 
-// Shrink gives back the memory of a burst that is over.
+// Shrink gives memory back if all frames are acknowledged.
 func (o *Outbox) Shrink() {
 	if o.Empty() && o.Large() {
 		o.frames, o.releases = make([]*link.Frame, outboxKeep), make([]Release, outboxKeep)
 	}
 }
 
-// Base is the number of the last frame that is acknowledged, Next of the last that is posted,
+// Base returns the number of the last frame that is acknowledged, Next of the last that is posted,
 // Last of the last that is queued.
 func (o *Outbox) Base() uint64 { return o.base }
 
@@ -104,27 +104,27 @@ func (o *Outbox) Next() uint64 { return o.next }
 // Last is explained at Base.
 func (o *Outbox) Last() uint64 { return o.last }
 
-// Came is the number up to which the link has told that frames have come.
+// Came returns the number up to which the link has confirmed frames.
 func (o *Outbox) Came() uint64 { return o.came }
 
-// Queued is how many payload bytes the link has not taken.
+// Queued returns how many payload bytes the link has not taken.
 func (o *Outbox) Queued() uint64 { return o.queued }
 
-// Empty reports that all frames are acknowledged.
+// Empty reports whether all frames are acknowledged.
 func (o *Outbox) Empty() bool { return o.base == o.last }
 
-// At is the frame of a number. Preconditions: it is queued, and not acknowledged, or was the
-// last one that was.
+// At returns the frame with a number. Preconditions: it is queued and not acknowledged, or the last
+// one that was acknowledged.
 func (o *Outbox) At(seq uint64) *link.Frame { return o.frames[seq&uint64(len(o.frames)-1)] }
 
-// Unposted is the first run of frames that the link has not taken.
+// Unposted returns the first run of frames that the link has not taken.
 func (o *Outbox) Unposted() []*link.Frame {
 	n := uint64(len(o.frames))
 	i := (o.next + 1) & (n - 1)
 	return o.frames[i:min(n, i+o.last-o.next)]
 }
 
-// UnpostedFrames is how many frames the link has not taken.
+// UnpostedFrames returns how many frames the link has not taken.
 func (o *Outbox) UnpostedFrames() uint64 { return o.last - o.next }
 
 // Posted counts the first of them as posted.
@@ -133,33 +133,34 @@ func (o *Outbox) Posted(f *link.Frame) {
 	o.next++
 }
 
-// Skip counts frames up to a number as posted that are not to be posted: they have arrived, or the
-// peer is gone.
+// Skip counts frames up to a number as posted without posting them: they have arrived, or the peer is
+// dead.
 func (o *Outbox) Skip(seq uint64) { o.next = seq }
 
-// Kept is the number before the first frame that may have to be sent again.
+// Kept returns the number before the first frame that may have to be sent again.
 func (o *Outbox) Kept() uint64 { return max(o.base, o.came) }
 
-// Was reports that a frame was posted, maybe on a connection that is gone.
+// Was reports whether a frame was posted, maybe on an earlier connection.
 func (o *Outbox) Was(seq uint64) bool { return seq <= o.next || seq <= o.most }
 
-// Never is what is wrong with the acknowledgement of a frame that was not.
+// Never returns the error of an acknowledgement of a frame that was not posted.
 func (o *Outbox) Never(seq uint64) error {
 	return fmt.Errorf("%w: acknowledges frame %d of %d posted", link.ErrProtocol, seq, max(o.next, o.most))
 }
 
-// Acknowledge takes out the oldest frame, with what that brings about: both are valid until
-// the next Push. Preconditions: it is not empty.
+// Acknowledge removes the oldest frame, and returns it with its release: both are valid until the
+// next Push. Preconditions: the outbox is not empty.
 func (o *Outbox) Acknowledge() (*link.Frame, *Release) {
 	o.base++
 	i := o.base & uint64(len(o.frames)-1)
 	return o.frames[i], &o.releases[i]
 }
 
-// Confirm notes that the link has told that frames up to a number have come.
+// Confirm notes that the link has confirmed frames up to a number.
 func (o *Outbox) Confirm(seq uint64) { o.came = seq }
 
-// Deliver takes the release of a frame that has come, unless its peer must have dealt with it.
+// Deliver removes and returns the release of a frame that has come, unless the release waits for the
+// peer.
 func (o *Outbox) Deliver(seq uint64) (r Release, ok bool) {
 	i := seq & uint64(len(o.frames)-1)
 	if r = o.releases[i]; r.Kind&ReleaseTaken != 0 || !r.Any() {
@@ -169,7 +170,7 @@ func (o *Outbox) Deliver(seq uint64) (r Release, ok bool) {
 	return r, true
 }
 
-// Rewind makes the next frame to post the first one that may not have come.
+// Rewind makes the first frame that may not have come the next one to post.
 func (o *Outbox) Rewind() {
 	o.most = max(o.most, o.next)
 	o.next, o.queued = o.Kept(), 0
@@ -178,7 +179,7 @@ func (o *Outbox) Rewind() {
 	}
 }
 
-// Restart makes seq the last number used. Preconditions: it is empty.
+// Restart makes seq the last number that was used. Preconditions: the outbox is empty.
 func (o *Outbox) Restart(seq uint64) {
 	o.base, o.came, o.next, o.most, o.last, o.queued = seq, seq, seq, seq, seq, 0
 }

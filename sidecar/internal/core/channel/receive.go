@@ -16,7 +16,7 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 		return false, nil
 	}
 	p.times.heard, p.times.pause = r.now, 0
-	if p.state != Connecting { // else of a connection whose end is known: its link hands over what had come
+	if p.state != Connecting { // else the connection has ended, and its link delivers what had come
 		p.times.down = 0
 	}
 	r.stats.FramesIn++
@@ -54,16 +54,16 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 	case h.Seq == 0:
 		return false, nil
 	case h.Seq <= p.arrivals.Last():
-		return false, nil // sent again although it had arrived
+		return false, nil // a repeated frame
 	case h.Seq != p.arrivals.Last()+1:
 		return false, fmt.Errorf("%w: frame %d follows frame %d", link.ErrProtocol, h.Seq, p.arrivals.Last())
 	}
 	return true, nil
 }
 
-// greeted takes the first frame of a connection. It compares what the peer says that it has
-// with the link's confirmations. A peer that begins with 0 may have given this sidecar up: its
-// next frame says so (reject.go).
+// greeted handles the first frame of a connection. It compares the peer's acknowledgement with the
+// link's confirmations. A peer that acknowledges 0 may have given this sidecar up: its next frame
+// says so (reject.go).
 func (r *Room) greeted(p *Peer, h *wire.Header) error {
 	if h.Seq != 0 {
 		return fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
@@ -73,14 +73,14 @@ func (r *Room) greeted(p *Peer, h *wire.Header) error {
 	if p.forgets && h.Ack > 0 {
 		return p.forgotten(h.Ack)
 	}
-	r.rewind(p) // the peer has all frames up to h.Ack: go on after it
+	r.rewind(p) // the frames after h.Ack are posted again
 	p.state = Ready
 	r.user.Greeted(p.id, h)
 	r.Touch(p)
 	return nil
 }
 
-// forgotten is the error of a peer that asks for frames whose memory has been given away.
+// forgotten returns the error of a peer that asks for frames whose memory has been released.
 func (p *Peer) forgotten(ack uint64) error {
 	return fmt.Errorf("%w: asks for frame %d again, and its device had confirmed all up to %d: the device, or its driver, has lost what it had taken in", link.ErrProtocol, ack+1, p.out.Came())
 }
@@ -126,10 +126,10 @@ func (r *Room) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	}
 	p.current = h.Seq
 	switch {
-	case p.in.active && h.Type != wire.Abort: // placed before the connection broke, whole in hand now
+	case p.in.active && h.Type != wire.Abort: // its payload was being placed when the connection broke
 		err = r.fill(p, h, payload)
 	case h.Type == wire.Data, h.Type == wire.Got, h.Type == wire.Put, h.Type == wire.Acc:
-		// Like one that the link places: small payloads and large ones take the same way.
+		// A payload in hand is handled like one that the link places.
 		if _, err = r.destination(p, h); err == nil {
 			err = r.fill(p, h, payload)
 		}
@@ -151,16 +151,16 @@ func (r *Room) fill(p *Peer, h *wire.Header, payload []byte) error {
 	return r.placed(p)
 }
 
-// is reports that h is the frame whose payload is being placed.
+// is reports whether h is the frame whose payload is being placed.
 func (in *inbound) is(h *wire.Header) bool { return in.head.Seq == h.Seq && in.head.Length == h.Length }
 
 func changed(h *wire.Header) error {
 	return fmt.Errorf("%w: frame %d changed when it was sent again", link.ErrProtocol, h.Seq)
 }
 
-// Place returns where the payload of h goes. Until Placed, or the end of the connection, its
-// link holds that memory, and nothing else completes the frame: a ring could, and what the
-// link has yet to write would go to the next owner of the memory.
+// Place returns where the payload of h goes. Until Placed, or the end of the connection, the link
+// writes to that memory, and the frame must not be completed otherwise, such as by a ring: the link's
+// remaining writes would go to the memory's next owner.
 func (r *Room) Place(now int64, id link.Peer, h *wire.Header) (link.Ref, error) {
 	r.now = now
 	p := &r.peers[id]
@@ -174,7 +174,7 @@ func (r *Room) Place(now int64, id link.Peer, h *wire.Header) (link.Ref, error) 
 	return r.destination(p, h)
 }
 
-// destination finds the destination of the payload of a frame whose turn it is.
+// destination returns the destination of the payload of the next frame.
 func (r *Room) destination(p *Peer, h *wire.Header) (link.Ref, error) {
 	if p.in.active {
 		if !p.in.is(h) {
@@ -202,7 +202,7 @@ func (r *Room) Placed(now int64, id link.Peer) error {
 	return r.arrivedWhole(p)
 }
 
-// arrivedWhole goes on when the payload of the frame that was placed is complete.
+// arrivedWhole completes the frame whose payload was placed.
 func (r *Room) arrivedWhole(p *Peer) error {
 	if !p.in.active {
 		return nil
@@ -214,15 +214,15 @@ func (r *Room) arrivedWhole(p *Peer) error {
 	return r.arrived(p, &h)
 }
 
-// placed hands on the frame whose payload is at its destination.
+// placed hands the frame whose payload is at its destination to the user.
 func (r *Room) placed(p *Peer) error {
 	h, at := p.in.head, p.in.dst
 	p.Abandon()
 	return r.user.Placed(p.id, &h, at)
 }
 
-// Delivery that the link tells by itself (link.Caps.Delivers; P§3.2). An eager send from
-// the application's buffer has ended when its bytes will not be needed again:
+// Delivery that the link confirms itself (link.Caps.Delivers; P§3.2). An eager send from the
+// application's buffer ends when its bytes cannot be needed again:
 //
 //	application     this engine          link             peer's link     peer's engine
 //	Send ─────────► Eager, gathered ───► SEND ──────────►  receive
@@ -230,15 +230,14 @@ func (r *Room) placed(p *Peer) error {
 //	     ◄── OpDone Delivered ◄───────── completion                ─────► Eager
 //	                acknowledged ◄──────────────────────── Ack on its next frame
 //
-// So no frame of the peer's engine is asked for. Paper 000 §1 has the same: the send
-// "finalizes the communication as soon as the data is reliably transferred to the other
-// side", without an acknowledgement of MPI's; paper 002 §1 says that the reliability of
-// the connection is what allows for it. Neither makes a broken connection again: what
-// must hold then is link's rule of Delivery. Only the memory is let go of here. What
-// says that the peer has dealt with a frame (a put that its target has, an answer that
-// was taken out, a goodbye that was heard) waits for the acknowledgement.
+// No frame of the peer's engine is needed for that. In paper 000 §1 the send, too, "finalizes the
+// communication as soon as the data is reliably transferred to the other side", without an
+// acknowledgement of MPI; paper 002 §1 says that the reliability of the connection permits it. Neither
+// paper makes a broken connection again: package link's rule of Delivery says what must hold then.
+// Only memory is released by a confirmation. What means that the peer has handled a frame (a put, an
+// answer, a goodbye) waits for the acknowledgement.
 
-// Delivered reports that the frames to a peer up to number seq have come.
+// Delivered reports that the link has confirmed the frames to a peer up to number seq.
 func (r *Room) Delivered(now int64, id link.Peer, seq uint64) {
 	r.now = now
 	p := &r.peers[id]
@@ -254,7 +253,7 @@ func (r *Room) Delivered(now int64, id link.Peer, seq uint64) {
 	for s := from + 1; s <= seq; s++ {
 		f := o.At(s)
 		if s <= p.unmet && f.Head.Type == wire.Eager {
-			continue // which ranks have left there was not known: the peer's acknowledgement says it
+			continue // it was not known which ranks have left there: the peer's acknowledgement says it
 		}
 		if a, ok := o.Deliver(s); ok {
 			r.user.Released(id, a, f)

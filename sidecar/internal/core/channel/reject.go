@@ -4,23 +4,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// A peer that was given up may go on: its process was stopped, or the network was. Here
-// everything of it has ended; there its ranks wait for messages that are never sent. So when
-// it connects again, it is told:
+// A peer that was given up may still run: its process was stopped, or the network was interrupted.
+// In this sidecar all that belongs to it has ended; its ranks wait for messages that are never sent.
+// Therefore it is told when it connects again:
 //
 //	peer                           this sidecar, to which the peer is dead
 //	connects                       Rejected
-//	Ack: what it has received      Ack 0: nothing of it counts any more
+//	Ack: what it has received      Ack 0: no frame of it counts any more
 //	                               Abort, numbered after what it has received
 //	fails its job; Ack             closes the connection: Dead
 //
-// The same answer serves a peer that was started again and knows of nothing: its
-// Ack is 0, and so is what this side says (P§7).
+// A peer that was started again gets the same answer: its Ack is 0 (P§7).
 
 // connectedDead answers the connection of a dead peer.
 func (r *Room) connectedDead(p *Peer) {
 	if !r.user.Rejects(p.id) {
-		r.ports.Disconnect(p.id) // neither needs the other
+		r.ports.Disconnect(p.id) // neither side needs the other any more
 		return
 	}
 	p.state, p.greet, p.denial, p.times.down = Rejected, true, 0, r.now
@@ -30,12 +29,11 @@ func (r *Room) connectedDead(p *Peer) {
 	r.Touch(p)
 }
 
-// ackMost is more frames than any sidecar has sent: behind it there may be no
-// number left for an Abort.
+// ackMost is more frames than any sidecar has sent. After a larger number there may be none left for
+// the Abort.
 const ackMost = 1 << 62
 
-// reject takes a frame of a peer that is being rejected: only what it acknowledges
-// counts.
+// reject handles a frame of a peer that is being rejected: only its acknowledgement counts.
 func (r *Room) reject(p *Peer, h *wire.Header) {
 	switch {
 	case p.denial == 0 && h.Ack > ackMost:
@@ -50,7 +48,7 @@ func (r *Room) reject(p *Peer, h *wire.Header) {
 	}
 }
 
-// endRejection closes the connection: the peer knows, or its time is up.
+// endRejection closes the connection: the peer has been told, or its time is up.
 func (r *Room) endRejection(p *Peer) {
 	r.Bury(p)
 	r.user.Rejected(p.id)

@@ -8,12 +8,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Small eager frames go by remote write into a ring of the peer's where the link
-// can do that (P§5.7): package carriage says how, and what it wants written is
-// written here.
+// Small eager frames go by remote write into a ring of the peer if the link can write remotely
+// (P§5.7). Package carriage decides what is written where; the writes are started here.
 
-// ringMemory is the ring that p writes to, or the copy of its own. Preconditions:
-// p.rings.lane >= 0.
+// ringMemory returns the memory of the ring that p writes to, or, if out is set, the memory from which
+// p's own ring is written. Preconditions: p.rings.lane >= 0.
 func (r *Room) ringMemory(p *Peer, out bool) link.Ref {
 	n := r.cfg.Rings.Bytes()
 	off := uint64(p.rings.lane) * r.cfg.laneBytes()
@@ -32,7 +31,7 @@ func (r *Room) fast(p *Peer) bool {
 	return p.rings.lane >= 0
 }
 
-// openRing registers a fresh ring for p, to be offered with the greeting.
+// openRing registers a new ring for p, which is offered after the greeting.
 func (r *Room) openRing(p *Peer) {
 	can := p.caps.Write && (p.caps.InOrder || p.caps.Notify)
 	if p.self || !can || !r.fast(p) {
@@ -51,7 +50,7 @@ func (r *Room) openRing(p *Peer) {
 	r.stats.Rings++
 }
 
-// closeRings forgets both rings of a connection that is gone.
+// closeRings closes both rings of a connection that has ended.
 func (r *Room) closeRings(p *Peer) {
 	if p.rings.in.IsOpen() {
 		r.ports.Deregister(p.id, p.rings.key)
@@ -60,7 +59,7 @@ func (r *Room) closeRings(p *Peer) {
 	p.rings, p.in.link = rings{lane: p.rings.lane, count: p.rings.count}, false
 }
 
-// postOffer tells p of its ring.
+// postOffer sends p the offer of its ring.
 func (r *Room) postOffer(p *Peer, to Poster) bool {
 	f := &p.ackFrame
 	body := p.rings.in.Offer(p.rings.key)
@@ -69,7 +68,7 @@ func (r *Room) postOffer(p *Peer, to Poster) bool {
 	return to.Post(p.id, p.ackFrames[:]) > 0
 }
 
-// onRing takes a peer's offer.
+// onRing handles a peer's offer of a ring.
 func (r *Room) onRing(p *Peer, payload []byte) error {
 	var body wire.RingBody
 	if err := body.Decode(payload); err != nil {
@@ -79,7 +78,7 @@ func (r *Room) onRing(p *Peer, payload []byte) error {
 		return fmt.Errorf("%w: ring over a link that does not write remotely", link.ErrProtocol)
 	}
 	if p.rings.out.IsOpen() || !r.fast(p) {
-		return nil // frames do as well
+		return nil // small frames go by the connection
 	}
 	var own []byte
 	if p.rings.in.IsOpen() {
@@ -91,9 +90,9 @@ func (r *Room) onRing(p *Peer, payload []byte) error {
 	return nil
 }
 
-// post hands the first of frames to p's ring or link, and returns how many it
-// has handed over. Frames and writes may overtake each other, so that neither
-// waits at the peer for long: a frame goes only when all writes have ended.
+// post sends the first of frames by p's ring or link, and returns how many it has sent. Frames and
+// writes may overtake each other. So that neither waits at the peer for long, a frame is sent only
+// when all writes have ended.
 func (r *Room) post(p *Peer, to Poster, frames []*link.Frame) int {
 	out := &p.rings.out
 	if out.IsOpen() && out.Fits(frames[0]) && r.writeRing(p, frames[0]) {
@@ -112,7 +111,7 @@ func (r *Room) post(p *Peer, to Poster, frames []*link.Frame) int {
 	return to.Post(p.id, frames[:n])
 }
 
-// writeRing carries a frame by the ring, if it has room.
+// writeRing writes a frame into the ring, if it has room.
 func (r *Room) writeRing(p *Peer, f *link.Frame) bool {
 	payload := f.Inline[:min(f.Head.Length, link.InlineMax)]
 	if f.Payload.Region != RegionNone {
@@ -135,12 +134,12 @@ func (r *Room) writeRing(p *Peer, f *link.Frame) bool {
 	return len(writes) > 0
 }
 
-// mayCast reports that a write to p's ring may be one whose end is not told. Those
-// that are told of may be behind it on their way, and some channels need an order.
+// mayCast reports whether a write to p's ring may be a cast: a write whose end is not reported. While
+// other writes are under way it may not, since a cast could overtake them.
 func (r *Room) mayCast(p *Peer) bool { return r.cfg.Caster != nil && p.rings.out.UnderWay() == 0 }
 
-// castRing starts a write to p's ring whose end is not told: frames that are posted
-// after it come after it. false: the link does not take it so.
+// castRing starts a cast to p's ring. Frames that are posted later arrive later. It reports false if
+// the link does not take it.
 func (r *Room) castRing(p *Peer, w carriage.Write) bool {
 	if w.Payload {
 		return false // a rank's memory
@@ -155,7 +154,7 @@ func (r *Room) castRing(p *Peer, w carriage.Write) bool {
 	return !p.rings.out.Ended(nil)
 }
 
-// startRing starts a write to p's ring; false: the link refuses it.
+// startRing starts a write to p's ring. It reports false if the link refuses it.
 func (r *Room) startRing(p *Peer, f *link.Frame, w carriage.Write) bool {
 	src := r.ringMemory(p, true).Slice(w.At, w.Len)
 	if w.Payload {
@@ -172,12 +171,12 @@ func (r *Room) startRing(p *Peer, f *link.Frame, w carriage.Write) bool {
 func (r *Room) RingWritten(id link.Peer, number uint64, err error) {
 	p := &r.peers[id]
 	if p.rings.out.Number() != number {
-		return // of a connection that is gone, with all that was in the ring
+		return // the write was to the ring of an earlier connection
 	}
 	if p.rings.out.Ended(err) {
 		r.rewind(p)
 	}
-	if p.out.UnpostedFrames() > 0 || p.rings.bell { // which may have waited for it
+	if p.out.UnpostedFrames() > 0 || p.rings.bell { // they may have waited for this write
 		r.Touch(p)
 	}
 }
@@ -188,7 +187,8 @@ func (r *Room) Notified(id link.Peer, notify uint64) error {
 	return p.rings.in.Notice(notify, p.rings.count)
 }
 
-// PollRings takes out what peers have written, and returns how many slots those were.
+// PollRings takes frames out of the rings that peers write to, and returns how many slots it has
+// emptied.
 func (r *Room) PollRings() int {
 	work := uint64(0)
 	for _, id := range r.lanes {
@@ -206,9 +206,8 @@ func (r *Room) PollRings() int {
 	return int(work)
 }
 
-// drainRing takes out all that is there and whose turn has come: a ring at most, since a
-// correct peer fills no slot again before it is told, and one that does goes on for ever.
-// What a link is still placing comes first.
+// drainRing takes all frames out of the ring that are next in the sequence: at most one ring full,
+// since a hostile peer could fill slots for ever. A payload that the link is placing comes first.
 func (r *Room) drainRing(p *Peer) error {
 	before := p.rings.in.Taken()
 	for n := 0; n < carriage.Slots && p.rings.in.Changed() && !p.in.link; n++ {
@@ -230,8 +229,8 @@ func (r *Room) drainRing(p *Peer) error {
 	return nil
 }
 
-// takeRing takes the next part of a frame out of p's ring if it is there and its
-// turn has come.
+// takeRing takes the next part of a frame out of p's ring, if it is there and the frame is next in the
+// sequence.
 func (r *Room) takeRing(p *Peer) (bool, error) {
 	f := &r.part
 	if ok, err := p.rings.in.Next(p.arrivals.Last()+1, f); !ok || err != nil {
@@ -247,8 +246,7 @@ func (r *Room) takeRing(p *Peer) (bool, error) {
 	return true, err
 }
 
-// takePart places a part of a frame, unless the frame has come by the connection
-// meanwhile, or had come before.
+// takePart places a part of a frame, unless the frame has arrived already.
 func (r *Room) takePart(p *Peer, f *carriage.Frame) error {
 	if f.Off == 0 {
 		fresh, err := r.accept(p, &f.Head)
@@ -269,8 +267,8 @@ func (r *Room) takePart(p *Peer, f *carriage.Frame) error {
 	return nil
 }
 
-// Polled reports whether there are rings that have to be polled, since peers do not notify of
-// what they write into them.
+// Polled reports whether there are rings that have to be polled, because peers do not notify their
+// writes.
 func (r *Room) Polled() bool {
 	for _, id := range r.lanes {
 		if p := &r.peers[id]; p.rings.in.IsOpen() && (!p.caps.Notify || p.rings.notices.Unsaid()) {

@@ -7,12 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Tick does what time alone brings about: late acknowledgements, heartbeats,
-// and the end of peers that have been silent or unreachable for too long. It
-// returns when it wants to be called again, or when its user does, if that is earlier; 0: no
-// timer runs. It looks at the
-// peers whose time has come and at those that are owed an acknowledgement, and
-// at no others.
+// Tick does what depends on time alone: late acknowledgements, heartbeats, and the end of peers that
+// have been silent or unreachable for too long. user is the time at which the user wants to be called
+// again, or 0. Tick returns when it has to be called again, for itself or for the user, or 0 if no
+// timer runs. Peers whose time has not come cost nothing.
 func (r *Room) Tick(now, user int64) (next int64) {
 	r.now, next = now, user
 	r.forgiveOwnAbsence()
@@ -29,30 +27,29 @@ func (r *Room) Tick(now, user int64) (next int64) {
 			break
 		}
 		r.timers.Pop()
-		if p := &r.peers[id]; p.times.timer == at { // else an earlier one took its place
+		if p := &r.peers[id]; p.times.timer == at { // else an earlier timer has replaced it
 			p.times.timer = 0
 			r.tickPeer(p)
 			r.Watch(p)
 		}
 	}
 	soon := now + int64(r.cfg.Heartbeat)
-	if next == 0 { // nobody is waited for yet: what is asked for meanwhile may be heard of late
+	if next == 0 { // no peer is waited for yet; the next connection sets a timer
 		r.tickDue = soon
 		return 0
 	}
-	// However far the first deadline is: up to there no absence would be seen, and a sidecar
-	// that was stopped before would find the time of all whom it calls to be up.
+	// Not later than a heartbeat, however far the first deadline is: otherwise a sidecar that was
+	// stopped meanwhile would not see its own absence, and would give up the peers that it calls.
 	r.tickDue = min(next, soon)
 	return r.tickDue
 }
 
-// absence is from where on it counts that Tick is called later than it asked for.
+// absence is the delay of a call of Tick from which on this sidecar was absent.
 const absence = int64(20 * time.Millisecond)
 
-// forgiveOwnAbsence does not hold against peers the time in which this sidecar
-// itself did not run: it was stopped, or waited for a processor, and has heard nobody. On
-// a machine with far more to do than it can, that is most of the time, in parts of some
-// 100 ms, and a peer there has no more of it.
+// forgiveOwnAbsence does not count the time in which this sidecar itself did not run against its
+// peers: it was stopped, or waited for a processor, and could not receive. On an overloaded machine
+// that is most of the time, in parts of some 100 ms, and its peers there do not run more.
 func (r *Room) forgiveOwnAbsence() {
 	late := r.now - r.tickDue
 	if r.tickDue == 0 || late < absence {
@@ -67,8 +64,8 @@ func (r *Room) forgiveOwnAbsence() {
 	}
 }
 
-// Watch sets the timer of a peer that has come into a state with one. Frames
-// only put its time off, which the timer finds out when it comes.
+// Watch sets the timer of a peer whose state has changed. Frames only move its time, which is noticed
+// when the timer fires.
 func (r *Room) Watch(p *Peer) {
 	if at := r.deadline(p); at != 0 && (p.times.timer == 0 || at < p.times.timer) {
 		p.times.timer = at
@@ -76,8 +73,8 @@ func (r *Room) Watch(p *Peer) {
 	}
 }
 
-// deadline is when a peer has to be looked at if nothing happens before. The own
-// one sends no heartbeats: it is looked at when its outbox has grown.
+// deadline returns when a peer has to be looked at if nothing happens before, or 0. The sidecar's own
+// stream sends no heartbeats: it is looked at when its outbox has grown.
 func (r *Room) deadline(p *Peer) int64 {
 	if p.self {
 		if !p.out.Large() {
@@ -97,7 +94,7 @@ func (r *Room) deadline(p *Peer) int64 {
 	return at
 }
 
-// limit is when a peer of which nothing is heard is given up; 0: never.
+// limit returns when a peer is given up from which nothing arrives, or 0 for never.
 func (r *Room) limit(p *Peer) int64 {
 	since, patience := p.times.heard, r.cfg.DeadAfter
 	switch p.state {
@@ -107,7 +104,7 @@ func (r *Room) limit(p *Peer) int64 {
 			since = max(since, r.failedAt)
 		}
 	case Greeting, Ready:
-		if p.times.down != 0 { // not yet heard on this connection
+		if p.times.down != 0 { // nothing has arrived on this connection yet
 			since = p.times.down
 		}
 	case Rejected:
@@ -118,7 +115,7 @@ func (r *Room) limit(p *Peer) int64 {
 	return since + int64(patience)
 }
 
-// tickPeer does what is due for a peer.
+// tickPeer does what is due for a peer: its end, another connection, a heartbeat.
 func (r *Room) tickPeer(p *Peer) {
 	at := r.deadline(p)
 	switch {
@@ -132,8 +129,8 @@ func (r *Room) tickPeer(p *Peer) {
 		p.times.connect = 0
 		r.ports.Connect(p.id)
 	default:
-		// The heartbeat is an acknowledgement, and tells of credit that went
-		// back since the last frame.
+		// The heartbeat is an acknowledgement, and carries the credit that was given back
+		// since the last frame.
 		p.arrivals.Hurry(r.now)
 		p.times.sent = r.now
 		p.out.Shrink()
@@ -172,15 +169,15 @@ func (r *Room) tickOwed(due func(int64)) {
 	r.owed = keep
 }
 
-// patience is how long a peer may be without a connection.
+// patience returns how long a peer may be without a connection.
 func (r *Room) patience(p *Peer) time.Duration {
-	if p.known || r.failed { // it is to tell others, and they cannot wait until it starts
+	if p.known || r.failed { // it has to tell other pods of the failure, which cannot wait until it starts
 		return r.cfg.DeadAfter
 	}
 	return r.cfg.StartWithin
 }
 
-// Pending reports that there are frames to post at once.
+// Pending reports whether there are frames to post at once.
 func (r *Room) Pending() bool {
 	for _, id := range r.dirty {
 		if p := &r.peers[id]; !p.stuck && (p.state == Ready || p.state == Greeting || p.state == Rejected) {

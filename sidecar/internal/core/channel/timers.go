@@ -2,21 +2,20 @@ package channel
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// timer says when to look at a peer.
+// timer is the time at which a peer has to be looked at.
 type timer struct {
 	at   int64
 	peer link.Peer
 }
 
-// Timers is a heap: the first is the one whose time comes first. Each peer has
-// one that counts, which the peer knows, and for each change to a state with a shorter
-// patience one that is left over until its time.
+// Timers is a heap, ordered by time. One timer of a peer is valid, the one that the peer knows. Each
+// change to an earlier time leaves an invalid one in the heap until its time.
 type Timers struct{ heap []timer }
 
-// Len is how many there are.
+// Len returns the number of timers.
 func (h *Timers) Len() int { return len(h.heap) }
 
-// First is the time that comes first, and its peer. Preconditions: there is one.
+// First returns the earliest time, and its peer. Preconditions: there is a timer.
 func (h *Timers) First() (at int64, p link.Peer) { return h.heap[0].at, h.heap[0].peer }
 
 // Push adds a timer.
@@ -33,7 +32,7 @@ func (h *Timers) Push(at int64, p link.Peer) {
 	}
 }
 
-// Pop takes out the first. Preconditions: there is one.
+// Pop removes the first. Preconditions: there is a timer.
 func (h *Timers) Pop() {
 	q := h.heap
 	n := len(q) - 1
