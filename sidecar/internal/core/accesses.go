@@ -14,7 +14,7 @@ type streams struct{ c *Core }
 
 var _ onesided.Channel = streams{}
 
-// A payload that passes through the pool fits it.
+// A fragment of an accumulate fits into the pool.
 const _ = uint(p2p.EagerLimit - onesided.AccFragment)
 
 func (c *Core) openOneSided() {
@@ -65,7 +65,7 @@ func (x streams) Wake(p link.Peer) {
 
 func (x streams) Reach(p link.Peer) { x.c.channel.Reach(x.c.peers[p].Peer) }
 
-// standings are what the state of a peer alone says (over, beyond).
+// standings are what follows from the state of a peer alone.
 var standings = [...]onesided.Standing{
 	channel.Idle: onesided.Idle, channel.Connecting: 0, channel.Greeting: 0, channel.Ready: onesided.Ready,
 	channel.Dead: onesided.Dead | onesided.Over | onesided.Beyond, channel.Rejected: onesided.Beyond,
@@ -100,7 +100,7 @@ func (x streams) Refund(p link.Peer, n int64) { x.c.peers[p].Account().Refund(n)
 
 func (x streams) Now() int64 { return x.c.now }
 
-// placeOneSided finds the destination of a payload of a one-sided operation.
+// placeOneSided returns the destination of a payload of a one-sided operation.
 func (c *Core) placeOneSided(p *peer, h *wire.Header) (link.Ref, error) {
 	to, err := c.onesided.Place(p.ID(), h)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Core) placeOneSided(p *peer, h *wire.Header) (link.Ref, error) {
 	return dst, nil
 }
 
-// oneSidedPlaced goes on with it.
+// oneSidedPlaced continues the operation whose payload is at its destination.
 func (c *Core) oneSidedPlaced(p *peer, h *wire.Header, at link.Ref) {
 	in := p.in
 	p.in = inbound{}
@@ -149,8 +149,8 @@ func (c *Core) dropOneSided(p *peer, at link.Ref) {
 	}
 }
 
-// divert lets the payload of a put that was cut off come again into memory that is not read
-// if its window has ended meanwhile.
+// divert changes the destination of the payload of a put that a broken connection has interrupted, if
+// the window has ended meanwhile: the repeated payload is discarded.
 func (c *Core) divert(p *peer) {
 	h, _, is := p.Placing()
 	if !is || !c.onesided.Divert(p.in.of) {

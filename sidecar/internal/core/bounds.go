@@ -6,7 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// setAllowances takes the bounds from the formula by which the sidecar has its memory.
+// setAllowances sets the bounds by the formula of the sidecar's memory.
 func (c *Core) setAllowances() {
 	here := 0
 	for _, pod := range c.cfg.PodOf {

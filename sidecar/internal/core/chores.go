@@ -1,16 +1,15 @@
 package core
 
-// Nothing that others can make long is done in one step: the end of a rank with
-// tens of thousands of requests, the reduction of half a gigabyte. Such work
-// waits here, and each turn does a part of it, so that neither the ranks beside
-// it nor the heartbeat wait for the rest.
+// Work that others can make long is not done in one step: the end of a rank with tens of thousands
+// of requests, the reduction of half a gigabyte. Each turn does a part of it, so that neither other
+// ranks nor the heartbeat wait for the rest.
 
 // advanceItems bounds the requests, messages or waiters that one Advance ends; it copies
 // collective.AdvanceBytes at most. Each takes some 100 us on the machines that this was
 // measured on (docs/BENCHMARKS.md, fairness).
 const advanceItems = 1024
 
-// Pending reports that there is something to do at once: whoever sleeps must not.
+// Pending reports whether there is something to do at once. The engine must not sleep then.
 func (c *Core) Pending() bool {
 	if len(c.endings) > 0 || c.onesided.Pending() || c.parting.sweeping || c.collectives.Pending() || c.p2p.Waits() {
 		return true
@@ -21,8 +20,8 @@ func (c *Core) Pending() bool {
 	return c.channel.Pending()
 }
 
-// Advance does a bounded part of the work that takes longer than an event, and
-// returns how much it did; 0: there is none.
+// Advance does a bounded part of the work that takes longer than an event. It returns how much it
+// has done, or 0 if there is none.
 func (c *Core) Advance(now int64) int {
 	if c.wanted > c.gen { // never where ranks attach once
 		c.at(now)

@@ -17,7 +17,7 @@ func (c *Core) openCollectives() (err error) {
 	return err
 }
 
-// openMessages makes the room of the messages.
+// openMessages makes the room of messages.
 func (c *Core) openMessages() {
 	cfg := p2p.Config{
 		Pods: c.cfg.Pods, CreditBytes: c.cfg.CreditBytes, EagerBytes: c.cfg.EagerBytes, CopyBytes: c.cfg.limits.CopyBytes,
@@ -29,18 +29,18 @@ func (c *Core) openMessages() {
 	c.p2p = p2p.New(cfg, c.ports, c.channel, c.ranks, c.job)
 }
 
-// submitReduced goes on after a user operation.
+// submitReduced continues a collective after an operation of the program.
 func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
 	switch q := s.Request(d.Req); q.Kind {
 	case ranks.RequestFree:
-		return nil // ended meanwhile
+		return nil // the collective has ended
 	case ranks.RequestColl:
 		return c.collectives.Reduced(d.Req, q.ID)
 	}
 	return fmt.Errorf("request %d is no collective", d.Req)
 }
 
-// settle ends the job for a disagreement that was noted.
+// settle ends the job if ranks have disagreed about a collective.
 func (c *Core) settle() {
 	if d := c.collectives.Dispute(); d != nil {
 		c.failJob(&Failure{Rank: d.Rank, Code: 1, Reason: d.Reason})

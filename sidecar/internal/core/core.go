@@ -1,7 +1,12 @@
-// Package core is the messaging engine's mind: every protocol that Outrigger
-// speaks, as one state machine without clock, goroutine, lock or I/O. Events
-// come in as method calls that carry the time; actions go out through Ports.
-// All methods are called by one goroutine, the turn of the engine.
+// Package core implements all protocols of the sidecar, as one state machine without clock,
+// goroutine, lock or I/O. Events come in as method calls that carry the time; actions go out through
+// Ports. One goroutine, the turn of the engine, calls all methods.
+//
+// The state is in the rooms below: core/ranks, core/channel, core/p2p, core/collective and
+// core/onesided. This package hands descriptors (submit.go) and frames (frames.go) to them, and has
+// what concerns all of them: failures (failure.go, spread.go), departures of ranks and peers
+// (departure.go, goodbye.go), generations of attachments (generation.go), and the ends of sessions
+// (ending.go). The rooms call it by channel.Handler alone.
 //
 // The protocols are those of api/wire/PROTOCOL.md; sections cited as P§ are
 // its sections, those cited as L§ are of api/shm/LAYOUT.md.
@@ -30,17 +35,17 @@ type SessionID = ranks.SessionID
 // Pieces are the allocated parts of an arena.
 type Pieces = ranks.Pieces
 
-// Ports is what the core needs done. The engine implements it.
+// Ports are the actions of the core. The engine implements them.
 type Ports interface {
 	link.Memory
 	// Complete publishes d to the application.
 	Complete(s SessionID, d *shm.Descriptor)
-	// Retire tells the application that n more silent sends are taken over.
+	// Retire tells the application that n more silent sends have ended.
 	Retire(s SessionID, n uint64)
-	// Failed stores text where the application finds it, before OpFailed.
+	// Failed stores the reason of a failure where the application finds it, before OpFailed.
 	Failed(s SessionID, text string)
-	// Freed says that nothing refers to the memory of a detached session any
-	// more: it may be unmapped and its number used again.
+	// Freed reports that nothing refers to the memory of a detached session any more: it may be
+	// unmapped, and the number used again.
 	Freed(s SessionID)
 	// Connect asks for a connection to peer; LinkUp or LinkFailed follows.
 	Connect(peer link.Peer)
@@ -54,13 +59,13 @@ type Ports interface {
 // Remote is the part of Ports that serves links with remote memory access.
 type Remote interface {
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
-	// Expose is Register for a window: its registration is shared with no other
-	// memory, so that nothing but Deregister ends it.
+	// Expose is Register for a window: its registration is shared with no other memory, so that
+	// only Deregister ends it.
 	Expose(peer link.Peer, ref link.Ref) (link.Key, error)
-	// Deregister ends a registration at once: its operation has ended early.
+	// Deregister ends a registration whose operation has ended early, at once.
 	Deregister(peer link.Peer, key link.Key)
-	// Release ends the use of a registration whose operation has ended in order:
-	// the peer has said so, and does not reach for the memory any more.
+	// Release ends the use of a registration whose operation has ended in order: the peer has said
+	// that it does not access the memory any more. The link may keep the registration.
 	Release(peer link.Peer, key link.Key)
 	Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error
 	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
@@ -88,20 +93,20 @@ type Config struct {
 	PodOf []int32   // pod of each world rank; its length is the job's size
 	Pods  int
 
-	// Spare is how many bytes the sidecar may keep for its ranks and peers beyond what the
-	// formula has for them (memory.RanksKept, memory.PeersKept).
+	// Spare is how many bytes the sidecar may keep for its ranks and peers in addition to the
+	// formula (memory.RanksKept, memory.PeersKept).
 	Spare int64
 
 	EagerBytes    uint64         // largest eager message; default and most 64 KiB
 	Gatherer      Gatherer       // is asked before a small message of an arena is copied; nil: each is
-	Caster        link.Caster    // takes writes to rings whose end need not be known; nil: each is told
+	Caster        link.Caster    // takes writes to rings whose end is not reported; nil: each end is reported
 	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
 	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
 	StartWithin   time.Duration  // how long a peer may take to be reached for the first time; default 60 s
 	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
-	Channel       carriage.Kind  // how small messages travel there; the same on all sidecars
+	Channel       carriage.Kind  // how small messages go by remote write; the same on all sidecars
 	FastPeers     int            // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
 	Seed          uint64         // of the matching tables' hash
 
@@ -196,21 +201,21 @@ type Core struct {
 	hosted    []*endpoint
 	job       *ranks.Job
 	ranks     *ranks.Sessions
-	sessions  []*session // what this package has of them
+	sessions  []*session // by number; nil: none
 
 	p2p         *p2p.Room
 	collectives *collective.Room
 	onesided    *onesided.Room
 
 	fail    *Failure
-	left    bool            // all ranks of this sidecar have left, and it has said so
-	gen     uint64          // of attachments (generation.go), from 1
-	wanted  uint64          // the highest that a peer has begun
+	left    bool            // all ranks of this sidecar have left, and its peers were told
+	gen     uint64          // generation of attachments (generation.go), from 1
+	wanted  uint64          // the highest generation that a peer has begun
 	leaving bool            // no rank attaches any more
 	ofRanks ranks.Allowance // of requests
-	ofPeers ranks.Allowance // of what they have sent and are answered
+	ofPeers ranks.Allowance // of what peers have sent, and of answers to them
 
-	// What takes longer than an event, done in steps by Advance.
+	// Work that takes longer than an event: Advance does it in steps.
 	endings []ending
 	parting parting
 }
@@ -256,9 +261,8 @@ func New(cfg Config, ports Ports) (*Core, error) {
 	return c, nil
 }
 
-// Effort counts the bytes of lists that descriptors have made the core read, and
-// what they made it search one by one. It tells a caller who takes many descriptors
-// a turn when it is enough.
+// Effort returns the bytes of lists that descriptors have made the core read, and the cost of the
+// searches that they have caused. A caller that takes many descriptors in a turn bounds them by it.
 func (c *Core) Effort() uint64 { return c.p2p.Effort() + c.collectives.Effort() + c.onesided.Effort() }
 
 // at sets the time of the current event.
@@ -267,11 +271,11 @@ func (c *Core) at(now int64) {
 	c.channel.At(now)
 }
 
-// peerOf is the sidecar that hosts a world rank.
+// peerOf returns the sidecar that hosts a world rank.
 // Preconditions: rank is below the job's size.
 func (c *Core) peerOf(rank uint32) *peer { return &c.peers[c.job.PodOf(rank)] }
 
-// Ranks is the job's size.
+// Ranks returns the job's size.
 func (c *Core) Ranks() int { return c.job.Ranks() }
 
 // Stats returns the counters as they stand.

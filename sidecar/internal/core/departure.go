@@ -10,32 +10,31 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A rank that leaves in good order sends nothing any more, and whoever waits
-// for it must learn that. Its sidecar says so behind all that the rank has sent
-// (Left), so that what it had sent is received all the same (P§7).
+// A rank that leaves in good order sends nothing any more, and requests of other ranks that wait for
+// it must end. Its sidecar sends a frame Left behind all messages of the rank, so that these are
+// still received (P§7).
 
-// leaveDelay is how long the news that a rank has left may wait for the others
-// of its pod: most jobs end on all ranks at once, and the goodbye of the sidecar
-// then says it for all of them.
+// leaveDelay is how long the frame Left of a rank may wait for the other ranks of its pod. Most jobs
+// end on all ranks at once, and then one frame Bye of the sidecar is enough.
 const leaveDelay = 100 * time.Millisecond
 
-// parting is which ranks have left, and what is still to be done about it.
+// parting is the work that follows from ranks that have left.
 type parting struct {
 	departed []uint32 // ranks of this sidecar, in order
-	tellAt   int64    // when the peers are told of the last ones; 0: they were
+	tellAt   int64    // when the peers are told of the last ones; 0: they were told
 
-	sweeping bool // receives from who has left are to be ended
-	again    bool // somebody has left since the sweep began
-	table    int  // where the sweep is
+	sweeping bool // requests that wait for ranks that have left have to be ended
+	again    bool // another rank has left since the sweep began
+	table    int  // the table that the sweep is in
 	at       uint32
 }
 
-// abortsAfter is how long after such a message an abort is taken for its consequence: an MPI
-// aborts at once, and a machine may be busy.
+// abortsAfter is how long after such a message an abort is taken for its consequence. An MPI aborts at
+// once, but the machine may be busy.
 const abortsAfter = 1e9
 
-// Deserted is why the MPI of a session gives up, if a message of it has just ended because another
-// rank had left; nil: none has.
+// Deserted returns why the MPI of a session gives up, if a message of it has just ended because
+// another rank had left, or nil.
 func (c *Core) Deserted(now int64, id SessionID) *AbsentError {
 	s := c.sessions[id]
 	if s == nil {
@@ -48,9 +47,9 @@ func (c *Core) Deserted(now int64, id SessionID) *AbsentError {
 	return &AbsentError{Rank: by, Text: fmt.Sprintf("%s%d%s%s", podlife.TextAbsent, s.endpoint.rank, podlife.TextAbsentFrom, "a message of MPI")}
 }
 
-// Aborted ends the job for a rank whose MPI asks for that. If a message of it has just ended
-// because another rank had left, that one is to blame: the MPI knows no more than that the message
-// could not be carried.
+// Aborted ends the job because the MPI of a rank asks for it. If a message of the rank has just ended
+// because another rank had left, the failure names that rank: the MPI knows only that the message
+// could not be sent or received.
 func (c *Core) Aborted(now int64, rank, code uint32) {
 	c.at(now)
 	f := &Failure{Rank: rank, Code: code, Reason: podlife.TextAborted}
@@ -62,8 +61,8 @@ func (c *Core) Aborted(now int64, rank, code uint32) {
 	c.failJob(f)
 }
 
-// depart notes that a rank of this sidecar has left. Its neighbours learn it by
-// the same frame as others: behind what it has sent to them.
+// depart notes that a rank of this sidecar has left. Its neighbours are told by a frame Left, too,
+// behind what the rank has sent to them.
 func (c *Core) depart(rank uint32) {
 	c.parting.departed = append(c.parting.departed, rank)
 	if c.parting.tellAt == 0 {
@@ -76,8 +75,7 @@ func (c *Core) depart(rank uint32) {
 	}
 }
 
-// tellLeft tells a peer of the ranks that it has not heard about, and returns how
-// many those were.
+// tellLeft tells a peer of the ranks that have left since it was last told, and returns their number.
 func (c *Core) tellLeft(p *peer) (n int) {
 	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
 		f, _ := c.channel.Emit(p.Peer, wire.Left)
@@ -89,8 +87,8 @@ func (c *Core) tellLeft(p *peer) (n int) {
 	return n
 }
 
-// tickLeft tells all peers in time, unless the sidecar has said goodbye. It returns when it is
-// to be called again; 0: never.
+// tickLeft tells all peers when leaveDelay is over, unless the sidecar has sent Bye. It returns when
+// it has to be called again, or 0.
 func (c *Core) tickLeft() int64 {
 	if c.parting.tellAt == 0 {
 		return 0
@@ -110,20 +108,20 @@ func (c *Core) tickLeft() int64 {
 	return 0
 }
 
-// takenNext is the first frame of p's that has not come, which goodbyes say: who has
-// left never had it, although it is acknowledged. 0: they do not say it.
+// takenNext returns the number of the first frame of p that has not come. Goodbyes carry it: a rank
+// that has left has not received that frame, even if it is acknowledged later. 0 means none.
 func (p *peer) takenNext() uint64 {
 	if p.Self() {
-		return 0 // what one rank has sent to another came in that order
+		return 0 // messages and goodbyes within a sidecar are in order
 	}
 	return p.Arrived() + 1
 }
 
-// noteTook notes what a goodbye says of frames from here that came too late for it. It
-// precedes what that frame acknowledges: they are among that.
+// noteTook records which frames came too late for the rank or pod that a goodbye is of. It must be
+// called before the acknowledgement in the same frame is handled, which covers these frames.
 func (c *Core) noteTook(p *peer, h *wire.Header) {
 	switch {
-	case h.A == 0 || h.A > p.Out().Last(): // it had all
+	case h.A == 0 || h.A > p.Out().Last(): // it has received all frames
 	case h.Type == wire.Again && h.B > c.gen && p.gen <= c.gen:
 		c.p2p.PodTook(p.ID(), h.A)
 	case h.Type == wire.Again || p.gen != c.gen: // of another generation
@@ -134,7 +132,7 @@ func (c *Core) noteTook(p *peer, h *wire.Header) {
 	}
 }
 
-// onLeft takes the news that a rank of p has left.
+// onLeft handles the news that a rank of p has left.
 func (c *Core) onLeft(p *peer, h *wire.Header) error {
 	if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p {
 		return fmt.Errorf("%w: goodbye in the name of rank %d, which is not there", link.ErrProtocol, h.Src)
@@ -143,7 +141,7 @@ func (c *Core) onLeft(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// onBye takes the news that all ranks of p have left.
+// onBye handles the news that all ranks of p have left.
 func (c *Core) onBye(p *peer) {
 	p.SetGone(true)
 	c.allLeft(p)
@@ -169,17 +167,17 @@ func (c *Core) markLeft(rank uint32) {
 
 func (c *Core) startSweep() {
 	if x := &c.parting; x.sweeping {
-		x.again = x.again || x.table > 0 || x.at > 0 // one that has not begun sees this, too
+		x.again = x.again || x.table > 0 || x.at > 0 // a sweep that has not begun sees this rank, too
 		return
 	}
 	c.parting.sweeping, c.parting.table, c.parting.at = true, 0, 0
 }
 
-// sweepsLocks is the last part of a sweep; those before it are tables.
+// sweepsLocks is the last part of a sweep, after the tables.
 const sweepsLocks = 5
 
-// sweep ends what waits for somebody who has left: up to budget requests are
-// looked at. It returns what is left of the budget.
+// sweep ends requests that wait for a rank that has left. It looks at up to budget requests, and
+// returns what is left of the budget.
 func (c *Core) sweep(budget int) int {
 	x := &c.parting
 	for x.sweeping && budget > 0 {

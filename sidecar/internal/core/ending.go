@@ -5,19 +5,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// ending is the end of everything that an application has open: it has left, or
-// the job has failed. It is done in steps (Advance): its requests, its silent sends,
-// and of a rank that leaves its windows and the messages that nobody will receive.
+// ending is the end of all that an application has open, because it has left or the job has failed.
+// It is done in steps (Advance): the requests, the silent sends, and, if the rank leaves, its windows
+// and the messages for it.
 type ending struct {
 	session  *session  // nil: of a rank that never attached
 	endpoint *endpoint // of a rank that leaves
 	leaves   bool      // the session is over; else it stays attached to a failed job
-	clean    bool      // it said goodbye
+	clean    bool      // it has detached in good order
 	request  int       // next of the session's requests
 }
 
-// begin queues an ending and does as much of it as a step may. Preconditions:
-// the session is held, or stays attached.
+// begin queues an ending, and does the first step of it. Preconditions: the session is held, or stays
+// attached.
 func (c *Core) begin(x ending) {
 	c.endings = append(c.endings, x)
 	if len(c.endings) == 1 {
@@ -25,8 +25,7 @@ func (c *Core) begin(x ending) {
 	}
 }
 
-// endSessions does up to budget items of the oldest endings, and returns what is
-// left of the budget.
+// endSessions does up to budget items of the oldest endings. It returns what is left of the budget.
 func (c *Core) endSessions(budget int) int {
 	for len(c.endings) > 0 && budget > 0 {
 		x := &c.endings[0]
@@ -46,7 +45,7 @@ func (c *Core) endSessions(budget int) int {
 	return budget
 }
 
-// endStep goes on with one ending; 0: the budget is used up.
+// endStep continues one ending. It returns what is left of the budget.
 func (c *Core) endStep(x *ending, budget int) int {
 	s := x.session
 	if s == nil {
@@ -68,8 +67,8 @@ func (c *Core) endStep(x *ending, budget int) int {
 	return c.endEndpoint(x.endpoint, budget)
 }
 
-// endRequest ends one request of an application. It stays open when something
-// under way ends it: the acknowledgement of a frame, or the last word of a peer.
+// endRequest ends one request of an application. The request stays open if something that is under
+// way ends it: the acknowledgement of a frame, or the last frame of a peer about it.
 func (c *Core) endRequest(x *ending, req uint32) {
 	s := x.session
 	if c.p2p.EndRequest(s.ID(), req, x.clean) {

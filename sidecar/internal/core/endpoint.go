@@ -55,8 +55,8 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	return nil
 }
 
-// Detach removes an application: in good order after OpDetach, else because it
-// died, which ends the job (P§7).
+// Detach removes an application: in good order after OpDetach, or because it has died, which ends the
+// job (P§7).
 func (c *Core) Detach(now int64, id SessionID, reason error) {
 	c.at(now)
 	s := c.sessions[id]
@@ -75,8 +75,8 @@ func (c *Core) Detach(now int64, id SessionID, reason error) {
 	c.begin(ending{session: s, endpoint: e, leaves: true, clean: reason == nil && c.fail == nil})
 }
 
-// Unattach undoes the attachment of an application that has read no Welcome: its rank may attach
-// as if it never had. false: the application has asked for something, or has left.
+// Unattach undoes the attachment of an application that has not read its Welcome: its rank may attach
+// again. It reports false if the application has submitted something, or has left.
 func (c *Core) Unattach(now int64, id SessionID) bool {
 	c.at(now)
 	s := c.sessions[id]
@@ -90,8 +90,8 @@ func (c *Core) Unattach(now int64, id SessionID) bool {
 	return true
 }
 
-// AbsentError is why a rank has ended that waited in a collective for another one, which
-// had closed its session: that one is to blame.
+// AbsentError is the reason of a rank that has ended while it waited for another rank, which had closed
+// its session. Rank is the latter, which caused the failure.
 type AbsentError struct {
 	Rank uint32
 	Text string
@@ -99,8 +99,8 @@ type AbsentError struct {
 
 func (a *AbsentError) Error() string { return a.Text }
 
-// blamed is the failure of a rank that has ended, or of one that has left before it. What an
-// application says of a rank that has not left is not believed.
+// blamed returns the failure of a rank that has ended. If the reason names a rank that has left
+// before, the failure is that rank's; a reason that names a rank which has not left is ignored.
 func (c *Core) blamed(rank uint32, reason error) *Failure {
 	var a *AbsentError
 	switch {
@@ -119,7 +119,7 @@ func (c *Core) Left(id SessionID) bool {
 	return s == nil || s.Left()
 }
 
-// sessionGone forgets a session that nothing refers to any more.
+// sessionGone removes a session that nothing refers to any more.
 func (c *Core) sessionGone(id SessionID) {
 	c.sessions[id] = nil
 	c.p2p.SessionGone(id)
@@ -127,13 +127,13 @@ func (c *Core) sessionGone(id SessionID) {
 	c.onesided.SessionGone(id)
 }
 
-// Bound lets a session name its arena only where it is allocated. Without it, all is.
+// Bound restricts a session to the allocated pieces of its arena. Without it, all of it may be named.
 func (c *Core) Bound(id SessionID, p Pieces) { c.sessions[id].Bound(p) }
 
-// Lend lets a session lend memory, which l knows as a region.
+// Lend permits a session to lend memory, which l knows as a region.
 func (c *Core) Lend(id SessionID, l Lender, region link.Region) { c.p2p.Lend(id, l, region) }
 
-// Hosted is how many ranks this sidecar hosts.
+// Hosted returns how many ranks this sidecar hosts.
 func (c *Core) Hosted() int { return len(c.hosted) }
 
 // Talks appends the ranks that the hosted rank i has sent to, and returns the rank's

@@ -12,8 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Failure is why the job ended: the first thing that went wrong, as far as
-// this sidecar knows.
+// Failure is why the job ended: the first failure, as far as this sidecar knows.
 type Failure struct {
 	Rank   uint32 // failed rank; shm.AnySource when none can be named
 	Code   uint32 // exit code to report
@@ -28,21 +27,21 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("rank %d failed: %s", f.Rank, f.Reason)
 }
 
-// abortText bounds the reason that travels in an Abort frame. Where it was decided
-// there is more of it, which a verdict prefers (podlife.Blame).
+// abortText bounds the reason in an Abort frame. The sidecar of the cause may have a longer reason,
+// which a verdict prefers (podlife.Blame).
 const abortText = link.InlineMax
 
-// ownText bounds a reason that a rank gives: what its segment has room for.
+// ownText bounds a reason that a rank gives, by the size of its segment.
 const ownText = 200
 
-// cutText is text as an Abort frame has room for it.
+// cutText cuts text to the size of an Abort frame.
 func cutText(text string) string { return podlife.Cut(text, abortText, podlife.TextCut) }
 
 // Failed returns why the job failed, or nil.
 func (c *Core) Failed() *Failure { return c.fail }
 
-// failJob ends the job: peers and applications are told, every request ends
-// (P§7). Only the first failure counts.
+// failJob ends the job: peers and applications are told, and each request ends (P§7). Only the first
+// failure counts.
 func (c *Core) failJob(f *Failure) {
 	if c.fail != nil {
 		return
@@ -53,7 +52,7 @@ func (c *Core) failJob(f *Failure) {
 	c.channel.JobFailed()
 	c.ports.Note(NoteFailed, c.cfg.Self, f.Rank, 0, uint64(f.Code), 0)
 	c.spread(f)
-	c.startSweep() // windows that have ended wait for nobody
+	c.startSweep() // windows that have ended do not wait for peers any more
 	for _, e := range c.hosted {
 		if s := e.session; s != nil {
 			c.tellFailure(s)
@@ -78,8 +77,8 @@ func (c *Core) onAbort(p *peer, h *wire.Header, payload []byte) error {
 	if len(payload) > abortText {
 		return fmt.Errorf("%w: abort with %d bytes of text", link.ErrProtocol, len(payload))
 	}
-	// It may stand in the place of a frame that was half here: whoever gave this
-	// sidecar up has dropped what it had for it (connectedDead).
+	// It may have the number of a frame whose payload is half here: a peer that has given this
+	// sidecar up has dropped its frames (channel/reject.go).
 	c.dropInbound(p)
 	p.knows, p.told = true, true
 	c.failJob(&Failure{Rank: h.Src, Code: uint32(h.A), Reason: string(payload)})
@@ -100,20 +99,20 @@ func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// ownWords is the reason of an abort as it is told. One byte more than there is room for
-// shows that there is more.
+// ownWords returns the reason of an abort as others are told it. A text of one byte more than there is
+// room for shows that it was longer.
 func ownWords(text []byte) string { return podlife.Cut(oneLine(text), ownText, podlife.TextCut) }
 
-// exitCode is the code of an abort as a process can have it, the same for all who
-// tell it: the low 8 bits, or 1 if they are 0.
+// exitCode returns the code of an abort as the exit code of a process: the low 8 bits, or 1 if they
+// are 0.
 func exitCode(code uint32) uint32 { return max(code&0xff, 1) }
 
-// oneLine is text of a rank as it may stand in logs, statuses and terminals: a
-// line, without control characters. It is never longer than the text.
+// oneLine returns text of a rank in a form that is safe in logs, statuses and terminals: one line
+// without control characters. It is never longer than the text.
 func oneLine(text []byte) string {
 	return strings.Map(func(r rune) rune {
 		switch {
-		case r == utf8.RuneError: // also a character that has been cut
+		case r == utf8.RuneError: // also the rest of a character that was cut
 			return '?'
 		case !unicode.IsPrint(r):
 			return ' '
@@ -128,33 +127,33 @@ func (c *Core) Fail(now int64, f *Failure) {
 	c.failJob(f)
 }
 
-// peerDied ends the job, since every job needs all its ranks. A peer that said
-// goodbye has none any more; and where no rank is left the peer may have said it
-// on a connection that broke, and its death is for others to tell.
+// peerDied ends the job because of a dead peer, since each job needs all its ranks. A peer that has
+// sent Bye has no rank any more. If no rank of this sidecar is left, the Bye may have been lost with a
+// connection; other sidecars report the death of the peer then.
 func (c *Core) peerDied(p *peer, cause error) {
 	owed := !p.Out().Empty()
 	p.knows = p.told || p.knows && !owed
 	c.channel.Bury(p.Peer)
-	c.startSweep() // what was to be answered, and has lost its session, is nobody's
+	c.startSweep() // answers whose session has ended are not needed any more
 	if p.Gone() {
 		c.allLeft(p)
 		return
 	}
 	f := c.loss(p, cause)
 	if c.left {
-		if owed { // it will wait for it
+		if owed { // the peer will wait for these frames
 			p.loss = f
 		}
 		c.allLeft(p)
 		return
 	}
 	if c.fail != nil && !p.knows {
-		c.tellKin(c.fail) // it was to tell others
+		c.tellKin(c.fail) // the dead peer had to tell other pods
 	}
 	c.failJob(f)
 }
 
-// loss is the failure that the death of a peer is.
+// loss returns the failure that follows from the death of a peer.
 func (c *Core) loss(p *peer, cause error) *Failure {
 	first, last := shm.AnySource, shm.AnySource
 	for r, pod := range c.cfg.PodOf {
@@ -168,13 +167,13 @@ func (c *Core) loss(p *peer, cause error) *Failure {
 	return &Failure{Rank: first, Code: 1, Reason: fmt.Sprintf(podlife.TextLost+"%d (%s) is lost: %v", p.ID(), podlife.RankRange(int(first), int(last)), cause)}
 }
 
-// dropStreams lets go of what large transfers to and from p had still to move.
+// dropStreams ends the transfers to and from p.
 func (c *Core) dropStreams(p *peer) {
 	c.dropInbound(p)
 	p.DropTransfers()
 }
 
-// dropInbound gives up the frame whose payload a dead peer was sending.
+// dropInbound ends the frame whose payload a dead peer was sending.
 func (c *Core) dropInbound(p *peer) {
 	h, at, is := p.Placing()
 	if !is {

@@ -11,10 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// The events of links go to the room of the streams of frames, and what it calls comes back
-// through upper.
+// The events of links go to the room channel. The room calls back through upper.
 
-// Poster takes frames to a peer: a link, as the engine sees it.
+// Poster sends frames to a peer (channel.Poster).
 type Poster = channel.Poster
 
 // LinkUp reports a fresh connection to peer.
@@ -23,21 +22,19 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	c.channel.LinkUp(now, id, caps)
 }
 
-// LinkDown reports that the connection to peer broke. A peer that broke the
-// protocol is not worth another connection: the job fails.
+// LinkDown reports that the connection to peer broke. If the peer broke the protocol, the job fails.
 func (c *Core) LinkDown(now int64, id link.Peer, err error) {
 	c.now = now
 	c.channel.LinkDown(now, id, err)
 }
 
-// LinkFailed reports that no connection to peer could be made, finally.
+// LinkFailed reports that all attempts to connect to peer have failed.
 func (c *Core) LinkFailed(now int64, id link.Peer, err error) {
 	c.now = now
 	c.channel.LinkFailed(now, id, err)
 }
 
-// PeerLost reports that a peer is not what it was, though it may be connected:
-// its process was started again.
+// PeerLost reports that the process of a peer was started again, although the peer may be connected.
 func (c *Core) PeerLost(now int64, id link.Peer, cause error) {
 	c.now = now
 	c.channel.PeerLost(now, id, cause)
@@ -62,37 +59,36 @@ func (c *Core) Placed(now int64, id link.Peer) error {
 	return c.channel.Placed(now, id)
 }
 
-// Delivered reports that the frames to a peer up to number seq have come.
+// Delivered reports that the link has confirmed the frames to a peer up to number seq.
 func (c *Core) Delivered(now int64, id link.Peer, seq uint64) {
 	c.now = now
 	c.channel.Delivered(now, id, seq)
 }
 
-// Flush posts what the events of this turn have queued. It returns true when
-// there is more to post at once.
+// Flush posts what the events of this turn have queued. It reports whether there is more to post at
+// once.
 func (c *Core) Flush(now int64, to Poster) (more bool) {
 	c.now = now
 	return c.channel.Flush(now, to)
 }
 
-// Tick does what time alone brings about, and returns when it wants to be called again; 0: no
-// timer runs.
+// Tick does what depends on time alone. It returns when it has to be called again, or 0 if no timer
+// runs.
 func (c *Core) Tick(now int64) (next int64) {
 	c.at(now)
 	return c.channel.Tick(now, c.tickLeft())
 }
 
-// Doze is to be asked before every sleep (channel.Room.Doze).
+// Doze has to be called before each sleep (channel.Room.Doze).
 func (c *Core) Doze() (again bool) { return c.channel.Doze() }
 
-// Polled reports that there is memory that only a poll tells about: a sleep must not be long.
+// Polled reports whether there is memory that has to be polled. A sleep must not be long then.
 func (c *Core) Polled() bool {
 	return c.channel.Polled() || c.p2p.Polled()
 }
 
-// PollMemory looks at all that peers change without a word: their rings, and the
-// last bytes of messages. It returns how much has come. A peer that writes what no
-// correct one does loses its connection.
+// PollMemory polls the memory that peers write without notification: their rings, and the last bytes
+// of messages. It returns how much has come. The connection of a peer that breaks the protocol ends.
 func (c *Core) PollMemory(now int64) int {
 	c.at(now)
 	return c.channel.PollRings() + c.p2p.PollReads()
@@ -102,7 +98,7 @@ func (c *Core) PollMemory(now int64) int {
 func (c *Core) RemoteDone(now int64, id link.Peer, token uint64, err error) {
 	c.at(now)
 	if err != nil && c.p2p.Knows(token) && c.over(&c.peers[id]) {
-		c.startSweep() // the last one has left alone what was under way
+		c.startSweep() // an earlier sweep has left this operation alone
 	}
 	f, is := c.p2p.RemoteDone(id, token, err)
 	switch {
@@ -124,7 +120,7 @@ func (c *Core) RemoteWritten(now int64, id link.Peer, notify uint64) error {
 	return c.p2p.RemoteWritten(id, notify)
 }
 
-// upper is the core, as the room of the streams calls it.
+// upper is the core as the room channel calls it.
 type upper struct{ c *Core }
 
 var _ channel.Handler = upper{}
@@ -173,7 +169,7 @@ func (u upper) Placed(id link.Peer, h *wire.Header, at link.Ref) error {
 	return nil
 }
 
-// Released carries out what the acknowledgement of a frame brings about.
+// Released does what follows from the acknowledgement of a frame.
 func (u upper) Released(id link.Peer, a channel.Release, f *link.Frame) {
 	switch a.Kind {
 	case afterOrigin:
@@ -188,8 +184,7 @@ func (u upper) Released(id link.Peer, a channel.Release, f *link.Frame) {
 	}
 }
 
-// Dropped does so for a peer that is dead. What the end of a session or of an access does is
-// not done here (Ended).
+// Dropped does the same for a peer that is dead, except for what Ended does.
 func (u upper) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
 	if a.Kind == afterOrigin {
 		u.c.onesided.End(a.ID, u.c.job.Lost(id))
@@ -243,7 +238,7 @@ func (u upper) Reject(id link.Peer) {
 	u.c.emitAbort(p, f)
 }
 
-func (u upper) Rejected(link.Peer) { u.c.startSweep() } // of what was asked for meanwhile
+func (u upper) Rejected(link.Peer) { u.c.startSweep() } // ends requests to it that were made meanwhile
 
 func (u upper) WriteRing(id link.Peer, number uint64, src link.Ref, dst link.Key, notify uint64) error {
 	return u.c.p2p.WriteRing(id, number, src, dst, notify)
@@ -264,12 +259,12 @@ const (
 	afterGot                                                        // a get of the peer is answered
 )
 
-// hasGone reports that a rank of this sidecar has left this generation.
+// hasGone reports whether a rank of this sidecar has left this generation.
 func (c *Core) hasGone(rank uint32) bool {
 	return int(rank) < len(c.endpoints) && c.endpoints[rank] != nil && c.endpoints[rank].gone
 }
 
-// destination finds where the payload of a frame whose turn it is goes.
+// destination returns where the payload of the next frame goes.
 func (c *Core) destination(p *peer, h *wire.Header) (link.Ref, error) {
 	if p.gen != c.gen {
 		if is, err := c.foreign(p, h); is {
@@ -285,10 +280,10 @@ func (c *Core) destination(p *peer, h *wire.Header) (link.Ref, error) {
 	return link.Ref{}, fmt.Errorf("%w: %v with a payload of %d bytes", link.ErrProtocol, h.Type, h.Length)
 }
 
-// peerUp says what a peer has to know before all else.
+// peerUp emits what a peer has to know before any other frame.
 func (c *Core) peerUp(p *peer) {
 	if c.fail != nil {
-		c.tell(p, c.fail) // before anything else that follows from it
+		c.tell(p, c.fail) // before the frames that follow from the failure
 	}
 	if p.genTold != c.gen {
 		c.tellAgain(p)
@@ -311,13 +306,13 @@ func (c *Core) peerDown(p *peer, err error) (again bool) {
 	if p.parted() && c.p2p.Orphans() == 0 {
 		c.channel.Rest(p.Peer)
 		if c.fail != nil {
-			c.dropStreams(p) // the rest of them goes and comes no more
+			c.dropStreams(p) // their remaining payloads are neither sent nor received
 			c.onesided.Drop(p.ID(), c.job.Lost(p.ID()))
 		}
-		c.startSweep() // does it owe anything?
+		c.startSweep() // requests that wait for it have to be looked at
 		return false
 	}
-	if p.told { // and has closed: it wants nothing more of this sidecar
+	if p.told { // and has closed the connection: it needs nothing more of this sidecar
 		c.peerDied(p, err)
 		return false
 	}

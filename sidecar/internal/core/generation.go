@@ -8,34 +8,33 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A rank may attach again after it has left in good order: a script runs one program after
-// the other. The attachments of a pod's ranks have one generation, which begins when the
-// generation before it is over here (mayRenew). Generations of different pods never exchange
-// a message (P§9):
+// A rank may attach again after it has left in good order: a script runs one program after the other.
+// The attachments of a pod's ranks have one generation. It begins when the previous one has ended in
+// this pod (mayRenew). Ranks of different generations never exchange a message (P§9):
 //
 //	behind     the peer's ranks are in an earlier generation. Frames for them wait in the
 //	           outbox, as before a connection is made; frames of them are dropped.
-//	the same   messages go.
-//	ahead      the peer's ranks have left this generation, all of them: here that is the end
-//	           of a peer that has said goodbye, except that its connection goes on.
+//	the same   messages are exchanged.
+//	ahead      all ranks of the peer have left this generation: it is handled like a peer that
+//	           has sent Bye, except that its connection stays.
 
-// newsMax is how many frames may wait for a peer's acknowledgement when a generation begins.
-// Each generation adds two or more for a peer that is away or stopped, however many programs a
-// rank runs meanwhile.
+// newsMax bounds the frames that a peer has not acknowledged when a generation begins. Without it, a
+// peer that is stopped would have two or more frames of each generation, and a script may run many
+// programs meanwhile.
 const newsMax = 64
 
-// generationMax is more generations than a job can have, so that no number overflows.
+// generationMax is more generations than a job can have. It keeps numbers from overflowing.
 const generationMax = 1 << 48
 
-// over reports that p answers nothing of this generation any more.
+// over reports whether p answers no frame of this generation any more.
 func (c *Core) over(p *peer) bool { return p.State() == channel.Dead || p.Ahead() }
 
-// holds reports that frames wait in the outbox until p's ranks have come to this generation.
-// In a failed job nothing waits: the peer drops the frames, and hears why.
+// holds reports whether frames wait in the outbox until p's ranks have come to this generation. In a
+// failed job no frame waits: the peer drops them, and is told of the failure.
 func (c *Core) holds(p *peer) bool { return p.gen < c.gen && c.fail == nil }
 
-// Renew begins the next generation, for ranks that attach again, if the one that there is
-// is over here; false: not yet.
+// Renew begins the next generation, for ranks that attach again. It reports false if the current one
+// has not ended in this pod.
 func (c *Core) Renew(now int64) bool {
 	c.at(now)
 	if c.leaving || c.fail != nil {
@@ -53,13 +52,13 @@ func (c *Core) Renew(now int64) bool {
 	return true
 }
 
-// Renews reports that Renew would begin the next generation.
+// Renews reports whether Renew would begin the next generation.
 func (c *Core) Renews() bool { return !c.leaving && c.fail == nil && c.mayRenew() }
 
-// HasLeft reports that a rank of here has left this generation.
+// HasLeft reports whether a rank of this sidecar has left this generation.
 func (c *Core) HasLeft(rank uint32) bool { return c.hasGone(rank) }
 
-// Leaving reports that no rank may attach any more.
+// Leaving reports whether no rank may attach any more.
 func (c *Core) Leaving() bool { return c.leaving }
 
 // Absent notes that the process of a rank has ended: the rank takes part in no later
@@ -84,15 +83,15 @@ func (c *Core) leftOut(e *endpoint) {
 	c.begin(ending{endpoint: e, leaves: true})
 }
 
-// follow begins the generation that a peer has begun, where no rank attaches any more: the
-// peer learns that it waits for none.
+// follow begins the generation that a peer has begun if no rank of this pod attaches any more, so that
+// the peer does not wait for them.
 func (c *Core) follow() {
 	if c.follows() {
 		c.renew(c.wanted)
 	}
 }
 
-// follows reports that follow would begin that generation.
+// follows reports whether follow would begin that generation.
 func (c *Core) follows() bool {
 	if c.wanted <= c.gen || c.fail != nil {
 		return false
@@ -105,8 +104,8 @@ func (c *Core) follows() bool {
 	return c.mayRenew()
 }
 
-// mayRenew reports that nothing of this generation is open here: all ranks have left it, or
-// never attach; and what they have sent has been received, or refused.
+// mayRenew reports whether this generation has ended in this pod: all ranks have left it or never
+// attach, and their messages were received or refused.
 func (c *Core) mayRenew() bool {
 	for _, e := range c.hosted {
 		if !e.ended && (e.gone || !e.absent || e.session != nil) {
@@ -138,13 +137,13 @@ func (c *Core) mayRenew() bool {
 	return true
 }
 
-// compare notes whether p's ranks are in another generation.
+// compare records whether p's ranks are in another generation.
 func (c *Core) compare(p *peer) {
 	p.SetAhead(p.gen > c.gen)
 	p.SetWalled(p.gen < c.gen && !p.Self())
 }
 
-// placing reports that a payload of p is being placed.
+// placing reports whether a payload of p is being placed.
 func (c *Core) placing(p *peer) bool {
 	_, _, is := p.Placing()
 	return is
@@ -173,8 +172,8 @@ func (c *Core) renew(g uint64) {
 	}
 }
 
-// renewPeer forgets what was between the last generation and a peer, and takes up what it has
-// said of this one.
+// renewPeer drops the state of a peer that belongs to the last generation, and handles what the peer
+// has already sent about this one.
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq = 0, 0
 	p.SetUnannounced(!p.Self())
@@ -195,8 +194,8 @@ func (c *Core) renewPeer(p *peer) {
 	}
 }
 
-// tellAgain says which generation has begun here, before every other frame of it. It is
-// never said in a job whose ranks attach once.
+// tellAgain tells p which generation has begun here, before all other frames of it. It is never
+// called in a job whose ranks attach once.
 func (c *Core) tellAgain(p *peer) {
 	p.genTold = c.gen
 	p.SetUnannounced(false)
@@ -207,7 +206,7 @@ func (c *Core) tellAgain(p *peer) {
 	c.checkAgain(p)
 }
 
-// checkAgain fails the job for a peer that knows no further generation, when there is one.
+// checkAgain fails the job if there is a second generation and p does not support it.
 func (c *Core) checkAgain(p *peer) {
 	if p.genTold > 1 && p.State() == channel.Ready && !p.renews {
 		c.failJob(&Failure{Rank: c.hosted[0].rank, Code: 1, Reason: fmt.Sprintf(
@@ -215,8 +214,8 @@ func (c *Core) checkAgain(p *peer) {
 	}
 }
 
-// onAgain takes the news that a peer's ranks have left a generation, all of them, and come to
-// a later one. Nothing that this side has asked for before is answered.
+// onAgain handles the news that all ranks of a peer have left a generation and come to a later one.
+// The peer answers no request of the earlier one.
 func (c *Core) onAgain(p *peer, h *wire.Header) error {
 	if p.Self() || h.B <= p.gen || h.B > generationMax {
 		return fmt.Errorf("%w: generation %d after %d", link.ErrProtocol, h.B, p.gen)
@@ -236,12 +235,13 @@ func (c *Core) onAgain(p *peer, h *wire.Header) error {
 	if c.gen > p.genTold && p.gen >= c.gen {
 		c.tellAgain(p)
 	}
-	c.channel.Touch(p.Peer) // what waited for it
+	c.channel.Touch(p.Peer) // frames that have waited for it
 	return nil
 }
 
-// foreign takes a frame of a peer whose ranks are in another generation, if it is one that
-// concerns messages; false: it is to be taken as ever. Credit goes back: the peer has used it.
+// foreign handles a frame of a peer whose ranks are in another generation. It reports false if the
+// frame has to be handled like others. The credit of a message goes back, because the peer has used
+// it.
 func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 	switch h.Type {
 	case wire.Again, wire.Abort, wire.Place:

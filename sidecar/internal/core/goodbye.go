@@ -6,21 +6,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Leave says that no rank will attach any more. Those that are attached stay
-// until they detach.
+// Leave notes that no rank will attach any more. Attached ranks stay until they detach.
 func (c *Core) Leave(now int64) {
 	c.at(now)
 	c.leaving = true
 	for _, e := range c.hosted {
-		if e.session == nil && !e.gone { // nobody has ever attached
+		if e.session == nil && !e.gone { // the rank has never attached
 			c.leftOut(e)
 		}
 	}
 	c.sayBye()
 }
 
-// sayBye tells the peers that no rank is left here, so that this sidecar's end
-// is no failure. Those that are connected later are told then (LinkUp).
+// sayBye tells the peers that no rank is left here, so that the end of this sidecar is no failure.
+// Peers that are connected later are told then (peerUp).
 func (c *Core) sayBye() {
 	if c.left {
 		return
@@ -46,9 +45,9 @@ func (c *Core) emitBye(p *peer) {
 	p.byeSeq = p.Out().Last()
 }
 
-// parted reports that neither side needs the other any more: one has said
-// goodbye and knows that it was heard, or both have said it, and nothing else is
-// on its way. When the job has failed, who knows of it needs nothing more.
+// parted reports whether neither side needs the other any more: one has sent Bye and it is
+// acknowledged, or both have sent it, and no other frame is on its way. If the job has failed, a side
+// that knows of it needs nothing more.
 func (p *peer) parted() bool {
 	if p.knows && p.Out().Empty() {
 		return true
@@ -59,14 +58,14 @@ func (p *peer) parted() bool {
 	return p.Gone() && p.byeSeq == p.Out().Last() && p.Out().Base() == p.byeSeq-1
 }
 
-// Parted reports that a peer and this sidecar do not need each other any more:
-// that their connection ends then is the end of a job, and no fault.
+// Parted reports whether a peer and this sidecar do not need each other any more. The end of their
+// connection is no fault then.
 func (c *Core) Parted(id link.Peer) bool { return c.peers[id].parted() }
 
-// Leftover is what keeps a sidecar from ending without taking something with it.
+// Leftover is what would be lost if the sidecar ended now.
 type Leftover struct {
-	Sessions int // applications that are attached, or whose memory is still on its way
-	Sends    int // messages of applications that have left, which their receivers have not taken
+	Sessions int // applications that are attached, or whose memory is still in use
+	Sends    int // messages of applications that have left which are not received yet
 	Peers    []PeerLeft
 }
 
@@ -77,17 +76,17 @@ type PeerLeft struct {
 	Reached bool // there was a connection once
 }
 
-// None reports that nothing is left.
+// None reports whether nothing is left.
 func (l *Leftover) None() bool { return l.Sessions == 0 && l.Sends == 0 && len(l.Peers) == 0 }
 
-// Leftover tells what is left to do.
+// Leftover returns what is left to do.
 func (c *Core) Leftover() Leftover {
 	var l Leftover
 	if c.fail == nil {
 		l.Sends = c.p2p.Orphans()
 	}
 	if c.onesided.Closing() {
-		l.Sessions++ // whose lock waiters are still to be told
+		l.Sessions++ // the waiters of their locks have to be told
 	}
 	for _, s := range c.sessions {
 		if s != nil {
@@ -106,12 +105,12 @@ func (c *Core) Leftover() Leftover {
 	return l
 }
 
-// owes reports that something is to be said to p which it has to hear.
+// owes reports whether p has to receive frames before this sidecar may end.
 func (c *Core) owes(p *peer) bool {
 	switch p.State() {
 	case channel.Connecting:
-		// Who was connected when the job failed learns of it from others, or
-		// has ended because of it.
+		// A peer that was connected when the job failed is told by others, or has ended because
+		// of it.
 		return !p.Out().Empty() && !(p.Gone() && p.gen >= c.gen) && (c.fail == nil || !p.Known())
 	case channel.Greeting, channel.Ready:
 		return !p.Out().Empty() || p.Transferring() || p.Owes()

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Limits are bounds within the core that no setting of a job changes: their defaults were
-// measured. The simulator and the figures vary them (Config.Within), so that a few small
-// messages reach what takes a large job otherwise. Zero fields take the defaults named.
+// Limits are bounds within the core that no setting of a job changes. Their defaults were measured.
+// The simulator and the figures vary them (Config.Within), so that a few small messages reach the
+// states of a large job. Zero fields take the defaults named.
 type Limits struct {
 	CopyBytes   uint64        // an eager arena message up to this size is copied so that its send completes at once; default 8 KiB
 	AheadBytes  uint64        // payload of large transfers that waits for a link: a small message to the same peer waits behind it; default 128 KiB
-	AheadFrames int           // messages of a rank that wait for links, before it is not heard; default 256
+	AheadFrames int           // messages of a rank that may wait for links before no more descriptors are taken from it; default 256
 	VectorPiece int           // numbers of a collective's vectors that are taken at once; default 4096
 	AckDelay    time.Duration // how long an acknowledgement may wait for a frame that carries it; default 200 us
-	LookAfter   uint64        // frames of a ring that are taken without a sleep before their sender leaves out the notices (look.go); default 64
+	LookAfter   uint64        // frames of a ring that are taken without a sleep before their sender leaves out the notifications (channel/look.go); default 64
 }
 
-// Within is the configuration with other limits.
+// Within returns the configuration with other limits.
 func (c Config) Within(l Limits) Config {
 	c.limits = l
 	return c

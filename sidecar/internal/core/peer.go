@@ -6,27 +6,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// peer is what this package has of a sidecar of the job, and the stream of frames to it.
+// peer is a sidecar of the job: what this package knows of it, the frames to it, and its pod.
 type peer struct {
 	*channel.Peer
 	*ranks.Pod
-	knows bool // it has told that the job failed, or was told
-	told  bool // it has told
+	knows bool // it knows that the job has failed
+	told  bool // it has told this sidecar
 
-	loss *Failure // of a dead peer: what to tell it when the job has not failed
+	loss *Failure // of a dead peer: the failure to tell it if the job has not failed
 
 	ranks int    // that it hosts,
 	first uint32 // the lowest of them
 	last  uint32 // and the highest
 
-	toldLeft int // of the ranks that have left here, those that it was told of
+	toldLeft int // how many of parting.departed it was told of
 
-	gen     uint64   // of its ranks' attachments
+	gen     uint64   // generation of its ranks
 	genTold uint64   // generation of this sidecar that it was told of
-	early   []uint32 // of its ranks in a generation that has not begun here, those that have left it
-	renews  bool     // it knows further generations
+	early   []uint32 // its ranks that have left a generation which has not begun here
+	renews  bool     // it supports generations
 
-	byeSeq uint64 // number of the frame with our goodbye; 0: it was not said
+	byeSeq uint64 // number of the frame Bye to it; 0: it was not sent
 
 	in inbound
 }

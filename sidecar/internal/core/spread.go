@@ -7,11 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// How the news of a failure travels. Who is connected is told at once. The
-// others are reached by a tree of the pods by their numbers, in which everybody
-// who learns of the failure tells its parent and its children: however many pods
-// there are, nobody makes more than a few connections for it. A pod that cannot
-// be reached is stepped over: its kin are told instead (P§7).
+// News of a failure. Connected peers are told at once. The other pods form a tree by their numbers: a
+// pod that learns of the failure tells its parent and its children, so that no pod makes more than a
+// few connections for it, however many pods there are. If a pod cannot be reached, its neighbours in
+// the tree are told instead (P§7).
 
 // fanout is how many children a pod has in the tree: five steps reach a thousand
 // pods.
@@ -37,18 +36,17 @@ func (c *Core) spread(f *Failure) {
 	c.tellKin(f)
 }
 
-// tell sends the failure to p, unless it knows.
+// tell sends the failure to p, unless it knows of it.
 func (c *Core) tell(p *peer, f *Failure) {
 	if p.Self() || p.knows || beyond(p) {
 		return
 	}
 	p.knows = true
 	c.emitAbort(p, f)
-	c.channel.Watch(p.Peer) // its patience is another now
+	c.channel.Watch(p.Peer) // its limit has changed
 }
 
-// tellKin tells the neighbours in the tree. It is called again when one of them
-// turns out to be dead.
+// tellKin tells the neighbours in the tree. It is called again if one of them is dead.
 func (c *Core) tellKin(f *Failure) {
 	lost := c.lostPod(f)
 	seen := map[link.Peer]bool{c.cfg.Self: true}
@@ -60,7 +58,7 @@ func (c *Core) tellKin(f *Failure) {
 			seen[id] = true
 			p := &c.peers[id]
 			if p.knows {
-				return // it tells its own
+				return // it tells its own neighbours
 			}
 			if beyond(p) || id == lost && p.State() == channel.Idle {
 				next = append(next, id)
@@ -71,13 +69,13 @@ func (c *Core) tellKin(f *Failure) {
 	}
 }
 
-// beyond reports that p cannot be told any more, or needs not: it is dead, or
-// has said goodbye and gone.
+// beyond reports whether p cannot be told any more, or needs not to be: it is dead, or has sent Bye
+// and closed its connection.
 func beyond(p *peer) bool {
 	return p.State() == channel.Dead || p.State() == channel.Rejected || p.Gone() && p.State() == channel.Idle
 }
 
-// lostPod is the pod whose sidecar the failure says is lost, or -1.
+// lostPod returns the pod whose sidecar is lost according to the failure, or -1.
 func (c *Core) lostPod(f *Failure) link.Peer {
 	if f.Rank == shm.AnySource || int(f.Rank) >= len(c.cfg.PodOf) || podlife.ReasonOf(f.Reason) != podlife.SidecarLost {
 		return -1

@@ -7,9 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// Submit takes one descriptor of an application (L§5). d is a private copy.
-// An error means that no correct client sends this: the engine ends the
-// session with it.
+// Submit handles one descriptor of an application (L§5). d is a private copy. An error means that no
+// correct client sends the descriptor: the engine ends the session with it.
 func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
 	c.at(now)
 	s := c.sessions[id]
@@ -79,7 +78,7 @@ func (c *Core) submit(s *session, d *shm.Descriptor) error {
 	return c.p2p.Submit(s.ID(), d)
 }
 
-// submitFailed answers every request of a failed job.
+// submitFailed handles a descriptor in a failed job.
 func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 	switch d.Op {
 	case shm.OpSend:

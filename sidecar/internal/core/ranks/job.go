@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Job is what the rooms know of the job: which pod has which rank, which ranks and pods have
-// left, and whether the job has failed. The core notes it; the rooms read it.
+// Job is what the rooms know of the job: which pod has which rank, which ranks and pods have left, and
+// whether the job has failed. The core writes it; the rooms read it.
 type Job struct {
 	podOf  []int32
 	pods   []Pod
@@ -17,7 +17,7 @@ type Job struct {
 	failed bool
 }
 
-// Pod is what is known of a pod's part in the job.
+// Pod is the state of a pod in the job.
 type Pod struct{ gone, ahead bool }
 
 // NewJob makes the job of a pod for each world rank.
@@ -37,10 +37,10 @@ func (j *Job) Check(rank uint32) error {
 // PodOf returns the pod of a rank. Preconditions: rank is below the job's size.
 func (j *Job) PodOf(rank uint32) link.Peer { return link.Peer(j.podOf[rank]) }
 
-// HasLeft reports that nothing of a rank will come any more.
+// HasLeft reports whether a rank has left: nothing of it will come any more.
 func (j *Job) HasLeft(rank uint32) bool { return j.left != nil && j.left[rank/64]&(1<<(rank%64)) != 0 }
 
-// Leave notes that nothing of a rank will come any more. It reports whether that is news.
+// Leave notes that a rank has left. It reports whether that is news.
 func (j *Job) Leave(rank uint32) (news bool) {
 	if j.left == nil {
 		j.left = make([]uint64, (len(j.podOf)+63)/64)
@@ -53,7 +53,7 @@ func (j *Job) Leave(rank uint32) (news bool) {
 // Renew begins a generation, which no rank has left.
 func (j *Job) Renew() { j.left = nil }
 
-// Failed reports that the job has failed.
+// Failed reports whether the job has failed.
 func (j *Job) Failed() bool { return j.failed }
 
 // Fail notes that the job has failed.
@@ -62,13 +62,13 @@ func (j *Job) Fail() { j.failed = true }
 // Pod returns a pod.
 func (j *Job) Pod(p link.Peer) *Pod { return &j.pods[p] }
 
-// Gone reports that all ranks of the pod have left in good order: its sidecar has said goodbye.
+// Gone reports whether all ranks of the pod have left in good order: its sidecar has sent Bye.
 func (p *Pod) Gone() bool { return p.gone }
 
 // SetGone notes it.
 func (p *Pod) SetGone(is bool) { p.gone = is }
 
-// Ahead reports that the ranks of the pod are in a later generation (P§9).
+// Ahead reports whether the ranks of the pod are in a later generation (P§9).
 func (p *Pod) Ahead() bool { return p.ahead }
 
 // SetAhead notes it.
@@ -98,17 +98,17 @@ func (j *Job) Refusal() shm.Status {
 	return shm.StatusPeerLeft
 }
 
-// NotHere is what is wrong with a frame for a rank that this sidecar does not host.
+// NotHere returns the error of a frame for a rank that this sidecar does not host.
 func NotHere(h *wire.Header) error {
 	return fmt.Errorf("%w: message for rank %d, which is not here", link.ErrProtocol, h.Dst)
 }
 
-// NotThere is what is wrong with a frame in the name of a rank that its peer does not host.
+// NotThere returns the error of a frame from a rank that its peer does not host.
 func NotThere(h *wire.Header) error {
 	return fmt.Errorf("%w: message in the name of rank %d, which is not there", link.ErrProtocol, h.Src)
 }
 
-// NoSuchRank is what is wrong with a descriptor that names a rank beyond the job's.
+// NoSuchRank returns the error of a descriptor with a rank beyond the job's size.
 func NoSuchRank(rank uint32, podOf []int32) error {
 	return fmt.Errorf("rank %d of a job of %d", rank, len(podOf))
 }

@@ -1,13 +1,12 @@
 package ranks
 
-// Pieces are the allocated parts of an arena (L§2.3). They become more, and never fewer.
+// Pieces are the allocated parts of an arena (L§2.3). Pieces are added, and never removed.
 type Pieces interface {
-	// Around is the piece in which the byte at off is; two zeros: there is none.
+	// Around returns the piece that contains the byte at off, or two zeros.
 	Around(off uint64) (from, to uint64)
 }
 
-// pieces is what a session knows of them: the last one that a descriptor was in, so that
-// the others need not be asked for each message.
+// pieces caches the last piece that a descriptor named, so that most messages need no lookup.
 type pieces struct {
 	from, to uint64
 	all      Pieces // nil: there are no others

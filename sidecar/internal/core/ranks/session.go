@@ -8,12 +8,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Session is an attached application: its memory, its request numbers, and what it makes
-// the sidecar keep. Its place is its owner's.
+// Session is an attached application: its memory, its request numbers, and what it makes the sidecar
+// keep. Its owner allocates it.
 type Session struct {
 	id       SessionID
 	rank     uint32
-	withheld uint8 // flags of completions that its client does not know
+	withheld uint8 // flags of completions that its client does not support
 	slab     link.Ref
 	arena    link.Ref
 	pieces   pieces
@@ -26,7 +26,7 @@ type Session struct {
 	now      int64 // of the descriptor that is being taken
 }
 
-// Request is what a client's request number stands for.
+// Request is the state of a client's request number.
 type Request struct {
 	Kind  RequestKind
 	ID    uint64 // of its state, in the table of its kind
@@ -53,7 +53,7 @@ var flagsAgreed = []struct {
 	flag    uint8
 }{{shm.FeatureData, shm.FlagData}, {shm.FeatureTypes, shm.FlagTyped}}
 
-// withheld are the flags that a client with these features does not know.
+// withheld returns the flags that a client with these features does not support.
 func withheld(features uint64) (flags uint8) {
 	for _, f := range flagsAgreed {
 		if features&f.feature == 0 {
@@ -63,37 +63,37 @@ func withheld(features uint64) (flags uint8) {
 	return flags
 }
 
-// ID is its number.
+// ID returns its number.
 func (s *Session) ID() SessionID { return s.id }
 
-// Rank is the rank for which it speaks.
+// Rank returns its rank.
 func (s *Session) Rank() uint32 { return s.rank }
 
-// Left reports that it is detached or dead: it gets no completions any more.
+// Left reports whether it is detached or dead: it gets no completions any more.
 func (s *Session) Left() bool { return s.left }
 
-// Leave ends it for its application. It is held until an Unhold of its own.
+// Leave ends it for its application. The memory stays until an Unhold of the caller.
 func (s *Session) Leave() { s.left = true; s.holds++ }
 
-// Holds is how many things refer to its memory.
+// Holds returns the number of references to its memory.
 func (s *Session) Holds() int { return s.holds }
 
-// Open is how many of its request numbers are in use.
+// Open returns how many of its request numbers are in use.
 func (s *Session) Open() int { return s.open }
 
-// Arena is all of its arena.
+// Arena returns its whole arena.
 func (s *Session) Arena() link.Ref { return s.arena }
 
-// Bound lets it name its arena only where that is allocated. Without it, all is.
+// Bound restricts it to the allocated pieces of its arena. Without it, all of it may be named.
 func (s *Session) Bound(p Pieces) { s.pieces = pieces{all: p} }
 
-// Taking says when the descriptor was taken whose requests are claimed next.
+// Taking sets the time of the descriptor whose requests are claimed next.
 func (s *Session) Taking(now int64) { s.now = now }
 
-// Requests is one more than the highest request number that it has used.
+// Requests returns one more than the highest request number that it has used.
 func (s *Session) Requests() int { return len(s.requests) }
 
-// Request is what a request number stands for.
+// Request returns the state of a request number.
 func (s *Session) Request(req uint32) Request {
 	if int(req) >= len(s.requests) {
 		return Request{}
@@ -101,12 +101,12 @@ func (s *Session) Request(req uint32) Request {
 	return s.requests[req]
 }
 
-// SetState points a request number at its state. Preconditions: it is claimed.
+// SetState links a request number to its state. Preconditions: the number is claimed.
 func (s *Session) SetState(req uint32, kind RequestKind, id uint64) {
 	s.requests[req].Kind, s.requests[req].ID = kind, id
 }
 
-// Claim takes the client's request number.
+// Claim claims a request number, or returns an error if it is in use.
 func (s *Session) Claim(req uint32, kind RequestKind, id uint64) error {
 	if req >= shm.MaxRequests {
 		return fmt.Errorf("request number %d, want below %d", req, shm.MaxRequests)
@@ -128,7 +128,8 @@ func (s *Session) Claim(req uint32, kind RequestKind, id uint64) error {
 	return nil
 }
 
-// Charge accounts bytes that the application makes this sidecar keep.
+// Charge adds bytes that the application makes this sidecar keep, or returns an error if they are too
+// many.
 func (s *Session) Charge(n int64) error {
 	if err := s.Affords(n); err != nil {
 		return err
@@ -137,7 +138,7 @@ func (s *Session) Charge(n int64) error {
 	return nil
 }
 
-// Affords says why the application may not make this sidecar keep n bytes more.
+// Affords returns an error if the application may not make this sidecar keep n bytes more.
 func (s *Session) Affords(n int64) error {
 	if !s.allowed.Fits(s.kept, n) {
 		return fmt.Errorf("operations that are open take %d bytes for this rank and %d for all ranks of the pod, at most %d and %d: wait for some of them before others begin, or give the sidecar more memory (sidecar.resources)", s.kept, s.allowed.used, s.allowed.share, s.allowed.most)
@@ -145,13 +146,13 @@ func (s *Session) Affords(n int64) error {
 	return nil
 }
 
-// Keep accounts bytes that Affords has judged.
+// Keep adds bytes that Affords has permitted.
 func (s *Session) Keep(n int64) { s.allowed.Add(&s.kept, n) }
 
-// Refund ends that for n bytes.
+// Refund removes n bytes.
 func (s *Session) Refund(n int64) { s.allowed.Add(&s.kept, -n) }
 
-// Memory finds the range that a descriptor names, or an error: the client lied.
+// Memory returns the range that a descriptor names, or an error if the application may not name it.
 func (s *Session) Memory(class shm.Class, addr, length uint64) (link.Ref, error) {
 	var base link.Ref
 	switch class {

@@ -6,16 +6,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Ports is what the sessions need done.
+// Ports are the actions of the sessions.
 type Ports interface {
 	// Complete publishes d to the application.
 	Complete(s SessionID, d *shm.Descriptor)
-	// Freed says that nothing refers to the memory of a session any more that has left.
+	// Freed reports that nothing refers to the memory of a session that has left any more.
 	Freed(s SessionID)
 }
 
-// Sessions are the attached applications. They tell an application of the end of its
-// requests, and its owner when nothing refers to its memory any more.
+// Sessions are the attached applications. They report the ends of requests to the applications, and
+// the end of the last reference to an application's memory to the owner.
 type Sessions struct {
 	list    []*Session // by number; nil: none
 	ports   Ports
@@ -24,8 +24,8 @@ type Sessions struct {
 	scratch shm.Descriptor // of Publish
 }
 
-// NewSessions makes them without any. Their requests are accounted in allowed. gone is told
-// of a session before its number is free.
+// NewSessions makes an empty set. Requests count against allowed. gone is called for a session before
+// its number is free.
 func NewSessions(ports Ports, allowed *Allowance, gone func(SessionID)) *Sessions {
 	return &Sessions{ports: ports, allowed: allowed, gone: gone}
 }
@@ -40,14 +40,14 @@ func (x *Sessions) Attach(s *Session, id SessionID, rank uint32, features uint64
 	x.list[id] = s
 }
 
-// Get is a session; nil: there is none.
+// Get returns a session, or nil.
 func (x *Sessions) Get(id SessionID) *Session { return x.list[id] }
 
 // Hold begins a reference to a session's memory.
 func (x *Sessions) Hold(id SessionID) { x.list[id].holds++ }
 
-// Unhold ends a reference to a session's memory; the last one after the
-// session has left lets the memory go.
+// Unhold ends a reference to a session's memory. The last one after the session has left frees the
+// memory.
 func (x *Sessions) Unhold(id SessionID) {
 	s := x.list[id]
 	s.holds--
@@ -59,7 +59,7 @@ func (x *Sessions) Unhold(id SessionID) {
 	}
 }
 
-// Finish ends a request that needs no more than a status.
+// Finish ends a request whose completion has only a status.
 func (x *Sessions) Finish(id SessionID, req uint32, status shm.Status) {
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
 	x.Complete(id, &d)
@@ -74,14 +74,14 @@ func (x *Sessions) Complete(id SessionID, d *shm.Descriptor) {
 	s.requests[d.Req] = Request{}
 	s.open--
 	s.Refund(memory.RequestCost)
-	if d.Flags&s.withheld != 0 { // and what the context says by them
+	if d.Flags&s.withheld != 0 { // and the context, which belongs to the flags
 		d.Flags, d.Context = d.Flags&^s.withheld, 0
 	}
 	x.Publish(id, d)
 }
 
-// Publish hands d to the application. The copy keeps descriptors of callers on
-// their stacks: what goes through an interface would be allocated.
+// Publish hands d to the application. The copy keeps descriptors of callers on their stacks: a pointer
+// that goes through an interface is allocated.
 func (x *Sessions) Publish(id SessionID, d *shm.Descriptor) {
 	if d != &x.scratch {
 		x.scratch = *d
@@ -89,5 +89,5 @@ func (x *Sessions) Publish(id SessionID, d *shm.Descriptor) {
 	x.ports.Complete(id, &x.scratch)
 }
 
-// Scratch is a descriptor that Complete and Publish take without a copy.
+// Scratch returns a descriptor that Complete and Publish use without a copy.
 func (x *Sessions) Scratch() *shm.Descriptor { return &x.scratch }

@@ -6,11 +6,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Table holds the states of one kind of request. Entries stay at their address
-// for life, so that a pointer survives growth, and are used again, so that a
-// steady state allocates nothing. An id names entry and generation: a peer or
-// client that uses an old one is told so instead of reaching a stranger's
-// request.
+// Table holds the states of one kind of request. An entry never moves, so that pointers stay valid
+// when the table grows. Entries are used again, so that a steady state allocates nothing. An id has
+// the index of an entry and a generation, so that the id of an ended request does not name another
+// one.
 type Table[T any] struct {
 	chunks [][]slot[T]
 	free   []uint32
@@ -43,10 +42,10 @@ func (t *Table[T]) Alloc() (*T, uint64) {
 	return &s.item, uint64(s.gen)<<32 | uint64(i)
 }
 
-// Len is how many entries are in use.
+// Len returns how many entries are in use.
 func (t *Table[T]) Len() int { return t.used }
 
-// Get returns the entry named by id, or nil when there is none.
+// Get returns the entry of an id, or nil if there is none.
 func (t *Table[T]) Get(id uint64) *T {
 	i := uint32(id)
 	if int(i/tableChunk) >= len(t.chunks) {
@@ -59,15 +58,15 @@ func (t *Table[T]) Get(id uint64) *T {
 	return &s.item
 }
 
-// Issued reports whether there ever was an entry of that id. A peer that names
-// one that has ended may be late; one that names another lies (P§6).
+// Issued reports whether there ever was an entry of that id. A peer that names an ended entry may be
+// late; one that names an entry that never was breaks the protocol (P§6).
 func (t *Table[T]) Issued(id uint64) bool {
 	i, gen := uint32(id), uint32(id>>32)
 	return int(i/tableChunk) < len(t.chunks) && gen&1 == 1 && gen <= t.chunks[i/tableChunk][i%tableChunk].gen
 }
 
-// Ended is for a Get that found nothing: nil when the entry has ended, and a
-// violation when there never was one.
+// Ended is called after a Get that found nothing. It returns nil if the entry has ended, and a
+// violation of the protocol if there never was one.
 func (t *Table[T]) Ended(id uint64, what string) error {
 	if t.Issued(id) {
 		return nil
@@ -75,7 +74,7 @@ func (t *Table[T]) Ended(id uint64, what string) error {
 	return fmt.Errorf("%w: %s a request that there never was", link.ErrProtocol, what)
 }
 
-// Release ends the entry named by id.
+// Release frees the entry of an id.
 func (t *Table[T]) Release(id uint64) {
 	i := uint32(id)
 	s := &t.chunks[i/tableChunk][i%tableChunk]
@@ -87,7 +86,7 @@ func (t *Table[T]) Release(id uint64) {
 	t.used--
 }
 
-// Each visits the entries in use; f may release the one it is given.
+// Each calls f with each entry in use. f may release that entry.
 func (t *Table[T]) Each(f func(id uint64, item *T)) {
 	for c := range t.chunks {
 		for i := range t.chunks[c] {
@@ -98,8 +97,7 @@ func (t *Table[T]) Each(f func(id uint64, item *T)) {
 	}
 }
 
-// Span is Each for n entries from index first on, in use or not. It reports
-// whether there are more behind them.
+// Span is Each for n entries from index first on, in use or not. It reports whether there are more.
 func (t *Table[T]) Span(first, n uint32, f func(id uint64, item *T)) bool {
 	all := uint32(len(t.chunks)) * tableChunk
 	end := min(first+n, all)
@@ -111,8 +109,8 @@ func (t *Table[T]) Span(first, n uint32, f func(id uint64, item *T)) bool {
 	return end < all
 }
 
-// At returns the entry in use with index i, and its id. Matching queues keep
-// indices: they never outlive their entry.
+// At returns the entry in use with index i, and its id. Matching queues store indices, which they
+// remove before the entry is released.
 func (t *Table[T]) At(i uint32) (*T, uint64) {
 	s := &t.chunks[i/tableChunk][i%tableChunk]
 	return &s.item, uint64(s.gen)<<32 | uint64(i)

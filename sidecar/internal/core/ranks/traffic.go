@@ -9,13 +9,12 @@ func (t *Traffic) Add(n uint64) {
 	t.Bytes += n
 }
 
-// Part counts a part of a message, which counts with its last one.
+// Part counts a part of a message. The message counts with its last part.
 func (t *Traffic) Part(n uint64, last bool) {
 	if t.Bytes += n; last {
 		t.Messages++
 	}
 }
 
-// StepEffort is what one step of a search counts among the bytes that descriptors make the
-// core read.
+// StepEffort is the cost of one step of a search, in bytes that descriptors make the core read.
 const StepEffort = 16

@@ -1,6 +1,6 @@
 package ranks
 
-// WaitKind is what a request waits in.
+// WaitKind is the kind of operation that a request waits in.
 type WaitKind uint8
 
 // Kinds of waits.
