@@ -135,7 +135,7 @@ func (c *Core) noteTook(p *peer, h *wire.Header) {
 // onLeft handles the news that a rank of p has left.
 func (c *Core) onLeft(p *peer, h *wire.Header) error {
 	if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p {
-		return fmt.Errorf("%w: goodbye in the name of rank %d, which is not there", link.ErrProtocol, h.Src)
+		return fmt.Errorf("%w: goodbye of rank %d, which is not in its pod", link.ErrProtocol, h.Src)
 	}
 	c.markLeft(h.Src)
 	return nil

@@ -261,4 +261,4 @@ func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 	return true, nil
 }
 
-var errLeft = fmt.Errorf("%w: goodbye in the name of a rank that is not there, or more than one of each", link.ErrProtocol)
+var errLeft = fmt.Errorf("%w: goodbye of a rank that is not in its pod, or a second one", link.ErrProtocol)

@@ -137,7 +137,7 @@ func (r *Room) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	switch h.Type {
 	case wire.Fetched:
 		if len(payload) > shm.InlineMax {
-			return fmt.Errorf("%w: fetched value nobody asked for", link.ErrProtocol)
+			return fmt.Errorf("%w: fetched value that was not requested", link.ErrProtocol)
 		}
 		r.endFetch(h.A, o, payload)
 		return nil

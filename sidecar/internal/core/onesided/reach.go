@@ -157,7 +157,7 @@ func (r *Room) onExposed(p *peer, h *wire.Header, payload []byte) error {
 func (r *Room) viewIn(p *peer, h *wire.Header) (*view, error) {
 	v := r.views.Get(h.A)
 	if v == nil || r.podOf(v.key.rank) != p.id {
-		return nil, fmt.Errorf("%w: %v of a window that nobody asked for", link.ErrProtocol, h.Type)
+		return nil, fmt.Errorf("%w: %v of a window that was not requested", link.ErrProtocol, h.Type)
 	}
 	return v, nil
 }

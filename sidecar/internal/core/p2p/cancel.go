@@ -100,7 +100,7 @@ func (rx *receiver) onRetract(p *peer, h *wire.Header) error {
 
 func (tx *sender) onRetracted(p *peer, h *wire.Header) error {
 	if p.retracts == 0 {
-		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
+		return fmt.Errorf("%w: answer to a cancel that was not sent", link.ErrProtocol)
 	}
 	p.retracts--
 	tx.channel.Wake(p.Peer)
@@ -109,7 +109,7 @@ func (tx *sender) onRetracted(p *peer, h *wire.Header) error {
 		return tx.sends.Ended(h.A, "an answer to a cancel of")
 	}
 	if !st.retract || tx.peerOf(st.dst) != p {
-		return fmt.Errorf("%w: answer to a cancel that nobody asked for", link.ErrProtocol)
+		return fmt.Errorf("%w: answer to a cancel that was not sent", link.ErrProtocol)
 	}
 	if h.B == 1 {
 		tx.endSend(h.A, st, shm.StatusCancelled, true)

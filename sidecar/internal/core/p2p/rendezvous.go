@@ -365,7 +365,7 @@ func (rx *receiver) onEnded(p *peer, h *wire.Header) error {
 		return rx.recvs.Ended(h.A, "the end of")
 	}
 	if r.peer != p.ID() || !r.matched || r.move.Remote == 0 || h.B == 0 {
-		return fmt.Errorf("%w: the end of a send that nobody asked for", link.ErrProtocol)
+		return fmt.Errorf("%w: the end of a send that was not requested", link.ErrProtocol)
 	}
 	rx.endRecv(h.A, r, shm.Status(h.B))
 	return nil
@@ -389,7 +389,7 @@ func (rx *receiver) onWritten(p *peer, id uint64, whole bool, h *wire.Header) er
 		return nil
 	}
 	if r.peer != p.ID() || !r.matched {
-		return fmt.Errorf("%w: notice of a write that was not asked for", link.ErrProtocol)
+		return fmt.Errorf("%w: notification of a write that was not requested", link.ErrProtocol)
 	}
 	var step mover.Step
 	var err error
@@ -411,7 +411,7 @@ func (rx *receiver) onWritten(p *peer, id uint64, whole bool, h *wire.Header) er
 func (rx *receiver) endUnwritten(p *peer, h *wire.Header) error {
 	status := shm.StatusOK
 	if int(h.Dst) >= len(rx.endpoints) || rx.endpoints[h.Dst] == nil {
-		return fmt.Errorf("%w: a write for rank %d, which is not here", link.ErrProtocol, h.Dst)
+		return fmt.Errorf("%w: a write for rank %d, which is not in this pod", link.ErrProtocol, h.Dst)
 	}
 	if rx.unmet[h.A] || rx.job.Failed() {
 		status = rx.job.Refusal()

@@ -37,7 +37,7 @@ func (rx *receiver) onNoReply(p *peer, h *wire.Header) error {
 		return rx.recvs.Ended(h.A, "no reply for")
 	}
 	if !r.replies || rx.peerOf(r.pattern.Source) != p {
-		return fmt.Errorf("%w: no reply for a receive that waits for none of it", link.ErrProtocol)
+		return fmt.Errorf("%w: no reply for a receive that waits for no reply of this peer", link.ErrProtocol)
 	}
 	rx.noReply(h.A, shm.Status(h.B))
 	return nil

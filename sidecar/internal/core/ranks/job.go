@@ -100,12 +100,12 @@ func (j *Job) Refusal() shm.Status {
 
 // NotHere returns the error of a frame for a rank that this sidecar does not host.
 func NotHere(h *wire.Header) error {
-	return fmt.Errorf("%w: message for rank %d, which is not here", link.ErrProtocol, h.Dst)
+	return fmt.Errorf("%w: message for rank %d, which is not in this pod", link.ErrProtocol, h.Dst)
 }
 
 // NotThere returns the error of a frame from a rank that its peer does not host.
 func NotThere(h *wire.Header) error {
-	return fmt.Errorf("%w: message in the name of rank %d, which is not there", link.ErrProtocol, h.Src)
+	return fmt.Errorf("%w: message from rank %d, which is not in its pod", link.ErrProtocol, h.Src)
 }
 
 // NoSuchRank returns the error of a descriptor with a rank beyond the job's size.
