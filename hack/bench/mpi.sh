@@ -3,7 +3,7 @@
 # own tcp, two ranks: latency, bandwidth, and how much of a transfer hides behind
 # computing, with the program's buffers as they are and in the arena
 # (OUTRIGGER_MPI_ARENA=on), and with a thread that goes on while the ranks compute
-# (OUTRIGGER_MPI_PROGRESS). Prints Markdown for docs/BENCHMARKS.md. What is measured
+# (OUTRIGGER_MPI_PROGRESS). Prints Markdown. What is measured
 # and how is said in hack/bench/mpibench.c (`short`, `speed`).
 #
 #   ROUNDS=3 hack/bench/mpi.sh     rounds (of 13 minutes for all four MPIs) are

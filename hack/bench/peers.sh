@@ -3,7 +3,7 @@
 # four processes, bare ping-pongs over TCP (wire) and over a line of shared memory
 # (line), Open MPI over TCP and over shared memory, and `outrigger bench` over TCP
 # and over memory of the machine (two pods), and in one pod. Prints
-# Markdown for docs/BENCHMARKS.md: the machine, the commands, the figures, and
+# Markdown: the machine, the commands, the figures, and
 # each target with PASS or MISS. The method is described in hack/bench/mpibench.c.
 #
 #   ROUNDS=3 hack/bench/peers.sh     the rounds are interleaved; medians count

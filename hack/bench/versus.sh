@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What this tree takes against an older commit, on this machine: `outrigger bench` of
-# both by turns, between pods and in one. Prints Markdown for docs/BENCHMARKS.md.
+# both by turns, between pods and in one. Prints Markdown; results are
+# kept as docs/benchmarks/*.json.
 #
 #   hack/bench/versus.sh COMMIT
 #   ROUNDS=6           rounds are interleaved, and begin with the other one in turn
