@@ -12,3 +12,4 @@ package v1alpha1
 //go:generate go tool -modfile=../../hack/tools/kube/go.mod controller-gen object paths=.
 //go:generate go tool -modfile=../../hack/tools/kube/go.mod controller-gen crd:generateEmbeddedObjectMeta=true paths=. output:crd:dir=../../charts/outrigger/generated/crds
 //go:generate go run ../../hack/crd ../../charts/outrigger/generated/crds/outrigger.dev_mpijobs.yaml ../../charts/outrigger/generated/crds/outrigger.dev_fabricprofiles.yaml
+//go:generate go run ../../hack/apiref ../..

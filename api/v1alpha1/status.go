@@ -4,17 +4,32 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Conditions of an MPIJob. At most one of them is True.
 const (
-	// ConditionPending: pods are being made, or wait for nodes.
+	// ConditionPending: pods are being made or start (`PodsStarting`, and after 10 seconds
+	// which pod waits for what, in the words of its sidecar, its kubelet or its scheduler,
+	// also for an image that is being pulled, an init container that has not ended, or a
+	// resource claim), or they wait: for a node (`Unschedulable`), for the Job controller to
+	// be allowed to make them (`PodsMissing`), for an image (`ImageUnavailable`), a profile
+	// (`ProfileMissing`), or a user (`Invalid`, `NameConflict`).
+	// +claim of conditions: operator/internal/controller TestSidecarIsQuoted
+	// +claim of conditions: operator/internal/controller TestEventsAreQuoted
+	// +claim of conditions: operator/internal/controller TestNewsOfAPull
+	// +claim of conditions: operator/internal/verdict TestWhatHasNoEvent
 	ConditionPending = "Pending"
-	// ConditionSuspended: runPolicy.suspend, or a queueing controller holds it.
+	// ConditionSuspended: `runPolicy.suspend` is set, or a queue holds the job (`Queued`).
 	ConditionSuspended = "Suspended"
-	// ConditionRunning: every rank has been started.
+	// ConditionRunning: every rank has been started: its sidecar is ready, and its launcher
+	// or program runs. With the reason `SuspectedDeadlock` all of them only wait, with
+	// `RanksDisagree` some of them are in different collectives. A native sidecar of the
+	// template that ends again and again is named.
+	// +claim of conditions: operator/internal/verdict TestRanksStartWithTheirSidecar
+	// +claim of conditions: operator/internal/verdict TestSidecarOfTheUsersEndsAgainAndAgain
 	ConditionRunning = "Running"
-	// ConditionRestarting: all ranks are being started again after a failure.
+	// ConditionRestarting: an attempt has failed, and its pods are being removed.
 	ConditionRestarting = "Restarting"
-	// ConditionComplete: every rank has ended with exit code 0.
+	// ConditionComplete: every rank has ended with exit code 0, and each rank that attached
+	// has called `Close`.
 	ConditionComplete = "Complete"
-	// ConditionFailed: status.firstFailure says why.
+	// ConditionFailed: the job has failed; `status.firstFailure` has the reason.
 	ConditionFailed = "Failed"
 )
 
@@ -23,49 +38,110 @@ const (
 // launcher or a sidecar has said, such as RankExited, RankKilled, SidecarLost,
 // TransportMissing.
 const (
-	// ReasonPodLost: a pod's node was lost, its Job was deleted, or a pod of another
-	// controller was deleted or evicted.
+	// ReasonPodLost: a pod's node was lost, its Job was deleted, a pod of another controller
+	// was deleted or evicted, or the template's `nodeName` names no node.
+	// +claim of conditions: operator/internal/verdict TestNodeThatIsNotThere
+	//
+	// Remedy: `restartLimit`; another `nodeName`, or none.
 	ReasonPodLost = "PodLost"
-	// ReasonDrained: a pod was deleted, evicted or preempted while its ranks were at work.
-	// The job starts again, and spends no restart.
+	// ReasonDrained: a pod was deleted, evicted or preempted while its ranks ran. The job
+	// starts again, and uses no restart.
+	//
+	// Remedy: nothing; `disruption: Prevented` keeps drains away.
 	ReasonDrained = "Drained"
 	// ReasonPodNotStarted: an init container failed.
+	//
+	// Remedy: `kubectl logs POD -c NAME`, with the name in the message.
 	ReasonPodNotStarted = "PodNotStarted"
-	// ReasonOutOfMemory: a container was ended by the kernel for its memory.
+	// ReasonOutOfMemory: the kernel ended a container for its memory; the message names the
+	// container.
+	//
+	// Remedy: raise the limit of the application's container. If the sidecar used more
+	// memory than its limit, report it: the formula is wrong.
 	ReasonOutOfMemory = "OutOfMemory"
-	// ReasonOutOfStorage: a node evicted a pod that used more local storage than its limits.
+	// ReasonOutOfStorage: a node evicted a pod that used more than the limit of an
+	// `emptyDir` or the `ephemeral-storage` limits of its containers.
+	//
+	// Remedy: raise the limit, or write to another volume.
 	ReasonOutOfStorage = "OutOfStorage"
-	// ReasonDeadlineExceeded: runPolicy.activeDeadlineSeconds have passed.
+	// ReasonDeadlineExceeded: `activeDeadlineSeconds` were over, those of `runPolicy` or
+	// those of the template's pods, as the message says; of the former it says what the
+	// ranks waited for, if the operator reaches the sidecars. The job is not restarted.
+	// +claim of conditions: operator/internal/verdict TestPodsOwnDeadline
+	//
+	// Remedy: raise it, or correct the program that waits.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonPendingDeadlineExceeded: not all ranks were started within
-	// runPolicy.pendingDeadlineSeconds.
+	// `pendingDeadlineSeconds`; the message says what they waited for.
+	//
+	// Remedy: more nodes, or a smaller job; with a `restartLimit` it is tried again, and
+	// other jobs may have had the nodes meanwhile.
 	ReasonPendingDeadlineExceeded = "PendingDeadlineExceeded"
-	// ReasonSuspectedDeadlock: every rank waits, and nothing is under way. It is
-	// also a reason of the condition Running.
+	// ReasonSuspectedDeadlock: every rank has only waited for `deadlockAfterSeconds`. It is
+	// a failure with `deadlockAction: Fail`, otherwise a reason of `Running`.
+	//
+	// Remedy: docs/mpijob.md, Jobs that hang.
 	ReasonSuspectedDeadlock = "SuspectedDeadlock"
-	// ReasonPodRejected: nodes rejected pods that were scheduled there.
+	// ReasonPodRejected: nodes turned away one of the pods that were scheduled there more
+	// than 20 times, or cannot run it at all (AppArmor, sysctls).
+	//
+	// Remedy: what the message names; devices that are not healthy; `kubectl describe pod`.
 	ReasonPodRejected = "PodRejected"
-	// ReasonUnschedulable: no node has what a pod needs.
+	// ReasonUnschedulable: no node has what a pod needs; the job waits.
+	//
+	// Remedy: the message lists what is missing: `devices`, memory, tolerations.
 	ReasonUnschedulable = "Unschedulable"
-	// ReasonPodsMissing: somebody does not let the Job controller make the pods.
+	// ReasonPodsMissing: pods are not made for 30 seconds, or 10 where the Job's events say
+	// who refuses them, as the message then does: a quota, a LimitRange, Pod Security
+	// (`violates PodSecurity`) or a webhook refuses them. For a quota or LimitRange the
+	// message names the containers and the fields that set their requests.
+	// +claim of conditions: operator/internal/verdict TestRemedyNamesTheContainer
+	//
+	// Remedy: what the message says; `kubectl describe job NAME-ATTEMPT` if it quotes none.
 	ReasonPodsMissing = "PodsMissing"
-	// ReasonImageUnavailable: an image cannot be had.
+	// ReasonImageUnavailable: an image cannot be pulled; the job waits.
+	//
+	// Remedy: correct its name and tag; add pull secrets to the template, which serve the
+	// sidecar's image too.
 	ReasonImageUnavailable = "ImageUnavailable"
-	// ReasonContainerWaiting: a container cannot be created, or ends and is
-	// started again.
+	// ReasonContainerWaiting: a container cannot be created, or ends and is started again;
+	// the job waits.
+	//
+	// Remedy: read the message: a Secret or ConfigMap is missing, or an init container's log
+	// has the cause.
 	ReasonContainerWaiting = "ContainerWaiting"
-	// ReasonSchedulingGated: somebody keeps a pod from being scheduled.
+	// ReasonSchedulingGated: the pod has `schedulingGates`; the job waits.
+	//
+	// Remedy: the controller that set them has to remove them.
 	ReasonSchedulingGated = "SchedulingGated"
-	// ReasonAPIError: the API server, or a webhook of its, did not let an object
-	// be made, changed or deleted.
+	// ReasonAPIError: the API server answered with an error when objects were made, or when
+	// the Job of a running job was changed or ended (suspend, queue, disruption), often for
+	// a webhook of another controller. The call is repeated after 0.1 s, then after twice as
+	// long each time, at most 5 minutes.
+	//
+	// Remedy: the message names the webhook.
 	ReasonAPIError = "ApiError"
-	// ReasonProfileMissing: profileName names no FabricProfile.
+	// ReasonProfileMissing: `profileName` names no FabricProfile of the namespace; the job
+	// waits.
+	//
+	// Remedy: create it.
 	ReasonProfileMissing = "ProfileMissing"
-	// ReasonNameConflict: an object of a needed name exists and is not this job's.
+	// ReasonNameConflict: an object of a needed name exists and is not this job's, or pods
+	// of an earlier MPIJob of this name, whose host names the new pods need, still end; it
+	// waits for these for their grace and 20 seconds. The Service of a running job is put
+	// back within 5 minutes, while its pods start within 30 seconds.
+	// +claim of conditions: operator/internal/controller TestConflictGoes
+	// +claim of conditions: operator/internal/controller TestServiceIsPutBack
+	//
+	// Remedy: rename the job, or remove the object: the job then continues by itself.
 	ReasonNameConflict = "NameConflict"
-	// ReasonInvalid: the API server refuses an object that the job needs.
+	// ReasonInvalid: the API server refuses an object that the job needs; the job waits.
+	//
+	// Remedy: read the message; delete the job, correct the template.
 	ReasonInvalid = "Invalid"
-	// ReasonUnknown: nobody said why.
+	// ReasonUnknown: something ended the job, and no component reported the cause.
+	//
+	// Remedy: `kubectl get events`, the status of the pods.
 	ReasonUnknown = "Unknown"
 )
 
@@ -249,7 +325,6 @@ type Failure struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Output string `json:"output,omitempty"`
-	// attempt is 0 for the first start, 1 for the first restart.
 	// attempt is 0 for the first start, 1 when all ranks were started again once.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1001000

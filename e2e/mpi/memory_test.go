@@ -13,8 +13,8 @@ import (
 )
 
 // sharedMax is the memory that a sidecar may share with a rank that only begins its MPI: slab,
-// rings, and the first pieces of the arena (docs/mpijob.md, Memory). An arena that was allocated as
-// a whole would be 256 MiB.
+// rings, and the first pieces of the arena (docs/mpijob-reference.md, Memory of the sidecar). An
+// arena that was allocated as a whole would be 256 MiB.
 const sharedMax = 6 << 20
 
 // TestMemoryOfIdleRanks: ranks that only call MPI_Init and MPI_Barrier, with arenas of the default

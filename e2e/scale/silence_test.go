@@ -17,7 +17,7 @@ import (
 )
 
 // looksOfTheYoung are the looks at a job in any of its first minutes, at most: the first
-// after 5 s, the next when it is half as old again (docs/mpijob.md, Jobs that hang).
+// after 5 s, the next when it is half as old again (docs/mpijob-reference.md, Jobs that hang).
 const looksOfTheYoung = 8
 
 // silent checks that the operator makes no call for a time, and looks at no job: but
