@@ -386,7 +386,9 @@
 //
 // If a field is absent, `eagerLimit` is 64Ki, `fragment` 256Ki, `credit` 1Mi (less in jobs
 // of more than 256 pods), a sign of life is sent after 500 ms of silence, and a sidecar is
-// lost after 4.5 s.
+// lost after 4.5 s. `rendezvous: Auto` is `GetCQE` if the link reads remotely, `RPut` if
+// it writes remotely, and `Stream` otherwise: it never offers a receive before its message
+// is announced, as `Put` does.
 //
 // `waitPolicy: Auto` counts the processors that a container may use (affinity, cpuset, and
 // its CPU limit, which has to cover the ranks of the pod and the sidecar) and the pod's
