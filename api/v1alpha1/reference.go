@@ -67,7 +67,7 @@
 // which three quarters are for them (docs/mpi.md, Buffers in the arena).
 // +claim of memory: operator/internal/inject TestAllocations
 //
-// `mpiProgress` adds a thread to each rank (docs/mpi.md, Computing beside messages).
+// `mpiProgress` adds a thread to each rank (docs/mpi.md, Computation during messages).
 // `OUTRIGGER_MPI_PROGRESS` of the container takes precedence.
 // +claim of progress: operator/internal/inject TestProgress
 //
@@ -133,7 +133,7 @@
 // Examples: 64 ranks with `ranksPerPod: 16`, `arena: 1Gi` and the defaults: 16 × (1024 + 4
 // + 1) × 129/128 + 4 × 6 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16812 MiB for each
 // sidecar; of an MPI program that requests no arena 481 MiB. A sidecar of 4,096 pods keeps
-// 9 GiB beside its ranks' memory.
+// 9 GiB in addition to its ranks' memory.
 //
 // The launcher, and the PMIx server for Open MPI, run in the application's container and
 // take some megabytes each of its limit. `kubectl exec POD -- sh -c 'grep VmHWM

@@ -40,7 +40,7 @@ type target struct {
 	AtLeast *json.Number `json:"atLeast,omitempty"`
 	Of      []string     `json:"of,omitempty"`     // the columns that it bounds; absent: all
 	Ratio   bool         `json:"ratio,omitempty"`  // it bounds the ratios, and not the values
-	Missed  bool         `json:"missed,omitempty"` // the command says so, of figures that are rounded here
+	Missed  bool         `json:"missed,omitempty"` // the command's verdict, of figures that are rounded here
 	Source  string       `json:"source,omitempty"` // of what the target follows from
 }
 
