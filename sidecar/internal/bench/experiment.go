@@ -2,8 +2,8 @@ package bench
 
 // The experiments of papers 000, 001 and 004 on the link at hand.
 
-// Turns is how often the variants of a test take turns, a job each time: what a machine
-// does beside has no favourite then.
+// Turns is how often the variants of a test take turns, with a job for each turn, so that
+// other load of the machine affects all variants alike.
 func (m Method) Turns() int {
 	if m.Quick {
 		return 1
@@ -11,10 +11,11 @@ func (m Method) Turns() int {
 	return 5
 }
 
-// ReuseSizes are those of paper 000's figures, whose buffers are a page apart.
+// ReuseSizes are the message sizes of paper 000's figures, whose buffers are a page apart.
 var ReuseSizes = []int{128, 512, 2 * kib, 4 * kib, 8 * kib}
 
-// ReuseTrips is how many round trips a job makes from one buffer, and as an application.
+// ReuseTrips is the number of round trips of a job from one buffer, and of a job that
+// sends as an application does.
 func (m Method) ReuseTrips() int {
 	if m.Trips > 0 {
 		return m.Trips
@@ -25,28 +26,28 @@ func (m Method) ReuseTrips() int {
 	return 4000
 }
 
-// SpectrumStep is which of the spectrum's 1,000 buffers a job uses: every so many-th; a
-// quick one ends after ReuseTrips of the uses.
+// SpectrumStep selects the buffers that a job uses of the spectrum's 1,000: every
+// SpectrumStep-th. A quick job ends after ReuseTrips uses.
 const SpectrumStep = 125
 
-// BowtieSizes are those of paper 001's figures, and larger ones.
+// BowtieSizes are the message sizes of paper 001's figures, and larger ones.
 var BowtieSizes = []int{kib, 2 * kib, 4 * kib, 8 * kib, 16 * kib, 32 * kib, 256 * kib}
 
-// BowtieEager is the largest eager message there: all that is measured goes by
-// rendezvous (001, section 4.1.1).
+// BowtieEager is the largest eager message of these jobs: all measured messages are
+// rendezvous messages (001, section 4.1.1).
 const BowtieEager = 64
 
-// BowtieRounds is how often each is exchanged in a job.
+// BowtieRounds is how often a job exchanges messages of each size.
 func (m Method) BowtieRounds() int { return m.times(300) }
 
-// ChannelSizes are small messages, by half a round trip, and large ones, by their rate
-// (paper 004, figures 4 to 9).
+// Sizes of the messages of Channels: of small ones half a round trip is measured, of large
+// ones the bandwidth (paper 004, figures 4 to 9).
 var (
 	ChannelSmall = []int{8, 256, kib, 4 * kib}
 	ChannelLarge = []int{16 * kib, 64 * kib, mib}
 )
 
-// ChannelSeries is one of a job's.
+// ChannelSeries is the series of one size of Channels.
 func (m Method) ChannelSeries(bytes int) Series {
 	s := Series{Bytes: bytes, WarmUp: m.times(50), Count: m.times(1000), Window: 1}
 	if bytes >= ChannelLarge[0] {

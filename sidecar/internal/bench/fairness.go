@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Loads are what goes on beside the innocent pair of a fairness test, in the
-// order in which it runs. The first is nothing, to compare with.
+// Loads of a fairness test, in the order in which it runs: what other ranks of the pods
+// do while two ranks exchange small messages. The first is nothing, to compare with.
 const (
 	LoadNone      = "nothing"
 	LoadSend      = "send"
@@ -16,7 +16,7 @@ const (
 	LoadSlowPeer  = "slow peer"
 )
 
-// Loads lists them; without a peer of its own there is none that is slow.
+// Loads lists the loads. Without a further peer there is no slow one.
 func Loads(slow bool) []string {
 	all := []string{LoadNone, LoadSend, LoadPut, LoadGet, LoadReduction}
 	if slow {
@@ -25,14 +25,14 @@ func Loads(slow bool) []string {
 	return all
 }
 
-// What a fairness test moves and how long it looks.
+// Sizes and duration of a fairness test.
 const (
 	FairnessBytes  = 512 * mib // of a message, put or get; a reduction combines half as much
 	FairnessArena  = 832 * mib // of each rank
 	fairnessSample = 3 * time.Second
 )
 
-// FairnessBytes is the size of the transfers beside the innocent pair.
+// FairnessBytes is the size of the transfers of a load.
 func (m Method) FairnessBytes() int {
 	if m.Quick {
 		return FairnessBytes / 64
@@ -40,10 +40,10 @@ func (m Method) FairnessBytes() int {
 	return FairnessBytes
 }
 
-// FairnessArena is the arena that ranks need for it.
+// FairnessArena is the arena that ranks need for a load.
 func (m Method) FairnessArena() int { return FairnessArena / (FairnessBytes / m.FairnessBytes()) }
 
-// FairnessSample is how long the innocent pair is watched beside each load.
+// FairnessSample is how long round trips are measured under each load.
 func (m Method) FairnessSample() time.Duration {
 	if m.Quick {
 		return fairnessSample / quickPart
@@ -51,14 +51,14 @@ func (m Method) FairnessSample() time.Duration {
 	return fairnessSample
 }
 
-// Percentile is the value that part p of the samples do not exceed; v is sorted
-// and not empty.
+// Percentile returns the value that the fraction p of the samples does not exceed.
+// v is sorted and not empty.
 func Percentile(v []float64, p float64) float64 {
 	return v[min(int(p*float64(len(v))), len(v)-1)]
 }
 
-// FairnessFigure makes a figure of the round trips beside a load, in
-// microseconds.
+// FairnessFigure makes a figure of round trips under a load. trips are in
+// microseconds, and are sorted in place.
 func FairnessFigure(load string, bytes int, trips []float64) Figure {
 	slices.Sort(trips)
 	return Figure{
@@ -67,7 +67,7 @@ func FairnessFigure(load string, bytes int, trips []float64) Figure {
 	}
 }
 
-// Quiet is the 99.9th percentile beside nothing; 0: it was not measured.
+// Quiet is the 99.9th percentile without a load, or 0 if it was not measured.
 func Quiet(all []Figure) float64 {
 	for _, f := range all {
 		if f.Test == Fairness && f.Op == LoadNone {

@@ -1,8 +1,8 @@
-// Package bench is the benchmark without its messages: what is measured at
-// which size and how often, what the samples come to, and how the figures are
-// shown. The method is that of hack/bench/mpibench.c, so that a ratio of the
-// two is a ratio of systems and not of programs; the ranks that exchange the
-// messages are in cmd/outrigger, which knows the client library.
+// Package bench has the parts of the benchmark that exchange no messages: the sizes
+// and repetitions of each test, the statistics of the samples, and the tables and
+// plots of the figures. The method is that of hack/bench/mpibench.c, so that a ratio
+// of the two is a ratio of systems and not of programs. The ranks that exchange the
+// messages are in cmd/outrigger, which imports the client library.
 package bench
 
 import (
@@ -13,16 +13,16 @@ import (
 	"math"
 )
 
-// Figure is one line of a measurement. Its JSON form is what hack/bench/compare
-// reads; fields that a test does not have are left out.
+// Figure is one line of a measurement. hack/bench/compare reads its JSON form, in
+// which fields that a test does not have are omitted.
 type Figure struct {
 	Peer       string   `json:"peer"`
 	Test       string   `json:"test"`
-	Op         string   `json:"op,omitempty"` // of a collective; of fairness: what goes on beside; of tests with variants: the experiment
+	Op         string   `json:"op,omitempty"` // the collective; of fairness: the load; of tests with variants: the experiment
 	Variant    string   `json:"variant,omitempty"`
 	Ranks      int      `json:"ranks,omitempty"` // of a collective
 	Bytes      int      `json:"bytes"`
-	Side       string   `json:"side,omitempty"` // of overlap: who computes, isend or irecv
+	Side       string   `json:"side,omitempty"` // of overlap: the side that computes, isend or irecv
 	Mode       string   `json:"mode,omitempty"` // of overlap: one rank computes, or both
 	US         float64  `json:"us,omitempty"`
 	USMin      float64  `json:"us_min,omitempty"`
@@ -38,8 +38,8 @@ type Figure struct {
 	TotalUS    float64  `json:"total_us,omitempty"`
 }
 
-// Write prints the figure as one line of JSON, with as many digits as a
-// measurement has.
+// Write prints the figure as one line of JSON, rounded to three decimals, and MsgS to an
+// integer.
 func (f Figure) Write(w io.Writer) error {
 	for _, v := range []*float64{&f.US, &f.USMin, &f.P50, &f.P999, &f.MaxUS, &f.MBs, &f.TransferUS, &f.ComputeUS, &f.TotalUS} {
 		*v = round(*v)
@@ -59,8 +59,8 @@ func (f Figure) Write(w io.Writer) error {
 
 func round(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// Read takes figures as they are measured, until the end of r, and shows each
-// to see. A line that is no figure is an error: it would be lost silently.
+// Read reads figures until the end of r, and calls see with each. A line that is not a
+// figure is an error, since it would otherwise be lost silently.
 func Read(r io.Reader, see func(Figure) error) ([]Figure, error) {
 	var all []Figure
 	in := bufio.NewScanner(r)
@@ -77,7 +77,7 @@ func Read(r io.Reader, see func(Figure) error) ([]Figure, error) {
 	return all, in.Err()
 }
 
-// What says which measurement the figure is of, for a progress line.
+// What names the measurement of the figure, for a progress line.
 func (f Figure) What() string {
 	text := f.Test
 	if f.Op != "" {
@@ -95,7 +95,7 @@ func (f Figure) What() string {
 	return text
 }
 
-// Size writes a size that was chosen: an exact multiple of its unit.
+// Size formats a message size of a test, which is a multiple of its unit.
 func Size(bytes int) string {
 	switch {
 	case bytes >= 1<<20 && bytes%(1<<20) == 0:

@@ -8,15 +8,15 @@ const (
 	mib         = 1 << 20
 )
 
-// Method says how often things are done. A quick one is for tests: it does
-// everything, but too few times for a figure.
+// Method has the repetitions of a run. A quick run is for tests: it runs everything, but
+// too few times for figures that mean something.
 type Method struct {
 	Quick    bool
-	BytesMax int // largest size of a series; 0: as the test has it
-	Trips    int // round trips of each pattern of buffers, instead of the usual ones
+	BytesMax int // largest size of a series; 0: the test's own
+	Trips    int // round trips of each pattern of buffers; 0: the usual number
 }
 
-// upTo is the largest size of a series that goes to n.
+// upTo returns the largest size of a series whose own largest size is n.
 func (m Method) upTo(n int) int {
 	if m.BytesMax > 0 {
 		return min(n, m.BytesMax)
@@ -24,7 +24,7 @@ func (m Method) upTo(n int) int {
 	return n
 }
 
-// quickPart is what a quick method divides repetitions by.
+// quickPart divides the repetitions of a quick run.
 const quickPart = 50
 
 func (m Method) times(n int) int {
@@ -34,19 +34,19 @@ func (m Method) times(n int) int {
 	return n
 }
 
-// Series is one size of a test: so many messages, or windows of messages, to
-// warm up, and then so many that are timed.
+// Series is one size of a test: WarmUp messages, or windows of messages, that are not
+// timed, and then Count that are.
 type Series struct {
 	Bytes, WarmUp, Count int
 	Window               int // messages in flight; 1 for a ping-pong
 }
 
-// Self is messages of 8 bytes of a rank to itself, one at a time.
+// Self is the series of 8-byte messages of a rank to itself, one at a time.
 func (m Method) Self() Series {
 	return Series{Bytes: 8, WarmUp: m.times(1000), Count: m.times(50_000), Window: 1}
 }
 
-// Latency is a ping-pong of 8 B to 4 MiB; Count is in round trips.
+// Latency are the series of a ping-pong of 8 B to 4 MiB. Count is in round trips.
 func (m Method) Latency() []Series {
 	var all []Series
 	for n := 8; n <= m.upTo(BytesMax); n *= 2 {
@@ -62,7 +62,7 @@ func (m Method) Latency() []Series {
 	return all
 }
 
-// Bandwidth is windows in one direction, 64 KiB to 4 MiB.
+// Bandwidth are the series of windows in one direction, of 64 KiB to 4 MiB.
 func (m Method) Bandwidth() []Series {
 	var all []Series
 	for n := 64 * kib; n <= m.upTo(BytesMax); n *= 2 {
@@ -78,36 +78,36 @@ func (m Method) Bandwidth() []Series {
 	return all
 }
 
-// Rate is windows of small messages.
+// Rate is the series of windows of small messages.
 func (m Method) Rate() Series {
 	return Series{Bytes: 8, WarmUp: m.times(10), Count: m.times(1000), Window: 64}
 }
 
-// OverlapSizes are the messages that are hidden behind computing.
+// OverlapSizes are the message sizes of the overlap test.
 var OverlapSizes = []int{64 * kib, mib}
 
-// Triples is how many samples of each kind (transfer, compute, total) make a
+// Triples is the number of samples of each kind (transfer, compute, total) in a
 // repetition of overlap.
 func (m Method) Triples() int { return m.times(50) }
 
 // Operations are the collectives that are measured.
 var Operations = []string{"barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall"}
 
-// Call is one size of a collective: Bytes is what one rank gives to, or gets
-// from, one other (of bcast and the reductions: the whole vector).
+// Call is one size of a collective. Bytes is the size of what one rank sends to, or
+// receives from, one other rank (of bcast and the reductions: of the whole vector).
 type Call struct {
 	Op                   string
 	Bytes, WarmUp, Count int
 }
 
-// collectiveBytesMax bounds the largest vector, and collectiveSpace the blocks
-// of all ranks together, which have to fit the arena twice.
+// collectiveBytesMax bounds a vector, and collectiveSpace the blocks of all ranks
+// together, which have to fit into the arena twice.
 const (
 	collectiveBytesMax = 2 * mib
 	collectiveSpace    = 64 * mib
 )
 
-// CollectiveBytesMax is the largest size for so many ranks.
+// CollectiveBytesMax is the largest size of a collective of so many ranks.
 func CollectiveBytesMax(ranks int) int {
 	n := collectiveBytesMax
 	for n > 8 && n*ranks > collectiveSpace {
@@ -116,8 +116,8 @@ func CollectiveBytesMax(ranks int) int {
 	return n
 }
 
-// Calls lists the collectives: from 8 B on in steps of eight, and the barrier
-// without bytes.
+// Calls lists the collectives: each size is eight times the one before, from 8 B on;
+// the barrier has no size.
 func (m Method) Calls(ranks int) []Call {
 	var all []Call
 	for _, op := range Operations {

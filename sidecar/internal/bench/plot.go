@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// chart is one drawing: value over size, a curve for each name.
+// chart is one plot: value over message size, with a curve for each name.
 type chart struct {
 	test, unit string
 	value      func(Figure) float64
@@ -29,11 +29,11 @@ var charts = []chart{
 	{Channels, "half a round trip, us", func(f Figure) float64 { return f.US }, variantCurve},
 }
 
-// variantCurve is an experiment with a variant.
+// variantCurve names the curve of an experiment and a variant.
 func variantCurve(f Figure) string { return f.Op + ", " + f.Variant }
 
-// Plot draws what is measured over message size, with logarithmic axes, as PNG files in dir. It returns the files, one for each of
-// these tests that has figures.
+// Plot draws figures over message size, with logarithmic axes, as PNG files in dir. It
+// returns the files, one for each of the tests in charts that has figures.
 func Plot(dir string, all []Figure) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("folder of the plots: %w", err)
@@ -52,7 +52,7 @@ func Plot(dir string, all []Figure) ([]string, error) {
 	return files, nil
 }
 
-// medians makes one figure of those that differ in nothing but the turn.
+// medians merges the figures that differ only in the turn into one.
 func medians(figures []Figure) (all []Figure) {
 	for _, f := range figures {
 		if slices.ContainsFunc(all, func(x Figure) bool {
@@ -74,8 +74,8 @@ func medians(figures []Figure) (all []Figure) {
 	return all
 }
 
-// curves sorts the figures that have a place on logarithmic axes; a barrier,
-// which has no bytes, has none.
+// curves groups the figures by curve. Figures without a place on logarithmic axes are
+// omitted, such as a barrier, which has no size.
 func (c *chart) curves(figures []Figure) (names []string, points map[string]plotter.XYs) {
 	points = map[string]plotter.XYs{}
 	for _, f := range figures {
@@ -113,8 +113,8 @@ func (c *chart) draw(path string, figures []Figure) (bool, error) {
 	return true, p.Save(16*vg.Centimeter, 11*vg.Centimeter, path)
 }
 
-// logarithmic sets the axes. They get a margin, because a range without extent
-// has no logarithmic scale.
+// logarithmic makes both axes logarithmic. They get a margin, because a range without
+// extent has no logarithmic scale.
 func logarithmic(p *plot.Plot) {
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Min, a.Max = a.Min*0.8, a.Max*1.25

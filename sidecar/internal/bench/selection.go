@@ -27,9 +27,9 @@ var Tests = []string{Self, Latency, Bandwidth, Rate, Overlap, Collectives, Fairn
 // Pairwise are the tests between two ranks, which every peer has too.
 var Pairwise = Tests[1:5]
 
-// Variants are what a test runs in turn with, in jobs of their own: of reuse, by
-// tuning.reuse; of bowtie, by tuning.rendezvous; of channels, by tuning.channel. The
-// first is what others are compared with. nil: the test runs once.
+// Variants are the settings between which a test takes turns, with a job for each: of
+// tuning.reuse, of tuning.rendezvous for bowtie, and of tuning.channel for channels. The
+// others are compared with the first. nil: the test runs once.
 func Variants(test string) []string {
 	switch test {
 	case Reuse, OneSided:
@@ -42,7 +42,7 @@ func Variants(test string) []string {
 	return nil
 }
 
-// Select checks the names of tests and puts them in order, each once.
+// Select checks the names of tests, and returns them in the order of Tests, each once.
 func Select(names []string) ([]string, error) {
 	var chosen []string
 	for _, t := range Tests {

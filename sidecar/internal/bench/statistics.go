@@ -2,11 +2,11 @@ package bench
 
 import "slices"
 
-// Median is the middle value, the upper of two, as mpibench.c takes it; v is
-// not empty and stays as it is.
+// Median returns the middle value, the upper one of two, as mpibench.c does. v is not
+// empty, and is not changed.
 func Median(v []float64) float64 { return slices.Sorted(slices.Values(v))[len(v)/2] }
 
-// Repeat makes the repetitions of a measurement.
+// Repeat runs a measurement Repetitions times.
 func Repeat(run func() (float64, error)) ([]float64, error) {
 	var all []float64
 	for range Repetitions {
@@ -19,13 +19,13 @@ func Repeat(run func() (float64, error)) ([]float64, error) {
 	return all, nil
 }
 
-// Samples are one repetition of overlap in microseconds: a message alone,
-// computing alone, and both.
+// Samples are one repetition of overlap, in microseconds: of a message alone, of
+// computing alone, and of both.
 type Samples struct{ Transfer, Compute, Total []float64 }
 
-// OverlapFigure makes one figure of the repetitions:
-// overlap = 1 - (total - compute) / transfer, of the medians of a repetition,
-// and then the medians of the repetitions.
+// OverlapFigure makes one figure of the repetitions. The overlap of a repetition is
+// 1 - (total - compute) / transfer, of its medians; the figure has the medians of the
+// repetitions.
 func OverlapFigure(bytes int, repetitions []Samples) Figure {
 	var ratio, transfer, compute, total []float64
 	for _, r := range repetitions {

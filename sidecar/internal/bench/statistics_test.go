@@ -31,7 +31,7 @@ func TestRepeatStopsAtAnError(t *testing.T) {
 	}
 }
 
-// A transfer of 100 us beside computing of 150 us: what the total takes beyond
+// A transfer of 100 us during a computation of 150 us: what the total takes beyond
 // the computing did not hide.
 func TestOverlapIsWhatComputingHides(t *testing.T) {
 	sample := func(total float64) Samples {

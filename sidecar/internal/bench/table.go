@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// column is a heading and what stands under it.
+// column is a heading and the cells below it.
 type column struct {
 	name string
 	cell func(Figure) string
@@ -55,10 +55,11 @@ var sections = []struct {
 	}},
 }
 
-// fairnessColumns have the ratio to the quiet pair's 99.9th percentile.
+// fairnessColumns are the columns of fairness; quiet is the 99.9th percentile without
+// load, to which the last one is the ratio.
 func fairnessColumns(quiet float64) []column {
 	return []column{
-		{"beside", func(f Figure) string { return f.Op }},
+		{"load", func(f Figure) string { return f.Op }},
 		{"of", func(f Figure) string {
 			if f.Op == LoadNone {
 				return "-"
@@ -80,7 +81,7 @@ func hidden(v *float64) string {
 	return fmt.Sprintf("%.0f %%", 100**v)
 }
 
-// Table writes the figures for a person, a table a test.
+// Table writes the figures as text, with a table for each test.
 func Table(w io.Writer, all []Figure) error {
 	begun := false
 	title := func(text string) {
@@ -101,7 +102,7 @@ func Table(w io.Writer, all []Figure) error {
 		}
 	}
 	if rows := ofTest(all, Fairness); len(rows) > 0 {
-		title("Fairness: round trips of 8 bytes between two ranks, beside what others of their pods do")
+		title("Fairness: round trips of 8 bytes between two ranks, under load by others of their pods")
 		if err := table(w, fairnessColumns(Quiet(all)), rows); err != nil {
 			return err
 		}
@@ -149,7 +150,7 @@ func table(w io.Writer, columns []column, rows []Figure) error {
 	return t.Flush()
 }
 
-// textTable writes cells under headings.
+// textTable writes headings and the lines below them.
 func textTable(w io.Writer, columns []string, lines [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, line := range append([][]string{columns}, lines...) {
@@ -161,7 +162,7 @@ func textTable(w io.Writer, columns []string, lines [][]string) error {
 	return t.Flush()
 }
 
-// collectiveTable has a row a size and a column an operation.
+// collectiveTable writes a row for each size and a column for each operation.
 func collectiveTable(w io.Writer, figures []Figure) error {
 	var sizes []int
 	var ops []string

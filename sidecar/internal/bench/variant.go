@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// row is one experiment of a test with variants: what came of each.
+// row is one experiment of a test with variants.
 type row struct {
 	op    string
 	bytes int
-	rate  bool                 // MB/s, of which more is better, not us
-	all   map[string][]float64 // by variant, one of each turn
+	rate  bool                 // in MB/s, of which more is better; otherwise in us
+	all   map[string][]float64 // values by variant, one for each turn
 }
 
-// rowsOf sorts figures into rows, in the order in which they first came.
+// rowsOf groups figures into rows, in the order in which they first appear.
 func rowsOf(figures []Figure) (rows []*row) {
 	for _, f := range figures {
 		i := slices.IndexFunc(rows, func(r *row) bool { return r.op == f.Op && r.bytes == f.Bytes })
@@ -30,8 +30,8 @@ func rowsOf(figures []Figure) (rows []*row) {
 	return rows
 }
 
-// gain is how much better a variant is than the first one, in percent: the median over
-// the turns of what it is beside the first one of the same turn.
+// gain returns how much better a variant is than the first one, in per cent: the median
+// of the gains over the first one of the same turn.
 func (r *row) gain(first, variant string) (percent float64, ok bool) {
 	a, b := r.all[first], r.all[variant]
 	var gains []float64
@@ -51,8 +51,8 @@ func (r *row) gain(first, variant string) (percent float64, ok bool) {
 	return Median(gains), true
 }
 
-// variantTable has a row an experiment, a column a variant with the median of the turns,
-// and what each gains over the first.
+// variantTable writes a row for each experiment, with the median of the turns of each
+// variant, and its gain over the first.
 func variantTable(w io.Writer, test string, figures []Figure) error {
 	names := Variants(test)
 	columns := []string{"experiment", "size"}
@@ -86,7 +86,7 @@ func variantTable(w io.Writer, test string, figures []Figure) error {
 	return textTable(w, columns, lines)
 }
 
-// variantTitles say what a test's table has.
+// variantTitles are the titles of the tables, by test.
 var variantTitles = map[string]string{
 	Reuse:    "Reuse of buffers: half a round trip in us, everything copied (off) and by the link's decision (auto)",
 	OneSided: "Put and get with their fence: us, everything copied (off) and by the link's decision (auto)",
