@@ -1,4 +1,4 @@
-// bench.h: what the yardsticks of this folder share.
+// bench.h: functions that the programs of this folder share.
 #ifndef OUTRIGGER_BENCH_H
 #define OUTRIGGER_BENCH_H
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-// die says which program failed at what, and why.
+// die prints the program, the step that failed and errno, and exits with 1.
 static inline void die(const char *what) {
 	fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(errno));
 	exit(1);

@@ -4,19 +4,19 @@
 // A message between two pods passes four processes: application A, sidecar A,
 // sidecar B, application B. This program is those four processes with nothing
 // inside them: no matching, no headers to check, no credits, no completions.
-// What it costs is the price of the shape itself on this machine, so
-// "8-byte latency <= 1.2x the chain" says how much the engine adds to it.
+// Its latency is the cost of that structure on this machine, so that
+// "8-byte latency <= 1.2x the chain" bounds what the engine adds.
 //
 //   app A  --flag-->  sidecar A  ==TCP==>  sidecar B  --flag-->  app B
 //   app A  <--flag--  sidecar A  <==TCP==  sidecar B  <--flag--  app B
 //
 // A flag is a sequence word and 64 bytes of payload in shared memory, one for
 // each direction. The sidecars exchange 64-byte frames over one loopback TCP
-// connection with TCP_NODELAY and non-blocking calls. Everybody waits by
+// connection with TCP_NODELAY and non-blocking calls. Each process waits by
 // polling once and then calling sched_yield, because four pollers on a machine
-// with fewer than four cores must hand the core on; that is gear two of
-// DESIGN section 8. A sidecar polls both its application and its socket on each
-// turn, as a real one must: it cannot know which of them speaks next.
+// with fewer than four cores have to give the core to each other. A sidecar polls
+// both its application and its socket on each turn, as a real one must: either
+// may send next.
 //
 // Method: 1,000 round trips of warm-up, then R repetitions of N round trips;
 // the one-way latency of a repetition is its time / (2 N). Printed: the median

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What two things that are always there cost, or can be had: a timeline (--trace) in
-# a ping-pong of 8 bytes, and the check that ranks call the same collective, which
-# cannot be turned off, against a build without it (outrigger_unchecked). Prints
-# Markdown; results are kept as docs/benchmarks/*.json.
+# The cost of a timeline (--trace) in a ping-pong of 8 bytes, and of the check that
+# ranks call the same collective, against a build without it (outrigger_unchecked),
+# since it cannot be turned off. Prints Markdown; results are kept as
+# docs/benchmarks/*.json.
 #
 #   ROUNDS=9 hack/bench/cost.sh     rounds (of 20 s) are interleaved, and begin with
 #                                   the other of two in turn; medians count

@@ -5,8 +5,8 @@
 // a ring of LAYOUT.md, written by one side and awaited by the other, which answers
 // in a line of its own. Both poll without a pause and are pinned, each to a
 // processor of its own. A rank that sends to itself through its sidecar cannot be
-// faster than one such round trip: what it asks for goes over once, what has come of
-// it comes back once. On virtual machines this alone varies from 0.15 to 2 us.
+// faster than one such round trip: its request crosses once, and the completion
+// returns once. On virtual machines this alone varies from 0.15 to 2 us.
 //
 // Method: 100,000 round trips as warm-up, then R repetitions of N; a repetition's
 // figure is its time / N, the round trip, since that is what `self` is to be compared

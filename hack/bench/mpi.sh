@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Unmodified MPI programs over Outrigger against the same program over each MPI's
-# own tcp, two ranks: latency, bandwidth, and how much of a transfer hides behind
-# computing, with the program's buffers as they are and in the arena
-# (OUTRIGGER_MPI_ARENA=on), and with a thread that goes on while the ranks compute
-# (OUTRIGGER_MPI_PROGRESS). Prints Markdown. What is measured
-# and how is said in hack/bench/mpibench.c (`short`, `speed`).
+# An unmodified MPI program over Outrigger and over each MPI's own tcp, two ranks:
+# latency, bandwidth, and how much of a transfer is hidden behind computing, with the
+# program's buffers as they are and in the arena (OUTRIGGER_MPI_ARENA=on), and with a
+# thread that continues transfers while the ranks compute (OUTRIGGER_MPI_PROGRESS).
+# Prints Markdown; results are kept as docs/benchmarks/*.json. hack/bench/mpibench.c
+# has the method (`short`, `speed`).
 #
 #   ROUNDS=3 hack/bench/mpi.sh     rounds (of 13 minutes for all four MPIs) are
 #                                  interleaved; medians count
@@ -14,11 +14,11 @@
 #   FIGURES=FILE                   join the figures there, and print all that are in
 #                                  it; with ROUNDS=0 print only
 #
-#   TRANSPORT=tcp                  between pods; node: memory of the machine, which is
-#                                  what a job has that does not ask for another one
+#   TRANSPORT=tcp                  between pods; node, the default: memory of the machine
+#                                  that sidecars share
 #   LINK=10gbit                    both systems over TCP through a loopback of this rate
 #                                  (tc-tbf(8)), in a network namespace of its own, as root:
-#                                  what is under way takes time and no processor, as on a
+#                                  data in flight takes time and no processor, as on a
 #                                  network. Both directions share it; it delays nothing
 #
 # Needs the MPIs of hack/mpi/install and `make mpi`. Over Outrigger the ranks are in

@@ -31,27 +31,27 @@
 //   the two sides are one measurement, printed under both names).
 //   A sample is one message from rank 0 to rank 1. Both ranks start at the same
 //   instant of CLOCK_MONOTONIC, agreed beforehand (they are on one machine):
-//   a rank posts (isend or irecv), computes if it is its turn, and waits.
+//   a rank posts (isend or irecv), computes if the mode has it compute, and waits.
 //   The sample lasts until the LATER of the two ranks has returned from wait:
 //   a sender that parks the message in a socket and returns has hidden nothing.
-//     t_transfer  a sample in which nobody computes
+//     t_transfer  a sample in which no rank computes
 //     t_compute   the computing alone, without a message, on the same ranks at
 //                 the same time, until the later one is done
 //     t_total     a sample with the computing
 //     overlap   = 1 - (t_total - t_compute) / t_transfer
 //   Computing is a fixed amount of arithmetic in registers that makes no call,
 //   sized beforehand to last 1.5 t_transfer; never "until the clock says", which
-//   would hide a core stolen by somebody else's progress thread.
+//   would hide a core taken by a progress thread of the other system.
 //   A repetition takes 50 triples of samples (transfer, compute, total in
 //   turn, so that a drift of the machine meets all three) and computes overlap
 //   from the three medians. Reported: "overlap", the median of 5 repetitions,
 //   and the medians of the three times in microseconds. 1 is all hidden, 0
 //   nothing; a value outside 0..1 is noise and is printed as it is. "hidden" is the
-//   part of all samples of which more than half of the transfer was hidden: where
-//   samples are of two kinds, a median is one of them by chance, and this tells how
-//   many there are of each. "starting" is what the call that starts the transfer takes
-//   itself on the rank that computes next, as a part of t_transfer, the median of all
-//   samples: what an MPI does there, such as copying its argument, hides behind nothing.
+//   fraction of samples of which more than half of the transfer was hidden: if samples
+//   are of two kinds, the median is one of them by chance, and this shows how many there
+//   are of each. "starting" is the time of the call that starts the transfer, on the rank
+//   that then computes, as a fraction of t_transfer, the median of all samples: work that
+//   an MPI does there, such as copying its argument, cannot be hidden.
 //
 // iallreduce: the same for a sum of doubles of so many bytes in all, of two ranks:
 //   mode "one" is rank 0 computing, "both" is what IMB-NBC measures.
@@ -60,23 +60,23 @@
 //   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB, bandwidth at the
 //   last three, overlap of mode "one" at 64 KiB, 256 KiB, 1 MiB and 4 MiB and iallreduce
 //   there, 3 repetitions instead of 5. `speed` is latency and bandwidth of these alone.
-//   What they measure is steady, since sidecars find their places in steps of 5 ms, and
-//   ranks with them in up to 0.1 s:
+//   Their figures are of a steady state; the scheduler may take 0.1 s to distribute the
+//   processes:
 //   - latency: round trips for 0.3 s before the first repetition;
 //   - bandwidth: windows for 0.3 s before the first repetition, and 512 MiB in each
 //     repetition, at most 1,024 windows, which is 0.1 s at 5 GB/s;
 //   - overlap: as many triples as without `short`, after samples with the computing for
-//     0.3 s, since where the last line had the other rank computing, processes go elsewhere
-//     first. Then, before each repetition, the computing is sized once more, by 50 triples
-//     of samples: what was 1.5 t_transfer before processes had found their places may be
-//     half of one, behind which nothing hides.
+//     0.3 s, since processes move if another rank computes than in the line before. Then,
+//     before each repetition, the computing is sized once more, by 50 triples of samples:
+//     a computation that was 1.5 t_transfer before processes were distributed may be half
+//     of one, which hides at most half of the transfer.
 //
 // `alone bandwidth BYTES` is one line of bandwidth, as steady, of 5 repetitions.
 //
 // `alone CALL BYTES [TRANSFERS]` is one line of overlap, the same, of mode "one", of isend,
 //   irecv, iallreduce or inplace, which is an iallreduce with MPI_IN_PLACE. Its computing
-//   lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. What does not
-//   hide behind 1.5 for lack of a processor does behind more.
+//   lasts so many transfers instead of 1.5: `alone iallreduce 4194304 2.5`. A transfer that
+//   is not hidden behind 1.5 for lack of a processor is hidden behind more.
 //
 // Output: one JSON object a line,
 //   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
@@ -110,10 +110,10 @@ enum {
 	TAG_ACK = 8
 };
 
-// What short makes less of.
+// What short reduces.
 static int reps = REPS, overlap_reps = REPS;
 
-// What makes short, speed and alone steady; 0 is nothing.
+// Warm-up and least bytes of a repetition with short, speed and alone; 0: none.
 static double warm_up_us, repetition_bytes;
 
 static double computing_transfers = 1.5;
@@ -321,7 +321,7 @@ static long units_for(int bytes, enum exchange what) {
 	return units;
 }
 
-// Goes on for warm_up_us with what is measured next.
+// Repeats for warm_up_us what is measured next.
 static void warm_up(int bytes, enum exchange what, long units) {
 	double end = now_us() + warm_up_us;
 	do
@@ -329,8 +329,8 @@ static void warm_up(int bytes, enum exchange what, long units) {
 	while (more_until(end));
 }
 
-// The work that lasts computing_transfers as both are measured next: how long they last is
-// another matter where processes have found their places, and where the other one computes.
+// The work that lasts computing_transfers, measured as both are measured next: their times
+// change when processes have been distributed, and when the other rank computes.
 static long resized(int bytes, enum exchange what, long units, int computes) {
 	double transfer[TRIPLES], computing[TRIPLES];
 	for (int i = 0; i < TRIPLES; i++) {
@@ -426,7 +426,7 @@ static void in_full(void) {
 	overlaps(MIB);
 }
 
-// What a call's name stands for; NOTHING: there is no such call.
+// The call of a name; NOTHING: there is no such call.
 static enum exchange called(const char *call) {
 	if (strcmp(call, "isend") == 0 || strcmp(call, "irecv") == 0)
 		return MESSAGE;
@@ -439,7 +439,7 @@ static void one(const char *call, int bytes) {
 	print_overlap(bytes, call, "one", overlap(bytes, called(call), rank == (strcmp(call, "irecv") == 0)));
 }
 
-// One line, of what the arguments behind `alone` say.
+// One line, by the arguments after `alone`.
 static int in_line(int argc, char **argv) {
 	int bytes = atoi(argv[1]);
 	if (bytes < 1 || bytes > BYTES_MAX)
@@ -456,7 +456,7 @@ static int in_line(int argc, char **argv) {
 	return 1;
 }
 
-// Does what the arguments say, and reports that they say something.
+// Runs what the arguments select, and returns whether they select anything.
 static int measure(int argc, char **argv) {
 	if (argc == 2)
 		in_full();

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What this tree takes against an older commit, on this machine: `outrigger bench` of
-# both by turns, between pods and in one. Prints Markdown; results are
-# kept as docs/benchmarks/*.json.
+# This tree against an older commit, on this machine: `outrigger bench` of both by
+# turns, between pods and in one. Prints Markdown; results are kept as
+# docs/benchmarks/*.json.
 #
 #   hack/bench/versus.sh COMMIT
 #   ROUNDS=6           rounds are interleaved, and begin with the other one in turn
-#   TESTS=latency,...  of `outrigger bench`; what the older one lacks is left out.
-#                      Only those that name their sizes and ranks alike: no fairness
+#   TESTS=latency,...  of `outrigger bench`; tests that the older one lacks are omitted.
+#                      Only tests whose figures have equal names in both: not fairness
 #   TRANSPORT=node     between pods; default: tcp, which is all that older ones have
 #   PROGRAMS=DIR       keep the programs there for the next run
 set -euo pipefail

@@ -3,10 +3,10 @@
 //
 // Two processes and nothing else: a message is 64 bytes, as of a header, and a
 // payload, by one writev; the other side reads both into memory of its own and
-// answers with as much. One copy into the kernel and one out of it are the price
-// of the shape on this machine, so "1 MiB latency <= 1.35x the wire" says how
-// much two sidecars add to it. The socket has TCP_NODELAY and is else as the
-// system makes it. Calls do not block; who can go no further yields, as in
+// answers with as much. One copy into the kernel and one out of it are the cost of
+// that structure on this machine, so that "1 MiB latency <= 1.35x the wire" bounds
+// what two sidecars add. The socket has TCP_NODELAY and otherwise the system's
+// defaults. Calls do not block; a process that cannot continue yields, as in
 // chain.c.
 //
 // Loopback TCP has modes of its own, which last for a run or longer, so that only
@@ -46,7 +46,7 @@ static const struct {
 
 enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 4 << 20 };
 
-// advance leaves out the first n bytes of v.
+// advance removes the first n bytes from v.
 static void advance(struct iovec *v, size_t n) {
 	for (int i = 0; i < 2; i++) {
 		size_t k = n < v[i].iov_len ? n : v[i].iov_len;

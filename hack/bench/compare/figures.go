@@ -29,10 +29,10 @@ type key struct {
 	side, mode string
 }
 
-// figures holds the values of every figure that was read, one a round.
+// figures holds the values of each figure, one for each round.
 type figures map[key][]float64
 
-// median is a figure over all rounds; false: there is none.
+// median returns the median of a figure over all rounds, and whether it has values.
 func (f figures) median(k key) (float64, bool) {
 	if len(f[k]) == 0 {
 		return 0, false
@@ -40,7 +40,7 @@ func (f figures) median(k key) (float64, bool) {
 	return median(f[k]), true
 }
 
-// line is one JSON line. The value lies under the name of its unit.
+// line is one JSON line. The field of the unit has the value.
 type line struct {
 	Peer, Test, Op, Side, Mode string
 	Bytes                      int
@@ -64,9 +64,9 @@ func (l line) value() *float64 {
 	return nil
 }
 
-// readFigures reads JSON lines until the end. Unknown fields are ignored, so
-// that a peer may say more than is compared; an unknown test or a line without
-// its value is an error, because it would otherwise be lost silently.
+// readFigures reads JSON lines until the end. Unknown fields are ignored, so that a
+// peer may print more than is compared. An unknown test or a line without its value is
+// an error, because it would otherwise be lost silently.
 func readFigures(r io.Reader) (figures, error) {
 	f := figures{}
 	in := bufio.NewScanner(r)
@@ -103,7 +103,7 @@ func parseLine(text []byte) (key, float64, error) {
 	return k, *v, nil
 }
 
-// median of an odd or even number of values.
+// median returns the middle value, or the mean of the two middle ones.
 func median(values []float64) float64 {
 	values = slices.Sorted(slices.Values(values))
 	n := len(values)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// order is that of the columns; a peer that is not in it comes after, by name.
+// order is the order of the columns. Other peers follow, by name.
 var order = []string{bareLine, chain, wire, openmpiTCP, outriggerTCP, openmpiVader, outriggerLocal}
 
 var units = []struct{ test, title string }{
@@ -31,7 +31,7 @@ func render(w io.Writer, f figures, verdicts []verdict) error {
 	return err
 }
 
-// renderFigures writes a row a size (and side and mode), a column a peer.
+// renderFigures writes a row for each size (and side and mode), and a column for each peer.
 func renderFigures(b *strings.Builder, f figures, test, title string) {
 	var rows []key
 	var peers []string
@@ -89,7 +89,7 @@ func compareRows(a, b key) int {
 	return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(b.mode, a.mode), cmp.Compare(b.side, a.side))
 }
 
-// columns puts the peers in order, each once.
+// columns returns the peers in order, each once.
 func columns(peers []string) []string {
 	set := map[string]bool{}
 	for _, p := range peers {

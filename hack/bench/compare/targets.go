@@ -16,8 +16,8 @@ const (
 	mib = 1 << 20
 )
 
-// target is one promise. The figure, divided by base when there is one, must
-// be at most or at least the bound.
+// target bounds a figure: the figure, divided by base if there is one, is to be at most
+// or at least the bound.
 type target struct {
 	name    string
 	figure  key
@@ -105,7 +105,7 @@ var targets = []target{
 	},
 }
 
-// verdict is a target with what was measured.
+// verdict is a target with the measured values.
 type verdict struct {
 	target
 	missing      []key
@@ -143,8 +143,7 @@ func (t target) judge(f figures) verdict {
 	return v
 }
 
-// ratio is the median of what the rounds' values are to each other, as far as both
-// were taken.
+// ratio is the median of the rounds' ratios, of the rounds that have both values.
 func ratio(values, base []float64) float64 {
 	n := min(len(values), len(base))
 	r := make([]float64, n)

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// A pair is one figure by two programs that ran by turns: values of one index are of
-// one round.
+// A pair is one figure of two programs that took turns: values of one index are of one
+// round.
 type pair struct {
 	key
 	before, after []float64
 }
 
-// ratios are after by before of each round, above 1 where after is the slower one.
+// ratios are after divided by before, for each round: above 1 if after is slower.
 func (p pair) ratios() []float64 {
 	list := make([]float64, len(p.before))
 	for i := range list {
@@ -29,7 +29,7 @@ func (p pair) ratios() []float64 {
 	return list
 }
 
-// versus writes what a program takes against an older one: a row a figure, and for
+// versus compares a program with an older one: it writes a row for each figure, and for
 // each test and peer the geometric mean of the rows.
 func versus(w io.Writer, before, after string) error {
 	pairs, err := readPairs(before, after)
@@ -100,7 +100,7 @@ func readFile(path string) (figures, error) {
 	return list, nil
 }
 
-// title is what the rows of a table have in common.
+// title names the test and peer of a table.
 func (k key) title() string {
 	if k.op != "" {
 		return k.peer + " " + k.op

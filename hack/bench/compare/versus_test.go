@@ -16,7 +16,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// TestVersus: ratios are of rounds, and above 1 for whoever became slower.
+// TestVersus: ratios are of rounds, and above 1 if the newer program is slower.
 func TestVersus(t *testing.T) {
 	before := file(t, `
 {"peer":"p","test":"latency","bytes":8,"us":2}
