@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FabricProfile is how the messaging engine of a job is tuned. What is absent
-// is decided by the engine. A job reads its profile once, when it is started.
+// FabricProfile tunes the messaging engine of jobs. The engine decides fields that are
+// absent. A job reads its profile once, when it starts.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=fp
@@ -34,12 +34,12 @@ type FabricProfileList struct {
 	Items           []FabricProfile `json:"items"`
 }
 
-// Rendezvous is how a large message is moved.
+// Rendezvous is the protocol of a large message.
 //
 // +kubebuilder:validation:Enum=Auto;GetCQE;Get;Put;PutNR;RPut;Stream
 type Rendezvous string
 
-// EagerChannel is how small messages travel where the transport writes remotely.
+// EagerChannel is the way of small messages if the transport writes remotely.
 //
 // +kubebuilder:validation:Enum=PiggyBack;Basic;Pipeline;ZeroCopy
 type EagerChannel string
@@ -66,7 +66,7 @@ const (
 	ExposureAllowed Exposure = "Allowed"
 )
 
-// WaitPolicy is how the engine and the ranks wait.
+// WaitPolicy says how the engine and the ranks wait.
 //
 // +kubebuilder:validation:Enum=Auto;Poll;Yield;Block
 type WaitPolicy string
@@ -76,22 +76,22 @@ type WaitPolicy string
 // +kubebuilder:validation:MinProperties=0
 // +kubebuilder:validation:XValidation:rule="!has(self.deadAfterMilliseconds) || !has(self.heartbeatMilliseconds) || self.deadAfterMilliseconds >= 2 * self.heartbeatMilliseconds",message="deadAfterMilliseconds is at least twice heartbeatMilliseconds"
 type FabricProfileSpec struct {
-	// rendezvous is the protocol for large messages. The receiver reads, and
-	// knows the end by the link (GetCQE) or by the last byte (Get); it lets the
-	// sender write before the message is announced, with a random last byte (Put)
-	// or a zero one (PutNR), or after (RPut); or the sender streams (Stream).
-	// What the transport cannot do is done as with Auto.
+	// rendezvous is the protocol for large messages. The receiver reads, and detects
+	// the end by the link (GetCQE) or by the last byte (Get). Or the receiver lets the
+	// sender write: before the message is announced, with a random last byte (Put) or
+	// a zero one (PutNR), or after that (RPut). Or the sender streams (Stream). A
+	// protocol that the transport lacks is replaced as with Auto.
 	// +default="Auto"
 	// +optional
 	Rendezvous Rendezvous `json:"rendezvous,omitempty"`
-	// eagerChannel is how small messages travel to the busiest peers where the
-	// transport writes remotely: flags in the slots of a ring (PiggyBack), head and
-	// tail told by writes of their own (Basic), in pieces of 16Ki that are copied
-	// while others are under way (Pipeline), or from where they are (ZeroCopy).
+	// eagerChannel is the way of small messages to the busiest peers, if the transport
+	// writes remotely: a ring with flags in its slots (PiggyBack), a ring whose head
+	// and tail have writes of their own (Basic), pieces of 16Ki that are copied while
+	// others are in flight (Pipeline), or writes without a copy (ZeroCopy).
 	// +default="PiggyBack"
 	// +optional
 	EagerChannel EagerChannel `json:"eagerChannel,omitempty"`
-	// eagerLimit is the largest message that is sent without asking the
+	// eagerLimit is the largest message that is sent without a request to the
 	// receiver, 1 to 64Ki.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).isLessThan(quantity('65537'))",message="eagerLimit is 1 to 64Ki"
 	// +optional
@@ -110,7 +110,7 @@ type FabricProfileSpec struct {
 	// +optional
 	Encryption Encryption `json:"encryption,omitempty"`
 	// exposure of memory that ranks register themselves: with Allowed each rank of
-	// a job with an RDMA device is given a context of it, and messages between such
+	// a job with an RDMA device gets a context of it, and messages between such
 	// memory are not copied. Only for programs that are trusted with the device.
 	// +default="Denied"
 	// +optional
@@ -125,7 +125,7 @@ type FabricProfileSpec struct {
 	// +kubebuilder:validation:Maximum=3600000
 	// +optional
 	HeartbeatMilliseconds *int32 `json:"heartbeatMilliseconds,omitempty"`
-	// deadAfterMilliseconds is how long a silent sidecar is thought alive.
+	// deadAfterMilliseconds is the silence after which a sidecar is lost.
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=3600000
 	// +optional

@@ -9,7 +9,7 @@ import (
 )
 
 // MPIJob is one run of a parallel program: ranks in pods, each pod with a
-// sidecar that does its communication.
+// sidecar that carries its messages.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -32,10 +32,10 @@ type MPIJob struct {
 	// metadata is the object's metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// spec is what is asked for.
+	// spec is the desired job.
 	// +required
 	Spec MPIJobSpec `json:"spec,omitzero"`
-	// status is what is there.
+	// status is the observed state of the job.
 	// +optional
 	Status MPIJobStatus `json:"status,omitzero"`
 }
@@ -49,14 +49,14 @@ type MPIJobList struct {
 	Items           []MPIJob `json:"items"`
 }
 
-// LaunchMode says how ranks come to be.
+// LaunchMode says how ranks are started.
 //
 // +kubebuilder:validation:Enum=Processes;Container
 type LaunchMode string
 
 const (
-	// LaunchProcesses starts the container's command once a rank, by a launcher
-	// that passes signals and output on.
+	// LaunchProcesses starts the container's command once for each rank, by a
+	// launcher that passes on signals and output.
 	LaunchProcesses LaunchMode = "Processes"
 	// LaunchContainer leaves the container as it is: it is one rank, and its
 	// entry point may be the image's.
@@ -70,32 +70,32 @@ type MPI string
 
 // Kinds of MPI.
 const (
-	// MPIAuto is what the program is linked to.
+	// MPIAuto is the MPI that the program is linked to.
 	MPIAuto    MPI = "Auto"
 	MPIMPICH   MPI = "MPICH"
 	MPIIntel   MPI = "Intel"
 	MPIOpenMPI MPI = "OpenMPI"
-	// MPINone is for programs of Outrigger's client library, and for those of an MPI of which
-	// each rank shall run as a job of its own.
+	// MPINone is for programs of Outrigger's client library, and for MPI programs of
+	// which each rank is to run as a job of its own.
 	MPINone MPI = "None"
 )
 
-// Used reports whether a program uses an MPI: an absent field and None do not say so.
+// Used reports whether the job has a program of an MPI: not with None or an absent field.
 func (m MPI) Used() bool { return m != "" && m != MPINone }
 
-// MPIProgress is what goes on while an MPI program computes.
+// MPIProgress is the work that continues while an MPI program computes.
 //
 // +kubebuilder:validation:Enum=Off;Messages;All
 type MPIProgress string
 
-// What can go on.
+// Values of MPIProgress.
 const (
-	// MPIProgressOff is what the sidecar does by itself.
+	// MPIProgressOff is the work of the sidecar alone.
 	MPIProgressOff MPIProgress = "Off"
-	// MPIProgressMessages is also what has to be copied in the program, and accesses
-	// of others to its windows.
+	// MPIProgressMessages adds copies in the program, and accesses of other ranks to
+	// its windows.
 	MPIProgressMessages MPIProgress = "Messages"
-	// MPIProgressAll is also the MPI's own steps, as those of collectives.
+	// MPIProgressAll adds the MPI's own steps, such as those of collectives.
 	MPIProgressAll MPIProgress = "All"
 )
 
@@ -109,11 +109,11 @@ const (
 	PodsManaged PodManagement = "Managed"
 	// PodsExternal are made by another controller. Those with the labels
 	// outrigger.dev/inject and outrigger.dev/job-name get their sidecar from the
-	// operator's webhook; status tells of them.
+	// operator's webhook, and are counted in the status.
 	PodsExternal PodManagement = "External"
 )
 
-// MPIJobSpec is what is asked for. Except for runPolicy it cannot be changed.
+// MPIJobSpec is the desired job. Except for runPolicy it cannot be changed.
 //
 // +kubebuilder:validation:XValidation:rule="self.ranksPerPod < 1 || (self.ranks + self.ranksPerPod - 1) / self.ranksPerPod <= 4096",fieldPath=".ranksPerPod",message="over 4096 pods: raise ranksPerPod"
 // +kubebuilder:validation:XValidation:rule="self.launchMode != 'Container' || self.ranksPerPod == 1",fieldPath=".ranksPerPod",message="launchMode Container makes a container one rank: ranksPerPod must be 1"
@@ -151,32 +151,32 @@ type MPIJobSpec struct {
 	// +required
 	Ranks int32 `json:"ranks,omitempty"`
 
-	// ranksPerPod is how many ranks share a pod and its sidecar; the last pod
-	// may have fewer.
+	// ranksPerPod is the number of ranks that share a pod and its sidecar; the last
+	// pod may have fewer.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
 	// +default=1
 	// +optional
 	RanksPerPod int32 `json:"ranksPerPod,omitempty"`
 
-	// launchMode says whether a launcher starts the ranks (Processes) or the
-	// container is one rank (Container).
+	// launchMode is Processes if a launcher starts the ranks, or Container if the
+	// container is one rank.
 	// +default="Processes"
 	// +optional
 	LaunchMode LaunchMode `json:"launchMode,omitempty"`
 
 	// mpi is the MPI of a program that was compiled for one: its ranks find each
-	// other, and send their messages, by the sidecars. Auto looks at what the
-	// program is linked to. Nothing has to be in the image but the program and
-	// its MPI. Where it is absent, a program that is linked to an MPI is refused
-	// before it starts; None has each of its ranks run as a job of its own.
+	// other, and send their messages, by the sidecars. The image needs the program
+	// and its MPI only. Auto is the MPI that the program is linked to. If mpi is
+	// absent, a program that is linked to an MPI is refused before it starts; with
+	// None each of its ranks runs as a job of its own.
 	// +optional
 	MPI MPI `json:"mpi,omitempty"`
 
-	// mpiProgress says what goes on while an MPI program computes: Messages, by a
-	// thread in each rank that copies what only the rank can; All, also the steps of
-	// the MPI's own, as those of non-blocking collectives, by MPI_THREAD_SERIALIZED; Off,
-	// what the sidecar does by itself. Absent: Off.
+	// mpiProgress is the work that continues while an MPI program computes. Off: the
+	// work of the sidecar. Messages: also copies that only the rank can make, by a
+	// thread in each rank. All: also the MPI's own steps, such as those of
+	// non-blocking collectives, by MPI_THREAD_SERIALIZED. Absent: Off.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpiProgress cannot be changed"
 	// +optional
 	MPIProgress MPIProgress `json:"mpiProgress,omitempty"`
@@ -190,9 +190,9 @@ type MPIJobSpec struct {
 	// +optional
 	StdinFile string `json:"stdinFile,omitempty"`
 
-	// podManagement says who makes the pods: the operator (Managed), or another
-	// controller whose pods name this job (External). Then the template only
-	// says what a pod looks like, and restartLimit and suspend do nothing.
+	// podManagement is Managed if the operator makes the pods, or External if
+	// another controller makes pods that name this job. With External the template
+	// only describes a pod, and restartLimit and suspend have no effect.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="podManagement cannot be changed"
 	// +default="Managed"
 	// +optional
@@ -204,7 +204,7 @@ type MPIJobSpec struct {
 	// +required
 	Template corev1.PodTemplateSpec `json:"template,omitzero"`
 
-	// devices are what each pod's sidecar gets. The application gets none.
+	// devices are those of each pod's sidecar. The application gets none.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="devices cannot be changed"
 	// +listType=map
@@ -212,8 +212,8 @@ type MPIJobSpec struct {
 	// +optional
 	Devices []DeviceRequest `json:"devices,omitempty"`
 
-	// transport says what the ranks shall talk over, and whether the job may
-	// run over something else.
+	// transport is the transport between pods, and whether the job may run over
+	// another one.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="transport cannot be changed"
 	// +default={"type":"Auto","policy":"Preferred"}
 	// +optional
@@ -230,17 +230,18 @@ type MPIJobSpec struct {
 	// +optional
 	Memory MemorySpec `json:"memory,omitzero"`
 
-	// sidecar is what each pod's sidecar gets.
+	// sidecar has the resources of each pod's sidecar.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="sidecar cannot be changed"
 	// +optional
 	Sidecar SidecarSpec `json:"sidecar,omitzero"`
 
-	// runPolicy is what can be changed while the job exists.
+	// runPolicy has deadlines, restarts and suspension. It can be changed while the
+	// job exists.
 	// +optional
 	RunPolicy RunPolicy `json:"runPolicy,omitzero"`
 
-	// managedBy names the controller that runs this job, if it is not
-	// Outrigger's own; ours then leaves the object alone.
+	// managedBy names the controller that runs this job. If it is another one than
+	// Outrigger's, Outrigger's does not act on the object.
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.contains('/')",message="managedBy is DOMAIN/NAME"
@@ -250,13 +251,14 @@ type MPIJobSpec struct {
 
 // DeviceRequest is a number of devices for each pod's sidecar.
 type DeviceRequest struct {
-	// resource is what the node's agent advertises, such as outrigger.dev/hca.
+	// resource is a resource that the node's agent advertises, such as
+	// outrigger.dev/hca.
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.contains('/')",message="resource is DOMAIN/NAME"
 	// +required
 	Resource string `json:"resource,omitempty"`
-	// count is how many of them.
+	// count is the number of devices.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	// +default=1
@@ -264,7 +266,7 @@ type DeviceRequest struct {
 	Count int32 `json:"count,omitempty"`
 }
 
-// TransportType is a way for messages between pods.
+// TransportType is a transport of messages between pods.
 //
 // +kubebuilder:validation:Enum=Auto;RDMA;TCP
 type TransportType string
@@ -276,7 +278,7 @@ const (
 	TransportTCP  TransportType = "TCP"
 )
 
-// TransportPolicy says what happens when the transport cannot be had.
+// TransportPolicy says what happens if the transport is not available.
 //
 // +kubebuilder:validation:Enum=Required;Preferred
 type TransportPolicy string
@@ -287,23 +289,25 @@ const (
 	TransportPreferred TransportPolicy = "Preferred"
 )
 
-// TransportSpec says what the ranks shall talk over.
+// TransportSpec is the transport between pods.
 type TransportSpec struct {
-	// type is the transport; Auto takes the best that all pods have.
+	// type is the transport; Auto is the best one that all pods have.
 	// +default="Auto"
 	// +optional
 	Type TransportType `json:"type,omitempty"`
-	// policy: a Required transport that is missing fails the job, naming it; a
-	// Preferred one is replaced, and status.transports says by what.
+	// policy is Required or Preferred. If a Required transport is missing, the job
+	// fails and names it. A Preferred one is replaced, and status.transports has the
+	// replacement.
 	// +default="Preferred"
 	// +optional
 	Policy TransportPolicy `json:"policy,omitempty"`
 }
 
-// MemorySpec sizes what the sidecar reserves. It is charged to the sidecar.
+// MemorySpec sizes the memory that the sidecar reserves for its ranks. Except for shm it is
+// charged to the sidecar.
 type MemorySpec struct {
-	// arena is the memory of each rank that messages can be sent from and
-	// received into without a copy. Default 256Mi.
+	// arena is the memory of each rank from which messages are sent, and into which
+	// they are received, without a copy. Default 256Mi.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('65535')) && quantity(string(self)).isLessThan(quantity('16Ti'))",message="arena is 64Ki to 16Ti"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="arena cannot be changed"
 	// +optional
@@ -313,28 +317,28 @@ type MemorySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="slab cannot be changed"
 	// +optional
 	Slab *resource.Quantity `json:"slab,omitempty"`
-	// allocationsFrom is the smallest allocation of an MPI program that lies in
-	// the arena, such as 64Ki: messages from and into it are not copied in the
-	// program. Absent: none does.
+	// allocationsFrom is the size from which on allocations of an MPI program are
+	// placed in the arena, such as 64Ki: messages from and into them are not copied
+	// in the program. Absent: none is.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('4095')) && quantity(string(self)).isLessThan(quantity('16Ti'))",message="allocationsFrom is 4Ki to 16Ti"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="allocationsFrom cannot be changed"
 	// +optional
 	AllocationsFrom *resource.Quantity `json:"allocationsFrom,omitempty"`
-	// shm is the size of /dev/shm of an MPI program's container, where MPIs keep what
-	// the ranks of a pod share: windows, and what they know at the start. It is memory
-	// of the container, whose limit it counts against. Absent: as much as the limits of
-	// the pod's containers allow. A container that mounts /dev/shm itself keeps that.
+	// shm is the size of /dev/shm of an MPI program's container. MPIs keep memory
+	// there that the ranks of a pod share: windows, and data of the start. It counts
+	// against the limit of the container. Absent: as much as the limits of the pod's
+	// containers allow. A container that mounts /dev/shm itself keeps its mount.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('1048575')) && quantity(string(self)).isLessThan(quantity('16Ti'))",message="shm is 1Mi to 16Ti"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="shm cannot be changed"
 	// +optional
 	SHM *resource.Quantity `json:"shm,omitempty"`
 }
 
-// SidecarSpec is what each pod's sidecar gets.
+// SidecarSpec has the resources of each pod's sidecar.
 type SidecarSpec struct {
-	// resources are added to what the operator asks for the sidecar. A whole
-	// number of CPUs as the limit gives it cores of its own in a Guaranteed pod,
-	// where the node's CPU manager is static.
+	// resources are CPU and memory of the sidecar; absent ones are the operator's. In
+	// a Guaranteed pod, on a node whose CPU manager is static, a whole number of CPUs
+	// as the limit gives the sidecar cores of its own.
 	// +optional
 	Resources SidecarResources `json:"resources,omitzero"`
 }
@@ -366,9 +370,8 @@ const (
 	ActionFail    RestartAction = "Fail"
 )
 
-// RestartRule says what follows failures of some kind. It is about those that
-// have one of its reasons, if it has any, and one of its exit codes, if it has
-// any.
+// RestartRule says what follows a failure. It applies to failures that have one of its
+// reasons, if it has any, and one of its exit codes, if it has any.
 type RestartRule struct {
 	// action is Restart, within restartLimit, or Fail.
 	// +required
@@ -389,7 +392,7 @@ type RestartRule struct {
 	ExitCodes []int32 `json:"exitCodes,omitempty"`
 }
 
-// Disruption says whether drains of nodes may take pods of a running job away.
+// Disruption says whether drains of nodes may evict pods of a running job.
 //
 // +kubebuilder:validation:Enum=Allowed;Prevented
 type Disruption string
@@ -400,7 +403,7 @@ const (
 	DisruptionPrevented Disruption = "Prevented"
 )
 
-// Gang is whose PodGroup is made for the pods of an attempt.
+// Gang is the kind of PodGroup that is made for the pods of an attempt.
 // +kubebuilder:validation:Enum=None;SchedulerPlugins;Volcano
 type Gang string
 
@@ -411,7 +414,7 @@ const (
 	GangVolcano          Gang = "Volcano"          // scheduling.volcano.sh/v1beta1
 )
 
-// DeadlockAction is what a suspected deadlock does to a job.
+// DeadlockAction is the effect of a suspected deadlock on a job.
 // +kubebuilder:validation:Enum=Warn;Fail
 type DeadlockAction string
 
@@ -421,12 +424,12 @@ const (
 	DeadlockFail DeadlockAction = "Fail"
 )
 
-// DeadlockAfterDefault is deadlockAfterSeconds where nothing is said.
+// DeadlockAfterDefault is deadlockAfterSeconds if the field is absent.
 const DeadlockAfterDefault = 300
 
-// RunPolicy is what can be changed while the job exists.
+// RunPolicy is the part of a job that can be changed while it exists.
 type RunPolicy struct {
-	// suspend ends the pods and keeps the job; without it the job starts
+	// suspend ends the pods and keeps the job; when it is removed, the job starts
 	// afresh. As in batch/v1 Job.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
@@ -435,25 +438,26 @@ type RunPolicy struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	ActiveDeadlineSeconds *int64 `json:"activeDeadlineSeconds,omitempty"`
-	// pendingDeadlineSeconds ends an attempt whose ranks have not all been
-	// started so long after its pods began to be made: half a job holds nodes
-	// that another one could use. Absent: 7 days, for what has been started.
+	// pendingDeadlineSeconds ends an attempt if not all of its ranks have been
+	// started so long after the first pods were made, so that half a job does not
+	// hold nodes that another one could use. Absent: ranks that have been started
+	// wait for 7 days.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	PendingDeadlineSeconds *int64 `json:"pendingDeadlineSeconds,omitempty"`
-	// deadlockAfterSeconds: a running job in which every rank has only waited
-	// for so long, with nothing under way, is suspected of a deadlock. Its
-	// condition Running then has the reason SuspectedDeadlock, and says what the
-	// ranks wait for. Ranks that are seen to disagree about a collective are told
-	// sooner, with the reason RanksDisagree. 0: never, neither.
+	// deadlockAfterSeconds is the time after which a running job is suspected of a
+	// deadlock, if every rank has only waited and nothing is in flight. The condition
+	// Running then has the reason SuspectedDeadlock, and says what the ranks wait
+	// for. Ranks that disagree about a collective are reported sooner, with the
+	// reason RanksDisagree. 0 turns both off.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	// +default=300
 	// +optional
 	DeadlockAfterSeconds *int32 `json:"deadlockAfterSeconds,omitempty"`
-	// deadlockAction is what happens then: Warn lets the job go on, Fail is a
-	// failure of its attempt.
+	// deadlockAction is the effect of a suspected deadlock: with Warn the job
+	// continues, with Fail its attempt fails.
 	// +default="Warn"
 	// +optional
 	DeadlockAction DeadlockAction `json:"deadlockAction,omitempty"`
@@ -463,33 +467,33 @@ type RunPolicy struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-	// restartLimit is how often all ranks are started again after a failure.
+	// restartLimit bounds how often all ranks are started again after a failure.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	// +default=0
 	// +optional
 	RestartLimit *int32 `json:"restartLimit,omitempty"`
-	// restartRules choose which failures are worth a restart: the first one that
-	// is about a failure decides. Without one all ranks are started again.
+	// restartRules select the failures that are followed by a restart: the first rule
+	// that applies to a failure decides. If none applies, all ranks are started again.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	// +optional
 	RestartRules []RestartRule `json:"restartRules,omitempty"`
-	// gang makes a PodGroup, by which a scheduler that knows it starts all pods
-	// of an attempt or none: that of scheduler-plugins (Coscheduling), or Volcano.
-	// The scheduler is the template's schedulerName.
+	// gang makes a PodGroup, by which a scheduler starts all pods of an attempt or
+	// none: that of scheduler-plugins (Coscheduling), or Volcano. The template's
+	// schedulerName selects the scheduler.
 	// +default="None"
 	// +optional
 	Gang Gang `json:"gang,omitempty"`
-	// disruption: Prevented makes a PodDisruptionBudget that lets no pod be
-	// evicted while the job runs.
+	// disruption is Allowed or Prevented. Prevented makes a PodDisruptionBudget by
+	// which no pod can be evicted while the job runs.
 	// +default="Allowed"
 	// +optional
 	Disruption Disruption `json:"disruption,omitempty"`
 }
 
 // DeadlockAfter is how long every rank must have waited for a suspected deadlock;
-// 0: nobody looks.
+// 0: deadlocks are not searched for.
 func (p *RunPolicy) DeadlockAfter() time.Duration {
 	if p.DeadlockAfterSeconds == nil {
 		return DeadlockAfterDefault * time.Second

@@ -145,15 +145,15 @@ const (
 	ReasonUnknown = "Unknown"
 )
 
-// MPIJobStatus is what is there.
+// MPIJobStatus is the observed state of a job.
 type MPIJobStatus struct {
-	// observedGeneration is the generation of the spec that this is about.
+	// observedGeneration is the generation of the spec that the status is of.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9007199254740991
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions tell the state: Pending, Suspended, Running, Restarting,
-	// Complete or Failed.
+	// conditions have the state: Pending, Suspended, Running, Restarting, Complete or
+	// Failed.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
@@ -162,7 +162,7 @@ type MPIJobStatus struct {
 	// ranks counts ranks by state.
 	// +optional
 	Ranks *RankCounts `json:"ranks,omitempty"`
-	// transports are those really in use between the pods.
+	// transports are those that are in use between the pods.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=32
@@ -177,8 +177,8 @@ type MPIJobStatus struct {
 	// +optional
 	Restarts *int32 `json:"restarts,omitempty"`
 	// drains is how often all ranks have been started again because a pod was deleted,
-	// evicted or preempted, which spends no restart. The number of the present attempt is
-	// restarts and drains together.
+	// evicted or preempted, which uses no restart. The number of the present attempt is
+	// the sum of restarts and drains.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
@@ -187,35 +187,34 @@ type MPIJobStatus struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	JobName string `json:"jobName,omitempty"`
-	// endedPods are the pods of another controller (podManagement: External) that
-	// have ended while the job goes on: that controller may have taken them away.
+	// endedPods are the pods of another controller (podManagement: External) that have
+	// ended while the job continues, since that controller may have deleted them.
 	// +optional
 	EndedPods *EndedPods `json:"endedPods,omitempty"`
 	// startTime is when the first attempt was started; after a suspension, when
 	// the job was resumed.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// completionTime is when the job ended, however it did.
+	// completionTime is when the job ended, successfully or not.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 }
 
-// EndedPods is how pods have ended.
+// EndedPods says how pods have ended.
 type EndedPods struct {
-	// succeeded are the numbers of those whose ranks have ended well, such as
-	// 0-3,5.
+	// succeeded are the numbers of pods whose ranks have ended well, such as 0-3,5.
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:Pattern=`^[0-9,-]*$`
 	// +optional
 	Succeeded string `json:"succeeded,omitempty"`
-	// told are the first pods of which more is to be told: how they failed.
+	// told are the first pods that failed, with details.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Told []EndedPod `json:"told,omitempty"`
 }
 
-// EndedPod is how one pod has ended.
+// EndedPod says how one pod has ended.
 type EndedPod struct {
 	// number of the pod in the job.
 	// +kubebuilder:validation:Minimum=0
@@ -226,7 +225,7 @@ type EndedPod struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
-	// node that it was on.
+	// node that the pod was on.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Node string `json:"node,omitempty"`
@@ -236,13 +235,13 @@ type EndedPod struct {
 	// sidecar is how the sidecar has ended.
 	// +optional
 	Sidecar *EndedContainer `json:"sidecar,omitempty"`
-	// disruption is why the cluster took the pod away, if it did.
+	// disruption is the reason why the cluster removed the pod, if it did.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Disruption string `json:"disruption,omitempty"`
 }
 
-// EndedContainer is how a container has ended, as the kubelet tells.
+// EndedContainer says how a container has ended, as the kubelet reports it.
 type EndedContainer struct {
 	// exitCode of its process.
 	// +kubebuilder:validation:Minimum=-2147483648
@@ -254,7 +253,7 @@ type EndedContainer struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	Signal *int32 `json:"signal,omitempty"`
-	// reason is the kubelet's word.
+	// reason is that of the kubelet.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -298,7 +297,7 @@ type Failure struct {
 	// +kubebuilder:validation:Maximum=524287
 	// +optional
 	Rank *int32 `json:"rank,omitempty"`
-	// pod that it was in.
+	// pod of the rank.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Pod string `json:"pod,omitempty"`
@@ -311,17 +310,17 @@ type Failure struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// reason is one word.
+	// reason is one word, such as RankExited.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +required
 	Reason string `json:"reason,omitempty"`
-	// message is for people.
+	// message describes the failure.
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
-	// output has the first and the last lines that the ranks of the pod have printed, at most 1 KiB, as
-	// its launcher has left them.
+	// output has the first and the last lines that the ranks of the pod have printed,
+	// at most 1 KiB, from the termination message of its launcher.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Output string `json:"output,omitempty"`
