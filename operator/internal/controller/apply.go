@@ -27,12 +27,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// apply sees that the attempt's objects are there. They are made once, the Job
-// last, and what they say is not looked at again: a profile that has changed, or
-// an operator with another image, is for the next attempt.
+// apply makes the attempt's objects, the Job last. They are made once; their contents
+// are not compared again: a profile that has changed, or an operator with another
+// image, takes effect at the next attempt.
 func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if a.Job.Spec.PodManagement == v1alpha1.PodsExternal {
-		// An operator of before may have made a document that pods do not ask for any more.
+		// An earlier version of the operator may have made a document that pods no
+		// longer read.
 		if verdict.Prepared(o.Job) && (verdict.Ran(o.Job) || r.recent.prepared(o.Job)) {
 			return nil
 		}
@@ -43,17 +44,17 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 		return err
 	}
 	if o.Batch != nil {
-		return r.steer(ctx, o.Batch, a)
+		return r.patchJob(ctx, o.Batch, a)
 	}
 	whole, err := r.whole(ctx, a)
 	if err != nil {
-		return client.IgnoreNotFound(err) // one that is gone is heard of
+		return client.IgnoreNotFound(err) // the watch reports the deletion
 	}
 	whole.Bounds = inject.BoundsOf(Limits(ctx, r.Live, a.Job.Namespace))
 	if whole.UIDs, err = Users(ctx, r.Live, a.Job.Namespace); err != nil {
 		return err
 	}
-	if _, err := whole.BatchJob(); err != nil { // before anything is made
+	if _, err := whole.BatchJob(); err != nil { // before any object is made
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
 	}
 	if err := r.prepare(ctx, a); err != nil {
@@ -75,8 +76,9 @@ func (r *Reconciler) apply(ctx context.Context, o *verdict.Observation, a *desir
 	return ofSidecar(err, job)
 }
 
-// ofSidecar says of an error about a container of ours, which the API server names by its place
-// among those of the pod, which fields of the MPIJob it is about.
+// ofSidecar adds to an error about a container of ours, which the API server names by
+// its index among the pod's init containers, the fields of the MPIJob that set its
+// resources.
 func ofSidecar(err error, job *batchv1.Job) error {
 	p := new(permanent)
 	if !errors.As(err, &p) {
@@ -91,28 +93,29 @@ func ofSidecar(err error, job *batchv1.Job) error {
 	return err
 }
 
-// limitsMax bounds the LimitRanges of a namespace that are read.
+// limitsMax bounds the number of LimitRanges that are read of a namespace.
 const limitsMax = 100
 
-// Limits are the LimitRanges of a namespace, past the caches. Where they cannot be read
-// there are none: sidecars are then made by defaults, and the API server says what it
-// refuses.
+// Limits reads the LimitRanges of a namespace from the API server, not from the caches.
+// If they cannot be read, it returns none: sidecars are then made with the defaults,
+// and the API server's refusal is reported.
 func Limits(ctx context.Context, live client.Reader, namespace string) []corev1.LimitRange {
 	all := new(corev1.LimitRangeList)
 	if err := live.List(ctx, all, client.InNamespace(namespace), client.Limit(limitsMax)); err != nil {
-		unread(ctx, "limitranges", "sidecars do not follow the defaults and limits of their namespace", namespace, err)
+		logUnreadable(ctx, "limitranges", "sidecars do not follow the defaults and limits of their namespace", namespace, err)
 		return nil
 	}
 	return all.Items
 }
 
-// Users are those that a namespace has for its pods, past the caches. Where the namespace
-// may not be read it has none, and the API server says what it refuses.
+// Users reads the user ids that a namespace allows for its pods from the API server,
+// not from the caches. If the operator may not read the namespace, it returns none, and
+// the API server's refusal is reported.
 func Users(ctx context.Context, live client.Reader, namespace string) (inject.UIDs, error) {
 	n := new(corev1.Namespace)
 	switch err := live.Get(ctx, client.ObjectKey{Name: namespace}, n); {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		unread(ctx, "namespaces", "sidecars do not take a user of their namespace's range", namespace, err)
+		logUnreadable(ctx, "namespaces", "sidecars do not take a user of their namespace's range", namespace, err)
 		return inject.UIDs{}, nil
 	case err != nil:
 		return inject.UIDs{}, err
@@ -120,9 +123,9 @@ func Users(ctx context.Context, live client.Reader, namespace string) (inject.UI
 	return inject.UIDsOf(n.Annotations), nil
 }
 
-// whole is an attempt with the job's template and annotations, of which the cache keeps
-// next to nothing.
-// A job that has changed since it was observed is looked at when that is heard of.
+// whole returns the attempt with the job's complete template and annotations, of which
+// the cache keeps only a small part. If the job has changed since it was observed,
+// whole returns a conflict; the watch then starts another reconciliation.
 func (r *Reconciler) whole(ctx context.Context, a *desired.Attempt) (*desired.Attempt, error) {
 	live := new(v1alpha1.MPIJob)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(a.Job), live); err != nil {
@@ -138,13 +141,14 @@ func (r *Reconciler) whole(ctx context.Context, a *desired.Attempt) (*desired.At
 	return &w, nil
 }
 
-// steer changes what of a Job may change, when the MPIJob has: once, so that
-// other controllers can have their way with it.
-func (r *Reconciler) steer(ctx context.Context, batch *batchv1.Job, a *desired.Attempt) error {
+// patchJob applies changes of the MPIJob to the fields of a Job that may change. It
+// does so once for each change of the MPIJob, so that other controllers can change the
+// same fields afterwards.
+func (r *Reconciler) patchJob(ctx context.Context, batch *batchv1.Job, a *desired.Attempt) error {
 	if batch.DeletionTimestamp != nil || a.Steered(batch) {
 		return nil
 	}
-	// A budget that cannot be had does not hold up the job, and is asked for again.
+	// A budget that cannot be made does not hold up the job; it is tried again later.
 	lacking := r.budget(ctx, a)
 	patch := a.Steering(lacking == nil)
 	if err := refused(r.change(ctx, batch, patch)); err != nil {
@@ -153,9 +157,8 @@ func (r *Reconciler) steer(ctx context.Context, batch *batchv1.Job, a *desired.A
 	return lacking
 }
 
-// change patches a Job, unless it is gone: the patch names its UID, which no patch
-// changes, so that a later Job of its name, which somebody else may have made, stays
-// as it is.
+// change patches a Job, unless it is gone. The patch names the Job's UID, so a later
+// Job of the same name, which may belong to another owner, stays unchanged.
 func (r *Reconciler) change(ctx context.Context, batch *batchv1.Job, patch desired.Patch) error {
 	text, err := patch.Of(batch)
 	if err != nil {
@@ -165,13 +168,13 @@ func (r *Reconciler) change(ctx context.Context, batch *batchv1.Job, patch desir
 		return r.Client.Patch(ctx, batch.DeepCopy(), client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldOwner))
 	})
 	if apierrors.IsNotFound(err) || replaced(err) {
-		return nil // the caches hear of it
+		return nil // the watch reports it
 	}
 	return err
 }
 
-// replaced reports whether a patch was refused because it names the UID of an object
-// that is not there any more.
+// replaced reports whether a patch was refused because the object with the UID that it
+// names no longer exists.
 func replaced(err error) bool {
 	if s := apierrors.APIStatus(nil); apierrors.IsInvalid(err) && errors.As(err, &s) && s.Status().Details != nil {
 		return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
@@ -179,8 +182,8 @@ func replaced(err error) bool {
 	return false
 }
 
-// prepare makes what the pods need to start, and sets how they find each other: as in
-// the job document, which may be there already.
+// prepare makes the objects that the pods need to start. It sets how the pods find each
+// other (Attempt.Peers) from the job document, which may exist already.
 func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 	id, err := r.identity(a)
 	if err != nil {
@@ -199,17 +202,17 @@ func (r *Reconciler) prepare(ctx context.Context, a *desired.Attempt) error {
 			return err
 		}
 	}
-	// An attempt may have been given a budget before disruptions were allowed again:
-	// then the MPIJob has changed since it was made.
+	// An earlier attempt may have a budget from before the MPIJob allowed disruptions.
+	// In that case the MPIJob's generation is larger than 1.
 	if err := r.group(ctx, a); err != nil || a.DisruptionBudget() == nil && a.Job.Generation <= 1 {
 		return err
 	}
 	return r.budget(ctx, a)
 }
 
-// service makes the Service that gives names to the job's pods. One of the job that is
-// there may have been merged with somebody's own, which selects other pods: its selector
-// is put back.
+// service makes the Service that gives names to the job's pods. If the job's Service
+// exists, it may have been merged with a Service that selects other pods; its selector
+// is then restored.
 func (r *Reconciler) service(ctx context.Context, a *desired.Attempt) error {
 	service := a.Service()
 	if made, err := r.create(ctx, service, a.Job); made || err != nil {
@@ -218,7 +221,8 @@ func (r *Reconciler) service(ctx context.Context, a *desired.Attempt) error {
 	return r.selects(ctx, service, a)
 }
 
-// selects sees that a Service of the job's selects the job's pods.
+// selects restores the selector of the job's Service if it does not select the job's
+// pods.
 func (r *Reconciler) selects(ctx context.Context, service *corev1.Service, a *desired.Attempt) error {
 	selector := map[string]any{}
 	for name := range service.Spec.Selector {
@@ -247,7 +251,7 @@ func (r *Reconciler) selects(ctx context.Context, service *corev1.Service, a *de
 func (r *Reconciler) group(ctx context.Context, a *desired.Attempt) error {
 	group := a.PodGroup()
 	if group == nil || a.Job.Spec.PodManagement == v1alpha1.PodsExternal {
-		return nil // who makes the pods makes their group
+		return nil // the controller that makes the pods makes their group
 	}
 	_, err := r.create(ctx, group, a.Job)
 	if meta.IsNoMatchError(err) {
@@ -256,8 +260,8 @@ func (r *Reconciler) group(ctx context.Context, a *desired.Attempt) error {
 	return err
 }
 
-// budget makes the job's disruption budget, or takes it away when the job does
-// not ask for one any more.
+// budget makes the job's disruption budget, or deletes it if the job does not ask for
+// one.
 func (r *Reconciler) budget(ctx context.Context, a *desired.Attempt) error {
 	if b := a.DisruptionBudget(); b != nil {
 		_, err := r.create(ctx, b, a.Job)
@@ -270,8 +274,8 @@ func named(a *desired.Attempt, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: a.Job.Namespace, Name: name}
 }
 
-// drop deletes an object of the job's. One of that name that is somebody else's
-// stays: who may create MPIJobs may not thereby delete what they like.
+// drop deletes an object of the job. An object of the same name with another owner
+// stays: the right to create MPIJobs must not become a right to delete other objects.
 func (r *Reconciler) drop(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) error {
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
 		return client.IgnoreNotFound(err)
@@ -279,11 +283,11 @@ func (r *Reconciler) drop(ctx context.Context, object client.Object, job *v1alph
 	if !owned(object, job) {
 		return nil
 	}
-	return r.away(ctx, object)
+	return r.deleteObject(ctx, object)
 }
 
-// away deletes an object, and says which one where it cannot.
-func (r *Reconciler) away(ctx context.Context, object client.Object, how ...client.DeleteOption) error {
+// deleteObject deletes an object and adds its kind and name to the error.
+func (r *Reconciler) deleteObject(ctx context.Context, object client.Object, how ...client.DeleteOption) error {
 	err := r.delete(ctx, object, how...)
 	if err == nil {
 		return nil
@@ -295,15 +299,16 @@ func (r *Reconciler) away(ctx context.Context, object client.Object, how ...clie
 	return fmt.Errorf("removing %s %s: %w", kind.Kind, object.GetName(), err)
 }
 
-// delete deletes an object, and no later one of its name.
+// delete deletes this object, but no later one of the same name.
 func (r *Reconciler) delete(ctx context.Context, object client.Object, how ...client.DeleteOption) error {
 	return client.IgnoreNotFound(r.write(ctx, fmt.Sprintf("delete %T", object), func(ctx context.Context) error {
 		return r.Client.Delete(ctx, object, append(how, only(object))...)
 	}))
 }
 
-// create makes an object. One of this job that is there already is as good; it
-// is then read into object.
+// create makes an object. If this job's object exists already, create reads it into
+// object and returns no error. If an object of the same name has another owner, create
+// returns a conflict.
 func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1alpha1.MPIJob) (made bool, err error) {
 	err = r.write(ctx, fmt.Sprintf("create %T", object), func(ctx context.Context) error {
 		return r.Client.Create(ctx, object, client.FieldOwner(fieldOwner))
@@ -312,15 +317,15 @@ func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1al
 		return err == nil, refused(err)
 	}
 	key, kind := client.ObjectKeyFromObject(object), object.GetObjectKind().GroupVersionKind()
-	reflect.ValueOf(object).Elem().SetZero() // or maps would keep what was to be made
+	reflect.ValueOf(object).Elem().SetZero() // a map in object would otherwise keep the keys of the object to be made
 	if u, ok := object.(*unstructured.Unstructured); ok {
-		u.SetGroupVersionKind(kind) // it has no other type
+		u.SetGroupVersionKind(kind) // an unstructured object has no other record of its kind
 	}
 	if err := r.Live.Get(ctx, key, object); err != nil {
 		return false, err
 	}
 	if !owned(object, job) {
-		kind, err := r.Client.GroupVersionKindFor(object) // the read has emptied what it says itself
+		kind, err := r.Client.GroupVersionKindFor(object) // the read has cleared the kind in the object
 		if err != nil {
 			return false, err
 		}
@@ -329,7 +334,7 @@ func (r *Reconciler) create(ctx context.Context, object client.Object, job *v1al
 	return false, nil
 }
 
-// identity is the attempt's, the same whenever it is asked for.
+// identity returns the identity of the attempt. It is the same at every call.
 func (r *Reconciler) identity(a *desired.Attempt) (*desired.Identity, error) {
 	id := &desired.Identity{ID: r.Keys.ID(a.Job.UID, a.Number)}
 	authority, err := r.Keys.Authority(id.ID)
@@ -345,8 +350,9 @@ func (r *Reconciler) identity(a *desired.Attempt) (*desired.Identity, error) {
 	return id, nil
 }
 
-// document makes the job document. One that is there from before the issuer's
-// secret was made anew names an identity that nobody has: it goes.
+// document makes the job document. An existing document that was made before the
+// issuer's secret was replaced names an identity that is no longer valid; it is
+// deleted.
 func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desired.Identity) error {
 	document, err := a.ConfigMap(id)
 	if err != nil {
@@ -360,7 +366,7 @@ func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desir
 		a.Peers = desired.PeersOf(document)
 		return nil
 	}
-	if document.DeletionTimestamp != nil { // somebody's finalizer keeps it
+	if document.DeletionTimestamp != nil { // a finalizer of another owner keeps it
 		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("ConfigMap %s names another identity, and is being removed", document.Name), true}
 	}
 	if err := r.delete(ctx, document); err != nil {
@@ -369,7 +375,8 @@ func (r *Reconciler) document(ctx context.Context, a *desired.Attempt, id *desir
 	return fmt.Errorf("ConfigMap %s named another identity and was deleted: it is made again", document.Name)
 }
 
-// refused tells errors that only a person can mend from those that pass.
+// refused marks errors that only a change by the user or an administrator resolves as
+// permanent.
 func refused(err error) error {
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		return &permanent{v1alpha1.ReasonInvalid, err, false}
@@ -377,10 +384,10 @@ func refused(err error) error {
 	return err
 }
 
-// remove takes an attempt's Job, its pods and its document away.
+// remove deletes an attempt's Job, its pods, its document and its PodGroup.
 func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desired.Attempt) error {
 	if o.Batch != nil && o.Batch.DeletionTimestamp != nil {
-		return nil // it goes
+		return nil // it is being deleted
 	}
 	if err := r.drop(ctx, &corev1.ConfigMap{ObjectMeta: named(a, a.DocumentName())}, a.Job); err != nil {
 		return err
@@ -393,27 +400,28 @@ func (r *Reconciler) remove(ctx context.Context, o *verdict.Observation, a *desi
 	if o.Batch == nil {
 		return nil
 	}
-	return r.away(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	return r.deleteObject(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
-// stop ends what still runs of a job that is over; what has ended stays, to be
-// read. The budget is of no use any more.
+// stop ends the running pods of a finished job. Pods that have ended stay, so that
+// their logs can be read. The disruption budget is deleted.
 func (r *Reconciler) stop(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
 	if verdict.Finished(&o.Job.Status) {
-		return nil // it was done before the status said so
+		return nil // this was done before the status was set
 	}
 	switch {
 	case o.Batch == nil || verdict.Over(o.Batch):
 	case verdict.Held(o):
-		// A deadline is nothing to a suspended Job. It has no pods that run, and its
-		// queue would start some.
+		// A suspended Job ignores a deadline. It has no running pods, and its queue
+		// could start some later, so it is deleted.
 		if err := r.delete(ctx, o.Batch, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 			return fmt.Errorf("taking Job %s from its queue: %w", o.Batch.Name, err)
 		}
-	case desired.CauseOf(o.Batch) != nil: // it ends
+	case desired.CauseOf(o.Batch) != nil: // it is ending
 	default:
-		// A Job past its deadline ends its pods and keeps those that have ended. That is so
-		// of a good end, too, where containers of others keep pods running.
+		// A Job past its deadline ends its running pods and keeps the ended ones. This
+		// also holds for a successful job if injected or user sidecars keep pods
+		// running.
 		if err := r.change(ctx, o.Batch, desired.Ending(verdict.Cause(plan))); err != nil {
 			return fmt.Errorf("ending Job %s: %w", o.Batch.Name, err)
 		}

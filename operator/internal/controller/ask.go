@@ -23,25 +23,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// Asker asks sidecars over HTTP what they use. What they answer is shown and
-// not acted upon, and is bounded. Where a network policy keeps the operator from
-// pods every question costs its whole time: a pod that gave no answer is not
-// asked again for a while, and questions take a part of the workers at most.
+// Asker requests reports from sidecars over HTTP. The answers are bounded. If a network
+// policy blocks the operator from the pods, every request takes its full timeout. A pod
+// that gave no answer is therefore not asked again for askPause, and requests take at
+// most a part of the workers.
 type Asker struct {
 	Client *http.Client
 
-	under chan struct{} // questions under way
+	under chan struct{} // one element per request under way
 
 	mu     sync.Mutex // guards silent
 	silent map[types.UID]time.Time
 }
 
-// Bounds of one question, and the pause after one without an answer.
+// Bounds of one request, and the pause after a request without an answer.
 const (
 	askTime        = time.Second
 	answerMax      = 8 << 20
 	waitsAnswerMax = 4 << 20 // 1,024 ranks take 1 MiB
-	transportsMax  = 4 << 10 // of the transports in a report
+	transportsMax  = 4 << 10 // bytes of the transports in a report
 	askPause       = time.Minute
 	askAtOnce      = 4
 	silentMax      = 4096 // pods remembered
@@ -52,31 +52,33 @@ func NewAsker() *Asker {
 	return &Asker{
 		Client: &http.Client{
 			Timeout: askTime, Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil},
-			// A pod that says where to ask instead would choose what the operator reads.
+			// The operator does not follow redirects: a pod would otherwise choose what
+			// the operator reads.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		under: make(chan struct{}, askAtOnce), silent: map[types.UID]time.Time{},
 	}
 }
 
-// muted reports whether a pod gave no answer a short time ago.
+// muted reports whether a request to the pod failed within the last askPause.
 func (a *Asker) muted(p *corev1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return time.Now().Before(a.silent[p.UID])
 }
 
-// mute leaves a pod alone for a while.
+// mute stops requests to a pod for askPause.
 func (a *Asker) mute(p *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.silent) >= silentMax {
-		clear(a.silent) // each of them costs one more question
+		clear(a.silent) // costs one more request per pod
 	}
 	a.silent[p.UID] = time.Now().Add(askPause)
 }
 
-// InUse asks the sidecar of a pod.
+// InUse returns the transports that the sidecar of a pod reports; nil if it did not
+// answer.
 func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	if p.Status.PodIP == "" || a.muted(p) {
 		return nil
@@ -85,7 +87,7 @@ func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	case a.under <- struct{}{}:
 		defer func() { <-a.under }()
 	default:
-		return nil // the pod leaves word of it when it ends
+		return nil // the pod's termination message has them
 	}
 	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/report")
 	if err != nil {
@@ -95,8 +97,8 @@ func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	return found
 }
 
-// WaitsOf asks the sidecar of a pod of so many ranks what they wait for. Who asks bounds
-// how many questions are under way.
+// WaitsOf returns what the ranks of a pod wait for, as its sidecar reports it, for at
+// most most ranks. The caller bounds the number of requests under way.
 func (a *Asker) WaitsOf(ctx context.Context, p *corev1.Pod, most int) (ranks []why.Rank, err error) {
 	if p.Status.PodIP == "" || a.muted(p) {
 		return nil, errSilent
@@ -105,16 +107,18 @@ func (a *Asker) WaitsOf(ctx context.Context, p *corev1.Pod, most int) (ranks []w
 		ranks, err = why.Read(body, most)
 		return err
 	})
-	if err != nil && ctx.Err() == nil { // else it had no time to answer
+	if err != nil && ctx.Err() == nil { // otherwise the caller ended the request
 		a.mute(p)
 	}
 	return ranks, err
 }
 
-// awaitsMax bounds what a sidecar says that it waits for, in bytes.
+// awaitsMax bounds the bytes that are read of a sidecar's answer to a readiness
+// request.
 const awaitsMax = 1 << 10
 
-// Awaits asks the sidecar of a pod that is not ready what it waits for.
+// Awaits returns what the sidecar of a pod that is not ready waits for; empty if
+// unknown.
 func (a *Asker) Awaits(ctx context.Context, p *corev1.Pod) string {
 	if p.Status.PodIP == "" || a.muted(p) {
 		return ""
@@ -123,7 +127,7 @@ func (a *Asker) Awaits(ctx context.Context, p *corev1.Pod) string {
 	case a.under <- struct{}{}:
 		defer func() { <-a.under }()
 	default:
-		return "" // the next look asks
+		return "" // the next reconciliation asks
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/readyz", nil)
 	if err != nil {
@@ -143,7 +147,7 @@ func (a *Asker) Awaits(ctx context.Context, p *corev1.Pod) string {
 	return note(strings.Join(strings.FieldsFunc(awaits, func(r rune) bool { return !unicode.IsPrint(r) }), " "))
 }
 
-// errSilent says that a pod is not asked now.
+// errSilent is returned for a pod that is not asked now.
 var errSilent = errors.New("it gave no answer a short time ago")
 
 func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
@@ -154,7 +158,7 @@ func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
 	if err != nil || said.Transport == nil {
 		return nil, err
 	}
-	// Two bytes may be one of them, which takes many more.
+	// Two bytes of JSON can become one element, which takes far more memory.
 	if len(said.Transport) > transportsMax {
 		return nil, fmt.Errorf("its transports take %d bytes, want at most %d", len(said.Transport), transportsMax)
 	}
@@ -171,7 +175,7 @@ func (a *Asker) ask(ctx context.Context, url string) ([]string, error) {
 	return found, nil
 }
 
-// get has read what a sidecar answers.
+// get requests url and passes at most limit bytes of the answer to read.
 func (a *Asker) get(ctx context.Context, url string, limit int64, read func(io.Reader) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

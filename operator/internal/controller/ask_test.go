@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// serve stands in for the sidecar of the pod of an address.
+// serve runs an HTTP server in place of the sidecar of the pod with the given address.
 func serve(t *testing.T, address string, h http.HandlerFunc) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(names.PortMetrics)))
@@ -36,8 +36,8 @@ func pod(address string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(address)}, Status: corev1.PodStatus{PodIP: address}}
 }
 
-// TestAwaits: what a sidecar that is not ready waits for is one line of a bounded length,
-// and other answers are none.
+// TestAwaits: what a sidecar that is not ready waits for is reported as one line of
+// bounded length. Other answers are ignored.
 func TestAwaits(t *testing.T) {
 	a := NewAsker()
 	for i, c := range []struct {
@@ -67,8 +67,8 @@ func TestAwaits(t *testing.T) {
 	}
 }
 
-// TestAsker: a pod that answers with a redirection, or not at all, is not
-// followed, and mutes nobody but itself.
+// TestAsker: redirections are not followed, and a pod that does not answer is muted
+// without an effect on other pods.
 func TestAsker(t *testing.T) {
 	var elsewhere atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -84,24 +84,24 @@ func TestAsker(t *testing.T) {
 		if got := a.InUse(t.Context(), pod("127.0.7.1")); got != nil {
 			t.Errorf("a redirection gave %v", got)
 		}
-		if got := a.InUse(t.Context(), pod("127.0.7.3")); got != nil { // nobody listens
-			t.Errorf("nobody gave %v", got)
+		if got := a.InUse(t.Context(), pod("127.0.7.3")); got != nil { // no server listens there
+			t.Errorf("a pod without a server gave %v", got)
 		}
 	}
 	if n := elsewhere.Load(); n != 0 {
 		t.Errorf("a pod made the operator ask elsewhere %d times", n)
 	}
 	if got := a.InUse(t.Context(), pod("127.0.7.2")); len(got) != 1 || got[0] != "tcp" {
-		t.Errorf("%v from a pod that answers, beside those that do not", got)
+		t.Errorf("%v from a pod that answers, among pods that do not", got)
 	}
 	if !a.muted(pod("127.0.7.3")) || a.muted(pod("127.0.7.2")) {
 		t.Error("the wrong pods are left alone")
 	}
 }
 
-// TestAnswersOfStrangers: whoever answers in a sidecar's place does not fill the
-// operator's memory: a text of some MiB may be a hundred times as many of what is read
-// from it.
+// TestAnswersOfStrangers: the memory for an answer is bounded even if an untrusted
+// program answers in place of a sidecar. A few MiB of JSON could otherwise take a
+// hundred times as much memory when it is decoded.
 func TestAnswersOfStrangers(t *testing.T) {
 	list := strings.Repeat(",{}", 1<<20)
 	serve(t, "127.0.7.4", func(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +112,7 @@ func TestAnswersOfStrangers(t *testing.T) {
 		_, _ = io.WriteString(w, `{"transport":[{}`+list+`]}`)
 	})
 	a := NewAsker()
-	a.Client.Timeout = time.Minute // it has time to say all of it
+	a.Client.Timeout = time.Minute // time enough for the whole answer
 	for what, ask := range map[string]func() bool{
 		"waits": func() bool {
 			ranks, err := a.WaitsOf(t.Context(), pod("127.0.7.4"), 128)
@@ -131,8 +131,8 @@ func TestAnswersOfStrangers(t *testing.T) {
 	}
 }
 
-// TestMetricReasons: series are of reasons that are known; what tenants write is
-// one of them.
+// TestMetricReasons: the reason label has only known values; reasons that tenants make
+// up share one value.
 func TestMetricReasons(t *testing.T) {
 	for reason, want := range map[string]string{"RankExited": "RankExited", "PodsStarting": "PodsStarting", "Unschedulable": "Unschedulable", "Tenant1": "Other", "": "Other"} {
 		if got := reasonLabel(reason); got != want {

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestAPIServerIsAway: while calls fail, a job that starts and one that runs stay what they
-// are; afterwards they go on, and neither has failed or spent a restart.
+// TestAPIServerIsAway: while calls fail, a starting and a running job keep their
+// states. Afterwards they continue, without a failure or a restart.
 func TestAPIServerIsAway(t *testing.T) {
 	for _, runs := range []bool{false, true} {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -55,7 +55,7 @@ func TestAPIServerIsAway(t *testing.T) {
 					return errors.Join(fails(), skip(away, func() error { return api.SubResource(sub).Patch(ctx, o, patch, how...) }))
 				},
 			}).Build()
-		// Caches go on without the API server; what goes past them does not.
+		// The caches still answer without the API server; reads past them fail.
 		live := interceptor.NewClient(api, interceptor.Funcs{
 			Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, o client.Object, how ...client.GetOption) error {
 				return errors.Join(fails(), skip(away, func() error { return api.Get(ctx, key, o, how...) }))
@@ -97,7 +97,7 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// skip calls f, unless the API server is away.
+// skip calls f, unless the API server is unavailable.
 func skip(away bool, f func() error) error {
 	if away {
 		return nil

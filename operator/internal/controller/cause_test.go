@@ -19,9 +19,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestCauseOutlivesTheOperator: an operator that is killed when it has ended a Job, and
-// has not yet said why, leaves the cause to the next one: the Job tells by then only
-// that its time was over, and its pods are gone.
+// TestCauseOutlivesTheOperator: if an operator ends a Job and is killed before it
+// writes the status, the next operator reads the cause from the Job. At that time the
+// Job's condition only says that its deadline was exceeded, and its pods are gone.
 func TestCauseOutlivesTheOperator(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	scheme, err := Scheme()

@@ -23,8 +23,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// standing is a job of one pod that is not allowed to make what it asks for, and how
-// often it was tried.
+// standing returns the reconciler of a job with one pod whose objects cannot be made,
+// and the number of tries.
 func standing(t *testing.T, cause error, now *time.Time, there ...client.Object) (r *Reconciler, look func() ctrl.Result, tries *atomic.Int64) {
 	t.Helper()
 	scheme, err := Scheme()
@@ -53,8 +53,8 @@ func standing(t *testing.T, cause error, now *time.Time, there ...client.Object)
 	}, tries
 }
 
-// runningJob are a job that runs with a deadline and asks for a budget, and what is there
-// of it.
+// runningJob returns the objects of a running job that has a deadline and asks for a
+// budget.
 func runningJob(now time.Time, deadline int64) []client.Object {
 	yes, no := true, false
 	began := metav1.NewTime(now.Add(-time.Second))
@@ -76,9 +76,8 @@ func runningJob(now time.Time, deadline int64) []client.Object {
 	return []client.Object{j, b, p}
 }
 
-// TestDeadlineDoesNotWaitForARefusedChange: a job whose change cannot be made, by a
-// person's or by the API server's fault, ends when its time is over, and not when the
-// change is tried again.
+// TestDeadlineDoesNotWaitForARefusedChange: a job whose change is refused ends at its
+// deadline, and not at the next try of the change.
 func TestDeadlineDoesNotWaitForARefusedChange(t *testing.T) {
 	budget := policyv1.Resource("poddisruptionbudgets")
 	for name, cause := range map[string]error{
@@ -104,8 +103,8 @@ func TestDeadlineDoesNotWaitForARefusedChange(t *testing.T) {
 	}
 }
 
-// TestRefusedBeginIsNotTriedAtEachNews: whoever may label pods can have a job looked at
-// as often as they like; what it needs is not asked for each time.
+// TestRefusedBeginIsNotTriedAtEachNews: every user with the right to label pods can
+// cause reconciliations of a job. A refused start is not tried again at each of them.
 func TestRefusedBeginIsNotTriedAtEachNews(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, look, tries := standing(t, apierrors.NewForbidden(corev1.Resource("services"), "cg", errors.New("exceeded quota")), &now, runningJob(now, 1000)[0])
@@ -117,7 +116,7 @@ func TestRefusedBeginIsNotTriedAtEachNews(t *testing.T) {
 	if err := r.Client.Status().Update(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	for range 200 { // news of 10 s
+	for range 200 { // changes of pods during 10 s
 		if result := look(); result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Minute {
 			t.Fatalf("the next look is in %v", result.RequeueAfter)
 		}
@@ -134,8 +133,8 @@ func TestRefusedBeginIsNotTriedAtEachNews(t *testing.T) {
 	}
 }
 
-// TestEndedJobThatItsQueueHolds: a Job that was ended, and is suspended by its queue before
-// its controller has acted on that, is taken from the queue.
+// TestEndedJobThatItsQueueHolds: a Job that was ended, and that its queue suspends
+// before the Job controller has acted, is deleted.
 func TestEndedJobThatItsQueueHolds(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	scheme, err := Scheme()

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestPodsOfAnEarlierJob: an MPIJob that is deleted and created again begins, whatever
-// state the pods of the earlier one are in.
+// TestPodsOfAnEarlierJob: an MPIJob that is deleted and created again starts, whatever
+// the state of the earlier one's pods.
 func TestPodsOfAnEarlierJob(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ended := func(code int32) corev1.ContainerState {
@@ -53,8 +53,9 @@ func TestPodsOfAnEarlierJob(t *testing.T) {
 	}
 }
 
-// TestPodsOfAnEarlierJobAreWaitedFor: while a pod of an earlier MPIJob of the name ends, its host
-// name leads to it, so that no pod is made which would have that name, too.
+// TestPodsOfAnEarlierJobAreWaitedFor: while a pod of an earlier MPIJob of the same name
+// ends, its host name resolves to it. No pod with that host name is made before it has
+// ended.
 func TestPodsOfAnEarlierJobAreWaitedFor(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for what, c := range map[string]struct {
@@ -87,8 +88,8 @@ func TestPodsOfAnEarlierJobAreWaitedFor(t *testing.T) {
 	}
 }
 
-// begins looks at a job that has just been created, beside what is there already, and
-// tells its state.
+// begins reconciles a job that has just been created in the presence of the objects
+// there, and returns its state.
 func begins(t *testing.T, now time.Time, j *v1alpha1.MPIJob, there ...client.Object) *metav1.Condition {
 	t.Helper()
 	scheme, err := Scheme()

@@ -17,28 +17,29 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Time between two looks at the Service of a job: while its pods start and look for each
-// other, and while all ranks run, whose sidecars connect again after a break. Services are
-// not watched: those of others stay unseen.
+// Time between two checks of a job's Service: while the pods start and look each other
+// up, and while all ranks run, since sidecars look up their peers again after a broken
+// connection. Services are not watched, because the operator has no right to list the
+// Services of others.
 const (
 	keepStarting = 30 * time.Second
 	keepRunning  = 5 * time.Minute
 )
 
-// kept is what is known of the Service of a job's attempt.
+// kept is the known state of the Service of a job's attempt.
 type kept struct {
 	uid     types.UID
 	attempt int32
 	peers   string    // of the job document (desired.PeersOf)
-	next    time.Time // look
+	next    time.Time // time of the next check
 }
 
-// keep sees from time to time that the Service of a job with pods is there and selects
-// them: one that is merged with another one of its name, or deleted, hides the pods from each
-// other. It returns the time to the next look; 0: there is none. What cannot be put back is
-// tried again then, and changes nothing of what the job's state says: its pods may have found
-// each other long ago.
-func (r *Reconciler) keep(ctx context.Context, o *verdict.Observation, a *desired.Attempt) time.Duration {
+// keepService checks from time to time that the Service of a job with pods exists and
+// selects them. If the Service is deleted or merged with another one of its name, the
+// pods cannot look each other up. It returns the time to the next check; 0: none. A
+// failed repair is tried again then. It does not change the job's state, because its
+// pods may have connected long ago.
+func (r *Reconciler) keepService(ctx context.Context, o *verdict.Observation, a *desired.Attempt) time.Duration {
 	next, err := r.putBack(ctx, o, a)
 	if err != nil && !apierrors.IsConflict(err) {
 		log.FromContext(ctx).Info("the Service of a job cannot be put back", "cause", err.Error(), "again", next)
@@ -49,7 +50,7 @@ func (r *Reconciler) keep(ctx context.Context, o *verdict.Observation, a *desire
 	return next
 }
 
-// putBack does what keep says.
+// putBack checks the Service, repairs it, and returns the time to the next check.
 func (r *Reconciler) putBack(ctx context.Context, o *verdict.Observation, a *desired.Attempt) (time.Duration, error) {
 	managed := o.Batch != nil && o.Batch.DeletionTimestamp == nil && !verdict.Held(o) && !verdict.Over(o.Batch)
 	external := a.Job.Spec.PodManagement == v1alpha1.PodsExternal && len(o.Pods) > 0
@@ -73,15 +74,16 @@ func (r *Reconciler) putBack(ctx context.Context, o *verdict.Observation, a *des
 			return pace, err
 		}
 		if k.peers = desired.PeersOf(document); k.peers == "" {
-			return pace, nil // the pods that are there have read one
+			return pace, nil // the existing pods have already read a document
 		}
-		r.recent.keep(a.Job, k)
+		r.recent.setService(a.Job, k)
 	}
 	with := *a
 	if with.Peers = k.peers; !with.Named() {
 		return 0, nil
 	}
-	// It is read first: a quota that is used up refuses to make it, whether it is there or not.
+	// The Service is read before it is made: a create call against an exhausted quota
+	// is refused even if the Service exists.
 	service := new(corev1.Service)
 	switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(with.Service()), service); {
 	case apierrors.IsNotFound(err):

@@ -10,15 +10,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// lean drops what nobody here asks for, which is most of an object, before it is
-// cached: memory grows with the pods of the cluster.
+// lean removes the parts of an object that the operator does not use before the object
+// is cached: the cache grows with the number of pods in the cluster.
 func lean(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations, o.Labels, o.Finalizers = nil, annotationsRead(o.Annotations), ours(o.Labels), nil
-		// Of the containers, whether there is a sidecar: the issuer asks; which of the init
-		// containers end: the others start after them; what CPU they request: a job whose
-		// application requests none is warned; and limits of memory.
+		// Parts of the containers that are kept: whether there is a sidecar (used by
+		// the issuer); which running init containers have to end before the others
+		// start; the CPU requests (a job whose application requests no CPU gets a
+		// warning); and the memory limits.
 		o.Spec = corev1.PodSpec{
 			NodeName: o.Spec.NodeName, SchedulerName: scheduler(o), ResourceClaims: claims(o),
 			InitContainers: initial(o), Containers: requesting(o.Spec.Containers), Resources: o.Spec.Resources,
@@ -34,9 +35,10 @@ func lean(object any) (any, error) {
 	return object, nil
 }
 
-// leanTemplate keeps what decisions need of a template, which may be a megabyte and a
-// half: the name of the application's container, the priority of a gang, the grace for which
-// a verdict waits, and the node that it names. The whole one is read when a Job is made of it (Reconciler.whole).
+// leanTemplate keeps the parts of a template that decisions need: the name of the
+// application's container, the priority of a gang, the termination grace period for
+// which a verdict waits, and the node name. A template may be 1.5 MB. The whole
+// template is read when a Job is made from it (Reconciler.whole).
 func leanTemplate(t *corev1.PodTemplateSpec) (kept corev1.PodTemplateSpec) {
 	kept.Spec.PriorityClassName, kept.Spec.TerminationGracePeriodSeconds = t.Spec.PriorityClassName, t.Spec.TerminationGracePeriodSeconds
 	if len(t.Spec.NodeName) <= nodeNameMax {
@@ -48,8 +50,8 @@ func leanTemplate(t *corev1.PodTemplateSpec) (kept corev1.PodTemplateSpec) {
 	return kept
 }
 
-// labelsRead are the labels of pods and Jobs that somebody here reads. Others may be
-// a megabyte, and are the tenants' to choose.
+// labelsRead are the labels of pods and Jobs that the operator reads. Tenants choose
+// the other labels, which may take a megabyte.
 var labelsRead = []string{names.LabelJob, names.LabelAttempt, names.LabelInject, names.LabelJobUID, batchv1.JobCompletionIndexAnnotation}
 
 func ours(all map[string]string) map[string]string {
@@ -62,13 +64,15 @@ func ours(all map[string]string) map[string]string {
 	return kept
 }
 
-// nodeNameMax bounds the name of a node that is kept, in bytes: none has a longer one.
+// nodeNameMax bounds the name of a node that is kept, in bytes. No node has a longer
+// name.
 const nodeNameMax = validation.DNS1123SubdomainMaxLength
 
-// schedulerMax bounds the name of a scheduler that is kept, in bytes: Kubernetes does not.
+// schedulerMax bounds the name of a scheduler that is kept, in bytes. Kubernetes has no
+// bound.
 const schedulerMax = 253
 
-// scheduler is the name of a pod's scheduler as long as no other one has taken it.
+// scheduler returns the name of a pod's scheduler, or "" if the pod has a node.
 func scheduler(p *corev1.Pod) string {
 	if p.Spec.NodeName != "" || len(p.Spec.SchedulerName) > schedulerMax {
 		return ""
@@ -76,8 +80,8 @@ func scheduler(p *corev1.Pod) string {
 	return p.Spec.SchedulerName
 }
 
-// annotationsRead are those of a pod's annotations that somebody here reads: the name of
-// its application's container, which has no more bytes than a label of DNS.
+// annotationsRead keeps the only annotation of pods that the operator reads: the name
+// of the application's container, which is at most as long as a DNS label.
 func annotationsRead(all map[string]string) map[string]string {
 	if name := all[names.AnnotationContainer]; name != "" && len(name) <= validation.DNS1123LabelMaxLength {
 		return map[string]string{names.AnnotationContainer: name}
@@ -85,8 +89,8 @@ func annotationsRead(all map[string]string) map[string]string {
 	return nil
 }
 
-// requesting are containers of which the requests of CPU and the limits of memory are
-// known, and no more.
+// requesting returns the containers with only their names, CPU requests and memory
+// limits.
 func requesting(all []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, len(all))
 	for i := range all {
@@ -99,8 +103,8 @@ func requesting(all []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// initial are two init containers at most, whatever a template has: the sidecar, with its limit
-// of memory, and the one that runs and is to end, since the kubelet starts the next one after it.
+// initial returns at most two init containers: the sidecar, with its memory limit, and
+// the running one that has to end before the kubelet starts the next one.
 func initial(p *corev1.Pod) []corev1.Container {
 	var kept []corev1.Container
 	left, runs := initKept, map[string]bool{}
@@ -123,11 +127,12 @@ func initial(p *corev1.Pod) []corev1.Container {
 	return kept
 }
 
-// initKept bounds the init containers that are kept in addition to the sidecar. A container in the
-// cache has 400 bytes, and a pod may have thousands of them.
+// initKept bounds the init containers that are kept in addition to the sidecar. A
+// container takes 400 bytes in the cache, and a pod may have thousands of them.
 const initKept = 1
 
-// claims are the resource claims of a pod that has no node, which needs them before.
+// claims returns the resource claims of a pod that has no node yet. They are not used
+// later.
 func claims(p *corev1.Pod) []corev1.PodResourceClaim {
 	if p.Spec.NodeName != "" {
 		return nil
@@ -135,8 +140,8 @@ func claims(p *corev1.Pod) []corev1.PodResourceClaim {
 	return p.Spec.ResourceClaims
 }
 
-// limitsOfMemory is a container's limit of memory: who has used more is told how much
-// that was.
+// limitsOfMemory returns a container's memory limit, which the message of an
+// out-of-memory failure names.
 func limitsOfMemory(c *corev1.Container) corev1.ResourceList {
 	limit, ok := c.Resources.Limits[corev1.ResourceMemory]
 	if !ok {

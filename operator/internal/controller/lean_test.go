@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// TestLabelsAreNotKept: labels have no limit in all but that of the whole object, and
-// are written by tenants; the caches keep those that somebody reads.
+// TestLabelsAreNotKept: tenants choose labels, whose only total bound is that of the
+// object. The caches keep the labels that the operator reads.
 func TestLabelsAreNotKept(t *testing.T) {
 	labels := func() map[string]string {
 		return map[string]string{
@@ -42,8 +42,9 @@ func TestLabelsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestTheApplicationIsKept: of a pod's annotations the name of its application is kept,
-// in the cache and after its end, with how that container ended.
+// TestTheApplicationIsKept: of a pod's annotations, the cache keeps the name of the
+// application's container, and the record of an ended pod has it too, with the end of
+// that container.
 func TestTheApplicationIsKept(t *testing.T) {
 	for name, want := range map[string]string{"main": "main", strings.Repeat("x", 64): ""} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{names.AnnotationContainer: name, "fat": "x"}}}
@@ -67,7 +68,7 @@ func TestTheApplicationIsKept(t *testing.T) {
 	}
 }
 
-// TestLimitsOfMemoryAreKept: of a pod's containers, the limits of memory are known.
+// TestLimitsOfMemoryAreKept: the cache keeps the memory limits of a pod's containers.
 func TestLimitsOfMemoryAreKept(t *testing.T) {
 	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("1")}
 	p := new(corev1.Pod)
@@ -83,8 +84,8 @@ func TestLimitsOfMemoryAreKept(t *testing.T) {
 	}
 }
 
-// TestInitContainersAreFew: of thousands of init containers of a pod the cache keeps the sidecar
-// and the one that runs and is to end.
+// TestInitContainersAreFew: of thousands of init containers of a pod, the cache keeps
+// the sidecar and the running one that has to end.
 func TestInitContainersAreFew(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	for _, runs := range []string{"", "fetch-7", "mesh-3", "last"} {
@@ -123,8 +124,8 @@ func TestInitContainersAreFew(t *testing.T) {
 	}
 }
 
-// TestMPIJobsAreLean: of an MPIJob with a megabyte of labels and annotations the cache
-// keeps what its queue is asked by.
+// TestMPIJobsAreLean: of an MPIJob with a megabyte of labels and annotations, the cache
+// keeps the labels for its queue.
 func TestMPIJobsAreLean(t *testing.T) {
 	fat := map[string]string{desired.LabelQueue: "hpc", "kueue.x-k8s.io/priority-class": "high"}
 	for i := range 1 << 20 / 80 {
@@ -146,8 +147,8 @@ func TestMPIJobsAreLean(t *testing.T) {
 	}
 }
 
-// TestRememberedPodsAreBounded: what is kept of pods that have ended and are gone has a
-// bound, whatever they and their statuses say; how each ended is kept of all.
+// TestRememberedPodsAreBounded: the record of ended pods is bounded, whatever their
+// statuses contain; the end of each pod is kept.
 func TestRememberedPodsAreBounded(t *testing.T) {
 	var r recent
 	job := new(v1alpha1.MPIJob)
@@ -166,7 +167,7 @@ func TestRememberedPodsAreBounded(t *testing.T) {
 	const pods = 1000
 	for i := range pods {
 		p.UID = types.UID(fmt.Sprint(i))
-		r.remember(p)
+		r.rememberPod(p)
 	}
 	kept := r.remembered(job, nil)
 	if len(kept) != pods {

@@ -13,7 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// limited is what the API server does to a container, or says of it, by a LimitRange.
+// limited applies a LimitRange to a container as the API server does, and returns the
+// API server's error text.
 func limited(c *corev1.Container, item *corev1.LimitRangeItem) string {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		limit, has := c.Resources.Limits[name]
@@ -32,8 +33,8 @@ func limited(c *corev1.Container, item *corev1.LimitRangeItem) string {
 	return ""
 }
 
-// TestLimitRanges: the containers that are added to a pod keep to what the LimitRanges of
-// its namespace say of each container, unless the job says otherwise.
+// TestLimitRanges: the containers that are added to a pod comply with the LimitRanges
+// of its namespace, unless the job sets other values.
 func TestLimitRanges(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList {
 		l := corev1.ResourceList{}
@@ -47,7 +48,7 @@ func TestLimitRanges(t *testing.T) {
 	for what, c := range map[string]struct {
 		item corev1.LimitRangeItem
 		job  v1alpha1.SidecarResources
-		cpu  string // that the sidecar requests
+		cpu  string // CPU request of the sidecar
 		ok   bool
 	}{
 		"none":                        {corev1.LimitRangeItem{}, v1alpha1.SidecarResources{}, "250m", true},
@@ -62,7 +63,7 @@ func TestLimitRanges(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 			c.item.Type = corev1.LimitTypeContainer
-			pods := corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: list("7", "")} // is not of containers
+			pods := corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: list("7", "")} // does not apply to containers
 			_, api, look := beginningJob(t, &now, &corev1.LimitRange{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "limits"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{pods, c.item}},
 			})
@@ -91,8 +92,8 @@ func TestLimitRanges(t *testing.T) {
 	}
 }
 
-// TestUsersOfTheNamespace: the sidecars of an MPIJob get a user of the range that the
-// namespace has.
+// TestUsersOfTheNamespace: the sidecars of an MPIJob get a user id of the range of the
+// namespace.
 func TestUsersOfTheNamespace(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for annotation, want := range map[string]int64{"": 65532, "1000680000/10000": 1000689999, "none": 65532} {

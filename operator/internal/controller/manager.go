@@ -23,21 +23,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// leaseName is what replicas compete for.
+// leaseName is the name of the lease for leader election.
 const leaseName = "outrigger-operator." + names.Group
 
-// Serving is where a manager listens, and whether it competes for the lead.
+// Serving configures the addresses of a manager and its leader election.
 type Serving struct {
-	Metrics, Health string // addresses; "0": nowhere
-	Guarded         bool   // metrics by HTTPS, to who shows a token with the right to them
-	Profiles        string // address of pprof; empty: nowhere
+	Metrics, Health string // addresses; "0": not served
+	Guarded         bool   // serve metrics over HTTPS, to clients with a token that has the right to them
+	Profiles        string // address of pprof; empty: not served
 	Elect           bool
-	Namespace       string   // of the lease; empty: the pod's own
+	Namespace       string   // namespace of the lease; empty: the pod's own
 	Certificates    string   // directory of the webhook's certificate
-	Watch           []string // namespaces whose objects are seen; nil: all
+	Watch           []string // namespaces to watch; nil: all
 }
 
-// NewManager makes a manager that sees what the operator may see, and no more.
+// NewManager makes a manager whose caches hold only the objects that the operator uses.
 func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -51,14 +51,15 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	ofJobs := labels.NewSelector().Add(*ours)
 	m, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                  scheme,
-		Metrics:                 metrics.Options{BindAddress: nowhere}, // served below, with bounds
-		HealthProbeBindAddress:  nowhere,                               // so is health
+		Metrics:                 metrics.Options{BindAddress: nowhere}, // the bounded server in serve.go has them
+		HealthProbeBindAddress:  nowhere,                               // as above
 		PprofBindAddress:        s.Profiles,
 		LeaderElection:          s.Elect,
 		LeaderElectionID:        leaseName,
 		LeaderElectionNamespace: s.Namespace,
 		WebhookServer:           newWebhooks(s.Certificates),
-		// A leader that ends lets the next one go on at once; this process ends then.
+		// A leader that ends releases the lease, so that the next one starts at once;
+		// this process then ends.
 		LeaderElectionReleaseOnCancel: true,
 		Cache: cache.Options{
 			DefaultNamespaces: watched(s.Watch),
@@ -67,12 +68,14 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 				&corev1.Pod{}: {Label: ofJobs, Transform: lean}, &batchv1.Job{}: {Label: ofJobs, Transform: lean}, &v1alpha1.MPIJob{}: {Transform: lean}, &v1alpha1.FabricProfile{}: {Transform: lean},
 			},
 		},
-		// There is one controller; a process that runs two managers is a test of two operators.
+		// A process with two managers is a test of two operators, so controller names
+		// need not be unique.
 		Controller: config.Controller{SkipNameValidation: &yes},
-		// Secrets are never listed or watched: the operator may not read those of others.
+		// Secrets are never listed or watched: the operator may not read those of
+		// others.
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 			&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{},
-		}}}, // nor is what has no type here, as PodGroups: unstructured objects are never cached
+		}}}, // unstructured objects, such as PodGroups, are never cached
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -88,7 +91,7 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	return m, nil
 }
 
-// watched are the namespaces that caches hold; nil: all.
+// watched returns the namespaces that the caches hold; nil: all.
 func watched(list []string) map[string]cache.Config {
 	if len(list) == 0 {
 		return nil
@@ -100,7 +103,7 @@ func watched(list []string) map[string]cache.Config {
 	return all
 }
 
-// Scheme knows Kubernetes' kinds and ours.
+// Scheme returns a scheme with the kinds of Kubernetes and of Outrigger.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {

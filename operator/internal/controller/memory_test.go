@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// large is a suspended job with a template of a megabyte.
+// large returns a suspended job with a template of a megabyte.
 func large() *v1alpha1.MPIJob {
 	yes := true
 	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "u", Generation: 3}}
@@ -35,7 +35,8 @@ func large() *v1alpha1.MPIJob {
 	return j
 }
 
-// TestTemplatesAreLean: of a template of a megabyte the cache keeps what is decided by.
+// TestTemplatesAreLean: of a template of a megabyte, the cache keeps the fields that
+// decisions need.
 func TestTemplatesAreLean(t *testing.T) {
 	j := large()
 	j.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(300))
@@ -53,8 +54,8 @@ func TestTemplatesAreLean(t *testing.T) {
 	}
 }
 
-// TestJobsAreMadeOfWholeTemplates: a Job has the template that the API server has, of
-// the generation that was observed.
+// TestJobsAreMadeOfWholeTemplates: a Job is made from the template on the API server,
+// of the generation that was observed.
 func TestJobsAreMadeOfWholeTemplates(t *testing.T) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -100,7 +101,7 @@ func TestJobsAreMadeOfWholeTemplates(t *testing.T) {
 	}
 }
 
-// listed is a cache that notes how it was asked.
+// listed is a cache that records the options of its calls.
 type listed struct {
 	client.Reader
 	how client.ListOptions

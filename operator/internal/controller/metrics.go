@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Metrics of the operator, beside those that controller-runtime has of every
-// controller.
+// Metrics are the operator's own metrics, in addition to those that controller-runtime
+// has for every controller.
 type Metrics struct {
 	jobs    client.Reader
 	leads   <-chan struct{} // closed when this replica leads
@@ -24,11 +24,11 @@ type Metrics struct {
 	namespaces bool
 }
 
-// otherReason stands for the reasons that pods make up.
+// otherReason replaces reasons that are not known to the operator.
 const otherReason = "Other"
 
-// reasonLabel bounds the series: reasons come from termination messages too,
-// which tenants write as they like.
+// reasonLabel bounds the number of series: reasons also come from termination messages,
+// whose text tenants choose.
 func reasonLabel(reason string) string {
 	if verdict.Known(reason) {
 		return reason
@@ -36,13 +36,13 @@ func reasonLabel(reason string) string {
 	return otherReason
 }
 
-// listTime bounds a look at the cache; it is memory.
+// listTime bounds a list call to the cache, which only reads memory.
 const listTime = 5 * time.Second
 
-// NewMetrics registers the metrics. Jobs is a cache of MPIJobs. Leads is closed when this
-// replica leads: those that do not have the same jobs in their caches, and a sum over
-// replicas would count each job again. Namespaces adds the jobs' namespace to what is
-// counted by job, which costs series.
+// NewMetrics registers the metrics. jobs is a cache of MPIJobs. leads is closed when
+// this replica becomes the leader; other replicas have the same jobs in their caches,
+// and a sum over replicas would count each job several times. namespaces adds a
+// namespace label to the metrics of jobs, which adds series.
 func NewMetrics(r prometheus.Registerer, jobs client.Reader, leads <-chan struct{}, namespaces bool) (*Metrics, error) {
 	by := []string{"state", "reason"}
 	if namespaces {
@@ -67,7 +67,7 @@ func NewMetrics(r prometheus.Registerer, jobs client.Reader, leads <-chan struct
 	return m, nil
 }
 
-// changed counts a job that has come to a state, with which it has the status is.
+// changed counts a transition of a job to a state. is is its new status.
 func (m *Metrics) changed(j *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus, state, reason string, at time.Time) {
 	if m == nil {
 		return
@@ -84,9 +84,9 @@ func (m *Metrics) changed(j *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus, state, 
 	}
 }
 
-// beginning is since when the ranks of a job, which has come to Running, were to be
-// started: since its creation, or since it was not suspended any more, when its Job
-// began again. A job that ran before and was not suspended since has counted.
+// beginning returns the time from which a job that is now Running is counted as
+// starting: its creation, or the end of its last suspension. first is false if the job
+// ran before and has not been suspended since; such a job has been counted.
 func beginning(was *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus) (began time.Time, first bool) {
 	began = was.CreationTimestamp.Time
 	if meta.FindStatusCondition(is.Conditions, v1alpha1.ConditionSuspended) != nil && is.StartTime != nil {
@@ -96,11 +96,11 @@ func beginning(was *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus) (began time.Time
 	return began, ran == nil || !began.Before(ran.LastTransitionTime.Time)
 }
 
-// Describe is a part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) { out <- m.present }
 
-// Collect counts the jobs that are there, in the replica that leads. It reads the cache's
-// own objects.
+// Collect counts the existing jobs by state, if this replica is the leader. It reads
+// the cache's own objects without copies.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	select {
 	case <-m.leads:

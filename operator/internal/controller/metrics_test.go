@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestStartOfAResumedJob: the time until a job's ranks run does not count that for
-// which it was suspended, and a job that runs again without having been counts once.
+// TestStartOfAResumedJob: the start time of a job does not include its suspension, and
+// a job that runs again without a suspension is counted once.
 func TestStartOfAResumedJob(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s int) metav1.Time { return metav1.NewTime(noon.Add(time.Duration(s) * time.Second)) }
@@ -51,14 +51,14 @@ func TestStartOfAResumedJob(t *testing.T) {
 	}
 }
 
-// leading is that a replica leads.
+// leading returns the channel of a replica that is the leader.
 func leading() <-chan struct{} {
 	leads := make(chan struct{})
 	close(leads)
 	return leads
 }
 
-// TestOneReplicaCountsJobs: jobs by state are the leader's to count.
+// TestOneReplicaCountsJobs: only the leader reports jobs by state.
 func TestOneReplicaCountsJobs(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	_, api, look := beginningJob(t, &now)

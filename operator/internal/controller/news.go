@@ -18,13 +18,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Bounds of the time between two looks at the events of a job that does not begin.
+// Bounds of the time between two reads of the events of a job that has not started.
 const (
 	newsAgain = 10 * time.Second
 	newsMost  = 2 * time.Minute
 )
 
-// newsPace is the time between two looks: jobs that wait for hours are many.
+// newsPace returns the time between two reads of events. It grows with the time that
+// the job has been Pending, since many jobs may wait for hours.
 func newsPace(plan *verdict.Plan, now time.Time) time.Duration {
 	c := meta.FindStatusCondition(plan.Status.Conditions, v1alpha1.ConditionPending)
 	if c == nil {
@@ -33,13 +34,13 @@ func newsPace(plan *verdict.Plan, now time.Time) time.Duration {
 	return min(max(newsAgain, now.Sub(c.LastTransitionTime.Time)/8), newsMost)
 }
 
-// Bounds of what is read of events: how many of one object, and how many jobs' are kept.
+// Bounds of reading events: events per object, and jobs whose events are kept.
 const (
 	newsMax  = 100
 	newsJobs = 1024
 )
 
-// heard is what events have said of jobs that do not run yet.
+// heard holds what events say about jobs that do not run yet.
 type heard struct {
 	mu sync.Mutex // guards of
 	of map[types.UID]told
@@ -51,7 +52,7 @@ type told struct {
 	at      time.Time
 }
 
-// clarify reads the events of what a job waits for where its pods do not say it, and
+// clarify reads the events about a job or pod that waits for an unknown reason, and
 // plans again with them.
 func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan verdict.Plan) verdict.Plan {
 	job, pod, left := verdict.Unclear(o, &plan)
@@ -83,8 +84,8 @@ func (r *Reconciler) clarify(ctx context.Context, o *verdict.Observation, plan v
 	return plan
 }
 
-// remedy is what is to be done about a refusal of pods, of which the Job has the template; the
-// caches do not keep it.
+// remedy returns how to resolve a refusal of pods. It needs the Job's template, which
+// the caches do not keep.
 func (r *Reconciler) remedy(ctx context.Context, o *verdict.Observation) string {
 	if !verdict.Speaks(o.Told.Refusal) {
 		return ""
@@ -96,8 +97,9 @@ func (r *Reconciler) remedy(ctx context.Context, o *verdict.Observation) string 
 	return verdict.Remedy(o.Told.Refusal, &batch.Spec.Template.Spec)
 }
 
-// awaits is what a pod waits for that has not begun: its sidecar knows better than events,
-// which tell of a probe, and a node that is not there makes none.
+// awaits returns what a pod that has not started waits for. It asks the sidecar before
+// it reads events, because events only report a failed probe; a node that does not
+// exist causes no events.
 func (r *Reconciler) awaits(ctx context.Context, p *corev1.Pod, now time.Time) string {
 	if text := r.nodes.unclaimed(ctx, r.Live, p, now); text != "" {
 		return text
@@ -110,7 +112,8 @@ func (r *Reconciler) awaits(ctx context.Context, p *corev1.Pod, now time.Time) s
 	return r.newsOf(ctx, p, "", "")
 }
 
-// known is what was read of the events of a job's attempt; nothing: it was not.
+// known returns what was read of the events of a job's attempt; the zero value if
+// nothing was read.
 func (n *heard) known(o *verdict.Observation) verdict.Told {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,7 +123,7 @@ func (n *heard) known(o *verdict.Observation) verdict.Told {
 	return verdict.Told{}
 }
 
-// age is how long ago they were read; newsMost or more where they are to be read.
+// age returns the time since the events were read; newsMost if they have to be read.
 func (n *heard) age(o *verdict.Observation) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,12 +134,12 @@ func (n *heard) age(o *verdict.Observation) time.Duration {
 	return newsMost
 }
 
-// note keeps what has been read now.
+// note stores the result of a read.
 func (n *heard) note(o *verdict.Observation) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.of) >= newsJobs {
-		clear(n.of) // each of them costs one more look
+		clear(n.of) // costs one more read per job
 	}
 	if n.of == nil {
 		n.of = map[types.UID]told{}
@@ -144,10 +147,12 @@ func (n *heard) note(o *verdict.Observation) {
 	n.of[o.Job.UID] = told{o.Told, verdict.AttemptOf(o.Job), o.Now}
 }
 
-// newsOf is what the last event about an object says, past the caches: of a reason, or
-// where that is empty the last warning, else the last of all; with the name of a container,
-// the last that is about that one and not about an init container of the name, or another
-// one of the pod. Empty where there is none, or none may be read.
+// newsOf returns the text of an event about an object, read from the API server and not
+// from the caches. If reason is set, it is the last event with that reason; otherwise
+// the last warning, or the last event if there is no warning. If container is set, only
+// events about the container of that name count, not about an init container of the
+// name or about other containers. The result is empty if there is no such event or
+// events may not be read.
 func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason, container string) string {
 	selected := fields.Set{"involvedObject.uid": string(about.GetUID())}
 	if reason != "" {
@@ -156,7 +161,7 @@ func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason, co
 	all := new(corev1.EventList)
 	err := r.Live.List(ctx, all, client.InNamespace(about.GetNamespace()), client.MatchingFields(selected), client.Limit(newsMax))
 	if err != nil {
-		unread(ctx, "events", "a status does not quote what the scheduler, kubelets and webhooks say", about.GetName(), err)
+		logUnreadable(ctx, "events", "a status does not quote what the scheduler, kubelets and webhooks say", about.GetName(), err)
 		return ""
 	}
 	var last *corev1.Event
@@ -175,11 +180,12 @@ func (r *Reconciler) newsOf(ctx context.Context, about client.Object, reason, co
 	return note(strings.TrimSpace(last.Reason + ": " + last.Message))
 }
 
-// done are the reasons of events of a pod that say that something was done: nothing waits for
-// it any more.
+// done are the reasons of events of a pod that report a completed step. The pod no
+// longer waits for such a step.
 var done = []string{"Scheduled", "Pulled", "Created", "Started"}
 
-// over reports whether an event among all of a pod says nothing of what it waits for.
+// over reports whether an event of a pod is about a step that is complete. all are the
+// events of the pod.
 func over(e *corev1.Event, all []corev1.Event) bool {
 	if slices.Contains(done, e.Reason) {
 		return true
@@ -189,8 +195,8 @@ func over(e *corev1.Event, all []corev1.Event) bool {
 	})
 }
 
-// weighs puts warnings before other events; a probe that is not answered yet says no more
-// than that the pod is not ready.
+// weighs ranks events: warnings before others. A failed probe ranks below other
+// warnings, since it only shows that the pod is not ready.
 func weighs(e *corev1.Event) int {
 	switch {
 	case e.Type != corev1.EventTypeWarning:
@@ -201,7 +207,7 @@ func weighs(e *corev1.Event) int {
 	return 2
 }
 
-// happened is when an event was last seen.
+// happened returns the time at which an event was last seen.
 func happened(e *corev1.Event) time.Time {
 	at := e.LastTimestamp.Time
 	if e.EventTime.After(at) {

@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestEventsAreQuoted: what the Job's events say of pods that are not made, and those of a
-// pod that does not start, are in the condition after 10 s.
+// TestEventsAreQuoted: after 10 s, the condition quotes the Job's events about pods
+// that are not made, and the events of a pod that does not start.
 func TestEventsAreQuoted(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	event := func(uid, kind, reason, message string, at time.Time) *corev1.Event {
@@ -74,7 +74,7 @@ func TestEventsAreQuoted(t *testing.T) {
 			t.Errorf("at first: %q, the next look in %v", c.Message, result.RequeueAfter)
 		}
 		now = now.Add(unclear)
-		for range 3 { // the write of a status has its pace
+		for range 3 { // writes of a status have a minimum interval
 			look()
 			now = now.Add(time.Second)
 		}
@@ -84,8 +84,8 @@ func TestEventsAreQuoted(t *testing.T) {
 	}
 }
 
-// TestNewsOfAPull: the news of a pod are those of an image that is pulled, and not of what other
-// containers have done.
+// TestNewsOfAPull: of the events of a pod, the pull of an image is quoted, and not
+// completed steps of other containers.
 func TestNewsOfAPull(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	n := 0
@@ -119,9 +119,9 @@ func TestNewsOfAPull(t *testing.T) {
 	}
 }
 
-// TestNewsOfAContainer: what an event says of one container is not said of another one, be that
-// the sidecar, an init container of any name, or one that a webhook has added, and however much
-// later it happened.
+// TestNewsOfAContainer: an event about one container is not quoted for another one,
+// such as the sidecar, an init container, or a container that a webhook has added, even
+// if the event is later.
 func TestNewsOfAContainer(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	event := func(path string, seconds int) client.Object {
@@ -164,8 +164,8 @@ func (w *waitingSidecar) Awaits(_ context.Context, p *corev1.Pod) string {
 	return "the sidecar waits for a certificate"
 }
 
-// TestSidecarIsQuoted: what a sidecar that is not ready waits for is in the status of its
-// job, and is asked again now and then.
+// TestSidecarIsQuoted: what a sidecar that is not ready waits for is in the status of
+// its job, and is asked again at intervals.
 func TestSidecarIsQuoted(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	there := runningJob(now, 1000)
@@ -198,7 +198,7 @@ func TestSidecarIsQuoted(t *testing.T) {
 	}
 }
 
-// unclear is when events are read first.
+// unclear is the time after which events are first read.
 const unclear = 10 * time.Second
 
 // TestHookIsQuoted: the event of a postStart hook that failed is in the condition.

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodes are those on which a verdict waits for the end of a pod, as they were seen last. One
-// is read when that is, past the caches: to watch all nodes of a cluster would cost more than
-// all jobs of it.
+// nodes caches the state of the nodes on which a verdict waits for the end of a pod. A
+// node is read from the API server when it is needed: a watch of all nodes of a cluster
+// would cost more than all of its jobs.
 type nodes struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]nodeSeen
@@ -21,18 +21,18 @@ type nodes struct {
 
 type nodeSeen struct {
 	at   time.Time
-	lost bool // it is not Ready, or is gone
+	lost bool // not Ready, or deleted
 	gone bool
 }
 
-// Bounds of what is asked about nodes.
+// Bounds of reading nodes.
 const (
-	nodeAgain = 5 * time.Second // before the same node is read again
-	nodesMax  = 1024            // that are remembered
+	nodeAgain = 5 * time.Second // minimum time between two reads of one node
+	nodesMax  = 1024            // nodes that are remembered
 )
 
-// see is the state of a node. A node that may not be read, where the operator has rights in
-// some namespaces only, is taken for one that is Ready.
+// see returns the state of a node. If the node may not be read, because the operator
+// has rights in some namespaces only, see treats it as Ready.
 func (n *nodes) see(ctx context.Context, live client.Reader, name string, now time.Time) nodeSeen {
 	n.mu.Lock()
 	s, known := n.seen[name]
@@ -43,13 +43,13 @@ func (n *nodes) see(ctx context.Context, live client.Reader, name string, now ti
 	node := new(corev1.Node)
 	err := live.Get(ctx, client.ObjectKey{Name: name}, node)
 	if err != nil && !apierrors.IsNotFound(err) {
-		unread(ctx, "nodes", "a verdict waits for pods on lost nodes as for others", name, err)
+		logUnreadable(ctx, "nodes", "a verdict waits for pods on lost nodes as for others", name, err)
 	}
 	s = nodeSeen{at: now, lost: apierrors.IsNotFound(err) || err == nil && !isReady(node), gone: apierrors.IsNotFound(err)}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.seen) >= nodesMax {
-		clear(n.seen) // each of them costs one more look
+		clear(n.seen) // costs one more read per node
 	}
 	if n.seen == nil {
 		n.seen = map[string]nodeSeen{}
@@ -58,8 +58,8 @@ func (n *nodes) see(ctx context.Context, live client.Reader, name string, now ti
 	return s
 }
 
-// unclaimed says of a pod that has a node, and of which no kubelet has told anything, why that
-// is so; empty: it is not known.
+// unclaimed explains why no kubelet has reported the status of a pod that has a node;
+// empty if the reason is not known.
 func (n *nodes) unclaimed(ctx context.Context, live client.Reader, p *corev1.Pod, now time.Time) string {
 	if p.Spec.NodeName == "" || p.Status.StartTime != nil {
 		return ""
@@ -79,5 +79,5 @@ func isReady(node *corev1.Node) bool {
 			return c.Status == corev1.ConditionTrue
 		}
 	}
-	return false // it has not said so
+	return false // the node has reported no condition
 }

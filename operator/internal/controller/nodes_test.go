@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// nodeReader has one node, or an error, and counts.
+// nodeReader returns one node or an error, and counts its calls.
 type nodeReader struct {
 	client.Reader
 	status corev1.ConditionStatus
@@ -40,8 +40,9 @@ func (r *nodeReader) Get(_ context.Context, key client.ObjectKey, o client.Objec
 	return r.err
 }
 
-// TestNodeThatIsNotReady: a node is read when a verdict waits for a pod on it, now and then.
-// One that is not Ready, or gone, is lost; one that may not be read is not.
+// TestNodeThatIsNotReady: a node is read at intervals while a verdict waits for a pod
+// on it. A node that is not Ready, or is gone, counts as lost; a node that may not be
+// read does not.
 func TestNodeThatIsNotReady(t *testing.T) {
 	for what, c := range map[string]struct {
 		reader nodeReader
@@ -56,7 +57,7 @@ func TestNodeThatIsNotReady(t *testing.T) {
 		"no answer":    {nodeReader{err: errors.New("connection refused")}, false},
 	} {
 		n, now := new(nodes), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-		for range 10 { // looks, a second apart
+		for range 10 { // reconciliations, a second apart
 			if got := n.see(t.Context(), &c.reader, "node1", now).lost; got != c.lost {
 				t.Errorf("%s: lost is %v", what, got)
 			}
@@ -82,8 +83,8 @@ func TestNodeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// TestVerdictOfALostNode: the verdict on a pod whose node is not Ready does not wait for the
-// end of its sidecar, of which nothing is heard any more.
+// TestVerdictOfALostNode: the verdict on a pod whose node is not Ready does not wait
+// for the end of its sidecar, which is not reported any more.
 func TestVerdictOfALostNode(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]string{corev1.ConditionTrue: v1alpha1.ConditionRunning, corev1.ConditionUnknown: v1alpha1.ConditionFailed} {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -100,7 +101,7 @@ func TestVerdictOfALostNode(t *testing.T) {
 		}
 		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(there, node)...).WithStatusSubresource(&v1alpha1.MPIJob{}, &batchv1.Job{}).WithIndex(&corev1.Pod{}, indexJob, labelIndex).Build()
 		r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(100), Now: func() time.Time { return now }}
-		for range 8 { // s, of the 33 that the pod may take to end
+		for range 8 { // seconds, of the 33 that the pod may take to end
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)}); err != nil {
 				t.Fatal(err)
 			}
@@ -112,9 +113,9 @@ func TestVerdictOfALostNode(t *testing.T) {
 	}
 }
 
-// TestVerdictWithoutNodes: an operator that may not read nodes, since it has rights in some
-// namespaces only, waits for the end of a pod on a lost node for as long as the pod may take,
-// and not longer.
+// TestVerdictWithoutNodes: an operator that may not read nodes, because it has rights
+// in some namespaces only, waits for the end of a pod on a lost node at most as long as
+// the pod may take to end.
 func TestVerdictWithoutNodes(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	now := begun
@@ -122,7 +123,7 @@ func TestVerdictWithoutNodes(t *testing.T) {
 	j, p := there[0].(*v1alpha1.MPIJob), there[2].(*corev1.Pod)
 	j.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRunning, Status: metav1.ConditionTrue, Reason: "RanksStarted", LastTransitionTime: metav1.NewTime(now)}}
 	p.Spec.NodeName = "node1"
-	p.Spec.TerminationGracePeriodSeconds = new(int64(7 * 24 * 3600)) // as long as its author likes
+	p.Spec.TerminationGracePeriodSeconds = new(int64(7 * 24 * 3600)) // a pod may have any grace period
 	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(now)}}
 	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	scheme, err := Scheme()

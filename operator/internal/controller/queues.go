@@ -12,22 +12,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// workloads are what Kueue makes of the Jobs that it admits.
+// workloads is the kind that Kueue makes for the Jobs that it manages.
 var workloads = schema.GroupKind{Group: "kueue.x-k8s.io", Kind: "Workload"}
 
-// queuesKnown is how long it is believed that the cluster has Kueue, or has not: asking
-// takes calls to the API server.
+// queuesKnown is the time for which a result is used: each check takes calls to the API
+// server.
 const queuesKnown = time.Minute
 
-// queues is whether the cluster has Kueue.
+// queues caches whether the cluster has Kueue.
 type queues struct {
 	mu      sync.Mutex // guards what follows
 	asked   time.Time
 	missing bool
 }
 
-// unqueued reports whether a job names a queue of Kueue in a cluster that does not have it.
-// Where the API server gives no answer it counts as there.
+// unqueued reports whether a job names a queue of Kueue in a cluster without Kueue. If
+// the API server does not answer, Kueue is assumed to exist.
 func (r *Reconciler) unqueued(job *v1alpha1.MPIJob) bool {
 	if job.Labels[desired.LabelQueue] == "" || verdict.Finished(&job.Status) {
 		return false

@@ -2,9 +2,10 @@ package controller
 
 //go:generate go tool -modfile=../../../hack/tools/kube/go.mod controller-gen rbac:roleName=outrigger-operator paths=. output:rbac:dir=../../../charts/outrigger/generated
 
-// What the operator may do, all of it, which is what it does (TestRights). ConfigMaps and Services are made, read by
-// name and deleted, never listed: those of others stay unseen. Secrets are none
-// of its business but for its own, which the chart gives it.
+// The rights of the operator. TestRights checks that it uses all of them. ConfigMaps
+// and Services are created, read by name and deleted, but never listed, so those of
+// others cannot be seen. The only Secret that the operator may read is its own; the
+// chart grants that right.
 
 // +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups=outrigger.dev,resources=mpijobs/status,verbs=patch

@@ -9,8 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestRights: the operator may do what it does, and no more. Behind each resource is the
-// code that makes the calls: a call that goes takes its verb along.
+// TestRights: the operator has the rights that it uses, and no others. The comment of
+// each resource names the code that makes the calls; when a call is removed, its verb
+// has to be removed too.
 func TestRights(t *testing.T) {
 	want := map[string][]string{
 		"/events":                            {"list"},                                              // newsOf
@@ -18,7 +19,7 @@ func TestRights(t *testing.T) {
 		"/namespaces":                        {"get"},                                               // Users
 		"/configmaps":                        {"create", "delete", "get"},                           // Reconciler.document, drop
 		"/services":                          {"create", "get", "patch"},                            // Reconciler.service
-		"/nodes":                             {"get"},                                               // nodes.lost
+		"/nodes":                             {"get"},                                               // nodes.see
 		"/pods":                              {"get", "list", "watch"},                              // the cache; the issuer, past it
 		"authentication.k8s.io/tokenreviews": {"create"},                                            // the issuer
 		"batch/jobs":                         {"create", "delete", "get", "list", "patch", "watch"}, // the cache, apply, change, remove
@@ -27,7 +28,7 @@ func TestRights(t *testing.T) {
 		"networking.k8s.io/networkpolicies":  {"create", "get"},                                     // prepare
 		"outrigger.dev/fabricprofiles":       {"get", "list", "watch"},                              // the cache
 		"outrigger.dev/mpijobs":              {"delete", "get", "list", "watch"},                    // the cache, whole, time to live
-		"outrigger.dev/mpijobs/finalizers":   {"update"},                                            // owners that block deletion
+		"outrigger.dev/mpijobs/finalizers":   {"update"},                                            // owner references that block deletion
 		"outrigger.dev/mpijobs/status":       {"patch"},                                             // writeStatus
 		"policy/poddisruptionbudgets":        {"create", "delete", "get"},                           // budget
 		"scheduling.volcano.sh/podgroups":    {"create", "delete", "get"},                           // group, remove

@@ -21,9 +21,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// news has a job looked at for 10 s at each news of its pods, as who may label pods can
-// have it, at an API server that refuses every change of a Job. It counts what is read
-// past the caches, and what is tried.
+// news reconciles a job for 10 s at each change of its pods, as every user with the
+// right to label pods can cause, with an API server that refuses every change of a Job.
+// It counts the reads past the caches and the tries.
 func news(t *testing.T, there ...client.Object) (reads, tries int64, job *v1alpha1.MPIJob) {
 	t.Helper()
 	scheme, err := Scheme()
@@ -61,8 +61,8 @@ func news(t *testing.T, there ...client.Object) (reads, tries int64, job *v1alph
 	return read.Load(), tried.Load(), job
 }
 
-// TestRefusedEndIsReadAsRarelyAsItIsTried: a job that is over, of which a webhook lets
-// nobody end the pods, costs reads for each try, and not for each look.
+// TestRefusedEndIsReadAsRarelyAsItIsTried: a finished job whose pods cannot be ended
+// because of a webhook costs reads for each try, and not for each reconciliation.
 func TestRefusedEndIsReadAsRarelyAsItIsTried(t *testing.T) {
 	there := runningJob(time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC), 11)
 	there[0].(*v1alpha1.MPIJob).Spec.RunPolicy.Disruption = ""
@@ -75,15 +75,15 @@ func TestRefusedEndIsReadAsRarelyAsItIsTried(t *testing.T) {
 	}
 }
 
-// TestLostJobIsReadOnce: that a Job is not there any more is asked once, and not at each
-// look.
+// TestLostJobIsReadOnce: a missing Job is read from the API server once, and not at
+// each reconciliation.
 func TestLostJobIsReadOnce(t *testing.T) {
 	began := metav1.NewTime(time.Date(2026, 3, 1, 11, 59, 59, 0, time.UTC))
 	limit := int32(9)
 	for state, want := range map[string]int64{v1alpha1.ConditionRestarting: 1, v1alpha1.ConditionFailed: 0} {
 		j := runningJob(began.Time, 1000)[0].(*v1alpha1.MPIJob)
 		j.Spec.RunPolicy.RestartLimit = &limit
-		restarts := int32(8) // so that the next one takes its time
+		restarts := int32(8) // so that the next restart waits long
 		j.Status.Restarts, j.Status.JobName = &restarts, "cg-8"
 		j.Status.Conditions = []metav1.Condition{{Type: state, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPodLost, LastTransitionTime: began}}
 		if reads, _, _ := news(t, j); reads > want {
@@ -92,8 +92,9 @@ func TestLostJobIsReadOnce(t *testing.T) {
 	}
 }
 
-// TestUnwrittenStatus: a status that the API server refuses is tried more and more rarely,
-// however often the job is looked at; its deadline is kept, and its pods are ended once.
+// TestUnwrittenStatus: the write of a status that the API server refuses is tried with
+// exponential back-off, however often the job is reconciled. The job's deadline is
+// kept, and its pods are ended once.
 func TestUnwrittenStatus(t *testing.T) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -130,14 +131,14 @@ func TestUnwrittenStatus(t *testing.T) {
 		looks++
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: name})
 		if err != nil {
-			t.Fatal(err) // or the queue would have it wait for a quarter of an hour
+			t.Fatal(err) // the queue would otherwise delay it by a quarter of an hour
 		}
 		return result.RequeueAfter
 	}
 	for now.Sub(began) < 3*time.Minute {
 		next := look()
 		if next <= 0 {
-			t.Fatalf("nobody looks again after %v", now.Sub(began))
+			t.Fatalf("no reconciliation after %v", now.Sub(began))
 		}
 		now = now.Add(next)
 	}
@@ -156,9 +157,9 @@ func TestUnwrittenStatus(t *testing.T) {
 	}
 }
 
-// TestActionDoesNotWaitForItsStatus: where the API server refuses an action and the write
-// of the status that would tell of it, the action is tried again as if the status had
-// been written.
+// TestActionDoesNotWaitForItsStatus: if the API server refuses both an action and the
+// write of the status about it, the action is tried again at the same time as if the
+// status had been written.
 func TestActionDoesNotWaitForItsStatus(t *testing.T) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -179,7 +180,7 @@ func TestActionDoesNotWaitForItsStatus(t *testing.T) {
 	if err := api.Get(t.Context(), request.NamespacedName, job); err != nil {
 		t.Fatal(err)
 	}
-	for range 10 { // the write of the status has been refused for long
+	for range 10 { // the write of the status has been refused for a long time
 		r.recent.failed(job, statusWrite, down, 0, now)
 	}
 	result, err := r.Reconcile(t.Context(), request)
@@ -191,8 +192,8 @@ func TestActionDoesNotWaitForItsStatus(t *testing.T) {
 	}
 }
 
-// TestRefusedRemovalIsNamed: a job of which only the budget cannot be removed says that it
-// is the budget.
+// TestRefusedRemovalIsNamed: if only the budget of a job cannot be removed, the status
+// names the budget.
 func TestRefusedRemovalIsNamed(t *testing.T) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -207,7 +208,7 @@ func TestRefusedRemovalIsNamed(t *testing.T) {
 			return apierrors.NewInternalError(errors.New("failed calling webhook"))
 		},
 	}).Build()
-	now = now.Add(time.Minute) // its time is over
+	now = now.Add(time.Minute) // its deadline has passed
 	r := &Reconciler{Client: api, Live: api, Events: events.NewFakeRecorder(1000), Now: func() time.Time { return now }}
 	name := client.ObjectKey{Namespace: "hpc", Name: "cg"}
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: name}); err == nil {

@@ -13,28 +13,28 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// pace is the least time between two writes of a job's status that differ only
-// in counts and messages: a job of 512 pods does not write 512 times.
+// pace is the minimum time between two writes of a job's status that differ only in
+// counts and messages: a job of 512 pods must not cause 512 writes.
 const pace = time.Second
 
-// recent is what this process knows of jobs and does not find in the caches: because they
-// learn of a write a moment later, and until then a job looks as it did before, or because
-// it is in no object. It is lost with the process, which costs some calls and nothing else.
+// recent holds what this process knows about jobs and cannot read from the caches:
+// either the caches do not have a write yet, or no object holds the information. It is
+// lost when the process ends, which costs only some additional calls.
 type recent struct {
 	mu     sync.Mutex
-	jobs   map[types.NamespacedName]record // those of which something is known
-	weight int                             // of what is remembered of the pods of all: it is not counted anew at each pod
+	jobs   map[types.NamespacedName]record // jobs with a record that is not empty
+	weight int                             // sum of the weights of all remembered pods, kept so that it is not computed for each pod
 }
 
-// record is what is known of one job. The zero record is nothing.
+// record is what is known of one job. The zero record is empty.
 type record struct {
 	written  *write
-	failing  sign // of a failure of the attempt
-	missing  sign // of a pod that is not there
+	failing  sign // first sign of a failure of the attempt
+	missing  sign // first sign that a pod is missing
 	ended    remains
 	troubles map[verdict.Action]trouble
 	lost     lost
-	prepared types.UID // of the MPIJob for whose pods all has been made
+	prepared types.UID // UID of the MPIJob for whose pods all objects have been made
 	service  *kept
 }
 
@@ -43,8 +43,8 @@ func (k *record) empty() bool {
 		k.lost == lost{} && k.prepared == "" && k.service == nil
 }
 
-// change lets f change the record of a job. It is kept only while it says something: pods
-// may name jobs that there never were. Preconditions: mu is held.
+// change lets f change the record of a job. An empty record is deleted: pods may name
+// jobs that never existed. Preconditions: mu is held.
 func (r *recent) change(key types.NamespacedName, f func(*record)) {
 	k := r.jobs[key]
 	before := k.ended.weight()
@@ -60,19 +60,20 @@ func (r *recent) change(key types.NamespacedName, f func(*record)) {
 	r.jobs[key] = k
 }
 
-// of is the record of a job. Preconditions: mu is held.
+// of returns the record of a job. Preconditions: mu is held.
 func (r *recent) of(job *v1alpha1.MPIJob) record { return r.jobs[client.ObjectKeyFromObject(job)] }
 
-// set is change of a job, with mu.
+// set is like change, but takes mu.
 func (r *recent) set(job *v1alpha1.MPIJob, f func(*record)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.change(client.ObjectKeyFromObject(job), f)
 }
 
-// keeps is what is known of the Service of a job's attempt, and how long it is to the next
-// look at it. One that is due is next looked at after pace; so is one that is not known: it
-// has been made with the attempt.
+// keeps returns what is known of the Service of a job's attempt, and the time to its
+// next check; 0: it is due. For a Service that is due, the next check is set to pace
+// from now. A Service without a record was made with the attempt, and is first checked
+// after pace.
 func (r *recent) keeps(job *v1alpha1.MPIJob, attempt int32, pace time.Duration, now time.Time) (kept, time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,20 +89,22 @@ func (r *recent) keeps(job *v1alpha1.MPIJob, attempt int32, pace time.Duration, 
 	return k, left
 }
 
-// keep notes what the job document of an attempt says of its Service.
-func (r *recent) keep(job *v1alpha1.MPIJob, k kept) {
+// setService stores the state of an attempt's Service.
+func (r *recent) setService(job *v1alpha1.MPIJob, k kept) {
 	r.set(job, func(x *record) { x.service = &k })
 }
 
-// lost is a Job of which the API server has said that it is not there any more: nobody
-// makes it again, and whoever may label pods has the MPIJob looked at as often as they
-// like.
+// lost names a Job that the API server has reported as missing. A Job is not made
+// again, so this result stays valid. Without it, every reconciliation would read the
+// Job from the API server, and every user with the right to label pods can cause
+// reconciliations.
 type lost struct {
 	uid  types.UID // of the MPIJob
 	name string
 }
 
-// missed notes that a job's Job is not there any more; "": that it is made now.
+// missed notes that a job's Job is missing; name "" clears the note, because the Job is
+// made now.
 func (r *recent) missed(job *v1alpha1.MPIJob, name string) {
 	r.set(job, func(x *record) {
 		if x.lost = (lost{}); name != "" {
@@ -110,29 +113,30 @@ func (r *recent) missed(job *v1alpha1.MPIJob, name string) {
 	})
 }
 
-// gone reports whether a job's Job is known to be not there any more.
+// gone reports whether a job's Job is known to be missing.
 func (r *recent) gone(job *v1alpha1.MPIJob, name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.of(job).lost == lost{job.UID, name}
 }
 
-// endedMax bounds the pods of one job that are remembered: each number may have
-// ended more than once before anybody looked.
+// endedMax bounds the ended pods of one job that are remembered: a pod of each number
+// may have ended more than once between two reconciliations.
 const endedMax = 2 * 4096
 
-// remember keeps a pod of another controller that has ended and is being taken
-// away. Controllers that are made for what never ends, as StatefulSet's, replace
-// such pods at once, before the last ones of the job have ended: how they ended
-// would be known of no two of them at the same time.
-func (r *recent) remember(p *corev1.Pod) {
+// rememberPod keeps an ended pod of another controller that is being deleted.
+// Controllers for permanent workloads, such as the StatefulSet controller, replace an
+// ended pod at once, before the last pods of the job have ended. Without this record,
+// the exit codes of all pods would never be available together.
+func (r *recent) rememberPod(p *corev1.Pod) {
 	name := p.Labels[names.LabelJob]
 	if p.Labels[names.LabelInject] != "true" || name == "" || p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 		return
 	}
 	p = p.DeepCopy()
 	if g := p.DeletionGracePeriodSeconds; g == nil || *g == 0 {
-		// It had ended when its deletion was asked for: that is not why.
+		// The pod had ended before its deletion was requested, so the deletion did not
+		// end it.
 		p.DeletionTimestamp = nil
 	}
 	r.mu.Lock()
@@ -147,7 +151,7 @@ func (r *recent) remember(p *corev1.Pod) {
 	r.shed(remainsMax)
 }
 
-// remembered are the pods of a job that have ended and are not there any more.
+// remembered returns the ended pods of a job that no longer exist.
 func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.Pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,27 +174,27 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 	return gone
 }
 
-// sign is when something was first seen of an attempt, by this process's clock.
+// sign is when a condition of an attempt was first seen, by this process's clock.
 type sign struct {
 	uid     types.UID
 	attempt int32
-	pod     int32 // number, where it is of one
+	pod     int32 // number of the pod, if the condition is about one
 	at      time.Time
 }
 
-// noticed is when the first sign of a failure of the job's attempt was seen;
-// zero, when there is none.
+// noticed returns when the first sign of a failure of the job's attempt was seen; zero
+// if there is none.
 func (r *recent) noticed(job *v1alpha1.MPIJob, attempt int32, failing bool, now time.Time) time.Time {
 	return r.first(job, func(x *record) *sign { return &x.failing }, failing, sign{job.UID, attempt, 0, now})
 }
 
-// absent is since when the pod of a number has been seen to be missing; zero, when it is
-// negative and none is.
+// absent returns since when the pod with the given number has been missing; zero if
+// number is negative, which means that no pod is missing.
 func (r *recent) absent(job *v1alpha1.MPIJob, attempt, number int32, now time.Time) time.Time {
 	return r.first(job, func(x *record) *sign { return &x.missing }, number >= 0, sign{job.UID, attempt, number, now})
 }
 
-// first is when something, which is or is not there now, was first seen.
+// first returns when a condition was first seen. is is whether it holds now.
 func (r *recent) first(job *v1alpha1.MPIJob, of func(*record) *sign, is bool, now sign) (at time.Time) {
 	r.set(job, func(x *record) {
 		switch s := of(x); {
@@ -206,11 +210,12 @@ func (r *recent) first(job *v1alpha1.MPIJob, of func(*record) *sign, is bool, no
 
 type write struct {
 	uid  types.UID
-	from string // the version that was written over
+	from string // resource version that was replaced
 	at   time.Time
 }
 
-// outdated reports whether job is the version that was written over.
+// outdated reports whether job is the version that the last write of its status
+// replaced.
 func (r *recent) outdated(job *v1alpha1.MPIJob) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +223,7 @@ func (r *recent) outdated(job *v1alpha1.MPIJob) bool {
 	return w != nil && w.uid == job.UID && w.from == job.ResourceVersion
 }
 
-// wait is how long the next unimportant write of a job has to wait.
+// wait returns how long the next unimportant write of a job's status has to wait.
 func (r *recent) wait(job *v1alpha1.MPIJob, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,24 +234,24 @@ func (r *recent) wait(job *v1alpha1.MPIJob, now time.Time) time.Duration {
 	return min(w.at.Add(pace).Sub(now), pace) // the clock may have been set back
 }
 
-// note remembers that job was written over.
+// note records that the status of this version of job was replaced.
 func (r *recent) note(job *v1alpha1.MPIJob, at time.Time) {
 	r.set(job, func(x *record) { x.written = &write{job.UID, job.ResourceVersion, at} })
 }
 
-// forget drops what is known of a job.
+// forget deletes the record of a job.
 func (r *recent) forget(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.change(name, func(x *record) { *x = record{} })
 }
 
-// prepare notes that all has been made that pods of other controllers need.
+// prepare notes that all objects have been made that pods of other controllers need.
 func (r *recent) prepare(job *v1alpha1.MPIJob) {
 	r.set(job, func(x *record) { x.prepared = job.UID })
 }
 
-// prepared reports whether that is known, to this process.
+// prepared reports whether this process has made those objects.
 func (r *recent) prepared(job *v1alpha1.MPIJob) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

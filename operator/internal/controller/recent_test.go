@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestAbsenceIsOfOnePod: since when a pod is missing is since when that one is, in this
-// attempt of this job, and is forgotten when it is there.
+// TestAbsenceIsOfOnePod: the time since which a pod is missing belongs to that pod of
+// that attempt of the job, and is reset when the pod exists.
 func TestAbsenceIsOfOnePod(t *testing.T) {
 	var r recent
 	j := new(v1alpha1.MPIJob)

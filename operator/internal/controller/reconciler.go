@@ -1,5 +1,8 @@
-// Package controller runs MPIJobs: it observes what is there of a job, asks
-// verdict what to do, does it, and writes the status once.
+// Package controller reconciles MPIJobs. It observes the objects of a job, has package
+// verdict plan the next action, executes it, and writes the status at most once. It
+// owns all calls to the API server for jobs, the bounds on those calls (slow.go,
+// trouble.go), the requests to sidecars (ask.go, waits.go, said.go), the manager with
+// its caches and servers (manager.go, serve.go), and the operator's metrics.
 package controller
 
 import (
@@ -25,44 +28,44 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Name is the controller's, as in managedBy.
+// Name is the controller's name, as in spec.managedBy.
 const Name = names.Group + "/mpijob-controller"
 
-// fieldOwner owns the fields that the operator applies.
+// fieldOwner is the field manager of the operator's writes.
 const fieldOwner = "outrigger-operator"
 
-// Transports tells which transports a running pod uses; nil while not known.
+// Transports returns the transports that a running pod uses; nil if not known.
 type Transports interface {
 	InUse(ctx context.Context, p *corev1.Pod) []string
 }
 
-// Starting tells what the sidecar of a pod waits for that is not ready; empty: it is not
+// Starting returns what the sidecar of a pod that is not ready waits for; empty if not
 // known.
 type Starting interface {
 	Awaits(ctx context.Context, p *corev1.Pod) string
 }
 
-// Keys are the authorities of jobs, and that of their issuer.
+// Keys returns the certificate authorities of jobs, and that of the issuer.
 type Keys interface {
 	ID(job types.UID, attempt int32) string
 	Authority(id string) (*pki.Authority, error)
 	CA() ([]byte, error)
 }
 
-// Reconciler brings MPIJobs from what is there to what is asked for.
+// Reconciler moves MPIJobs from their observed to their desired state.
 type Reconciler struct {
 	Client     client.Client
-	Live       client.Reader // past the caches
+	Live       client.Reader // reads from the API server, not from the caches
 	Events     events.EventRecorder
 	Options    desired.Options
-	Keys       Keys   // of jobs' authorities
+	Keys       Keys   // certificate authorities of jobs
 	IssuerURL  string // where sidecars get their certificates
 	Transports Transports
-	Waiters    Waiters  // nil: no sidecar can be asked
+	Waiters    Waiters  // nil: sidecars are not asked
 	Starting   Starting // nil: as above
 	Failures   Failures // nil: as above
-	Metrics    *Metrics // nil: none
-	NoWebhook  bool     // pods of other controllers get no sidecars here
+	Metrics    *Metrics // nil: not counted
+	NoWebhook  bool     // the webhook is off: pods of other controllers get no sidecars
 	Now        func() time.Time
 
 	recent recent
@@ -73,14 +76,15 @@ type Reconciler struct {
 	queues queues
 }
 
-// Reconcile looks at one job, unless calls for jobs of its namespace take time enough.
+// Reconcile reconciles one job, unless slow calls for jobs of its namespace already
+// hold all slots of the namespace.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	t, ok := r.slow.begin(req.Namespace)
 	if !ok {
 		return ctrl.Result{RequeueAfter: putOff()}, nil
 	}
 	defer t.end()
-	result, err := r.look(context.WithValue(ctx, turnKey{}, t), req)
+	result, err := r.reconcileOnce(context.WithValue(ctx, turnKey{}, t), req)
 	if errors.Is(err, errGivenUp) {
 		return ctrl.Result{RequeueAfter: putOff()}, nil
 	}
@@ -90,8 +94,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// look looks at one job.
-func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+// reconcileOnce reconciles one job.
+func (r *Reconciler) reconcileOnce(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	job := new(v1alpha1.MPIJob)
 	if err := r.Client.Get(ctx, req.NamespacedName, job); err != nil {
 		r.recent.forget(req.NamespacedName)
@@ -99,12 +103,12 @@ func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.recent.outdated(job) {
-		return ctrl.Result{}, nil // what was written arrives, and is looked at then
+		return ctrl.Result{}, nil // the cache will receive the write and start another reconciliation
 	}
 	if job.DeletionTimestamp != nil || job.Spec.ManagedBy != "" && job.Spec.ManagedBy != Name {
 		r.recent.forget(req.NamespacedName)
 		r.watch.forget(req.NamespacedName)
-		return ctrl.Result{}, nil // its objects go with it; or somebody else's
+		return ctrl.Result{}, nil // the garbage collector deletes its objects, or another controller manages it
 	}
 	o, profile, err := r.observe(ctx, job)
 	if err != nil {
@@ -118,39 +122,39 @@ func (r *Reconciler) look(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if profile != nil {
 		a.Profile = profile.Spec
 	}
-	// What is due soon, such as a deadline, does not wait for the next try of something else.
+	// A deadline that is due soon does not wait for the next try of another action.
 	due, p := plan.Requeue, new(permanent)
 	switch left, cause := r.recent.trouble(job, plan.Action, o.Now); {
 	case left <= 0:
-		err = r.carryOut(ctx, &plan, o, a)
-	case errors.As(cause, &p): // that has been told
-		// The news is mostly that the status tells of it, which mends nothing: the
-		// next try is when the first look said.
-		if hold(o, &plan, p); o.Batch != nil {
+		err = r.execute(ctx, &plan, o, a)
+	case errors.As(cause, &p): // the status has it
+		// This reconciliation was mostly started by the write of that status, which
+		// resolves nothing. The next try stays at the time that was set first.
+		if block(o, &plan, p); o.Batch != nil {
 			plan.Requeue = left
 		}
 	default:
-		return ctrl.Result{RequeueAfter: earlier(left, due)}, r.tell(ctx, o, &plan, cause)
+		return ctrl.Result{RequeueAfter: earlier(left, due)}, r.reportError(ctx, o, &plan, cause)
 	}
 	switch {
 	case err != nil && !apierrors.IsConflict(err):
 		now := r.Now()
 		r.recent.failed(job, plan.Action, err, now.Sub(o.Now), now)
-		told := r.tell(ctx, o, &plan, err)
+		told := r.reportError(ctx, o, &plan, err)
 		if errors.As(told, new(*unwritten)) {
-			told = nil // when the action is tried again, which is not to wait for this
+			told = nil // the action is tried again sooner than the status, and must not wait for it
 		}
 		return ctrl.Result{}, errors.Join(err, told)
 	case err == nil && plan.Action != verdict.Delete:
 		err = r.writeStatus(ctx, job, &plan)
 	}
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil // it has changed, and is looked at again when that is heard of
+		return ctrl.Result{}, nil // the job has changed, and the watch starts another reconciliation
 	}
 	return ctrl.Result{RequeueAfter: earlier(plan.Requeue, due)}, err
 }
 
-// earlier is the shorter of two times to the next look; 0: there is none.
+// earlier returns the shorter of two times to the next reconciliation; 0 means none.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -158,8 +162,8 @@ func earlier(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// plan is what to do with a job as it was observed. One that has failed is looked at
-// once more.
+// plan returns the next action for a job as it was observed. Before a job is declared
+// failed, its Job is read from the API server and the plan is made again.
 func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
 	o.Noticed = r.recent.noticed(o.Job, verdict.AttemptOf(o.Job), verdict.Sign(o), o.Now)
 	o.Missing = r.recent.absent(o.Job, verdict.AttemptOf(o.Job), verdict.Absent(o), o.Now)
@@ -171,7 +175,8 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 		o.Lost = plan.Reads
 		plan = verdict.Next(o)
 	}
-	// An end that the API server refuses is looked at as rarely as it is tried.
+	// If the API server refuses to end the job, this is repeated only as often as the
+	// end is tried.
 	if verdict.Fails(o, &plan) && !r.recent.troubles(o.Job, plan.Action, o.Now) {
 		if verdict.Overdue(&plan) && (o.Batch == nil || desired.CauseOf(o.Batch) == nil) {
 			r.explain(ctx, o)
@@ -179,9 +184,10 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 		if p := verdict.Hooked(o, &plan); p != nil {
 			o.Hook = verdict.Hook{Pod: p.Name, Text: r.newsOf(ctx, p, "FailedPostStartHook", o.ApplicationName(p))}
 		}
-		// Pods end when their Job is suspended, and may be heard of first.
+		// Pods end when their Job is suspended, and the caches may show that before
+		// they show the suspended Job.
 		var err error
-		if plan, err = r.again(ctx, o); err != nil {
+		if plan, err = r.replan(ctx, o); err != nil {
 			return plan, err
 		}
 	}
@@ -191,9 +197,9 @@ func (r *Reconciler) plan(ctx context.Context, o *verdict.Observation) (verdict.
 	return plan, nil
 }
 
-// carryOut does what the plan says. What only a person can mend goes into the
-// status, and is no error.
-func (r *Reconciler) carryOut(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
+// execute carries out the plan. An error that only a user or an administrator can
+// resolve goes into the status, and is not returned.
+func (r *Reconciler) execute(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
 	err := r.act(ctx, plan, o, a)
 	p := new(permanent)
 	switch {
@@ -203,32 +209,32 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *verdict.Plan, o *verdic
 	case !errors.As(err, &p):
 		return err
 	}
-	hold(o, plan, p)
+	block(o, plan, p)
 	r.recent.refused(o, plan.Action, p, r.Now())
-	if o.Batch != nil { // its conditions say how it goes, and it goes on
+	if o.Batch != nil { // the conditions of a running job report its progress, and it continues
 		r.Events.Eventf(o.Job, nil, corev1.EventTypeWarning, reasonChangeRefused, "ChangeJob", "%s", note("the job goes on as it was; what was changed cannot be had: "+p.Error()))
 	}
 	log.FromContext(ctx).Info("the job cannot be made", "reason", p.reason, "cause", p.Error(), "again", plan.Requeue)
 	return nil
 }
 
-// hold puts an obstacle into a plan.
-func hold(o *verdict.Observation, plan *verdict.Plan, p *permanent) {
+// block adds an obstacle to a plan.
+func block(o *verdict.Observation, plan *verdict.Plan, p *permanent) {
 	verdict.Hold(o, plan, p.reason, p.Error())
 	if p.passes {
 		verdict.Soon(o, plan)
 	}
 }
 
-// reasonChangeRefused is that of the Event of a running job of which a change cannot be
-// made: a budget whose name another one has, a label that a queue refuses.
+// reasonChangeRefused is the reason of the Event for a running job that cannot be
+// changed, because the name of its budget is taken or a queue refuses a label, for
+// example.
 const reasonChangeRefused = "ChangeRefused"
 
-// tell says in the status of a job why it does not begin, why it is not changed as it
-// asks, or why it does not end although it has failed: a webhook of the API server is
-// down, or the API server itself has an error. It is tried again, the more rarely the
-// longer it lasts (recent.failed).
-func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *verdict.Plan, cause error) error {
+// reportError writes to the status of a job why it does not start, is not changed, or
+// does not end although it has failed: a webhook does not answer, or the API server has
+// an error. The action is tried again with exponential back-off (recent.failed).
+func (r *Reconciler) reportError(ctx context.Context, o *verdict.Observation, plan *verdict.Plan, cause error) error {
 	switch {
 	case !errors.As(cause, new(apierrors.APIStatus)):
 		return nil
@@ -247,24 +253,24 @@ func (r *Reconciler) tell(ctx context.Context, o *verdict.Observation, plan *ver
 	return nil
 }
 
-// permanent is an error that trying again at once does not mend.
+// permanent is an error that an immediate retry does not resolve.
 type permanent struct {
 	reason string
 	cause  error
-	passes bool // without a change of the job
+	passes bool // it can end without a change of the MPIJob
 }
 
 func (p *permanent) Error() string { return p.cause.Error() }
 func (p *permanent) Unwrap() error { return p.cause }
 
-// observe collects what is there, from the caches.
+// observe collects the objects of a job from the caches.
 func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdict.Observation, *v1alpha1.FabricProfile, error) {
 	o := &verdict.Observation{Job: job, NoWebhook: r.NoWebhook, NoQueue: r.unqueued(job), Now: r.Now()}
 	attempt := client.ObjectKey{Namespace: job.Namespace, Name: desired.AttemptName(job.Name, verdict.AttemptOf(job))}
 	batch := new(batchv1.Job)
 	err := r.Client.Get(ctx, attempt, batch)
 	if apierrors.IsNotFound(err) && job.Status.JobName == attempt.Name && !verdict.Finished(&job.Status) && !r.recent.gone(job, attempt.Name) {
-		// Gone, or made a moment ago.
+		// The Job is gone, or was made a moment ago and is not in the cache yet.
 		if err = r.Live.Get(ctx, attempt, batch); apierrors.IsNotFound(err) {
 			r.recent.missed(job, attempt.Name)
 		}
@@ -272,14 +278,14 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 	switch {
 	case err == nil:
 		if !owned(batch, job) {
-			break // apply will say so
+			break // apply reports it
 		}
 		o.Batch = batch
 	case !apierrors.IsNotFound(err):
 		return nil, nil, err
 	}
-	// Nobody changes what is observed: copies of thousands of pods for each look
-	// at a job would be most of the operator's work.
+	// Observed pods are read-only: copies of thousands of pods at every reconciliation
+	// would be most of the operator's work.
 	pods := new(corev1.PodList)
 	if err := r.Client.List(ctx, pods, client.InNamespace(job.Namespace), OfJob(job.Name), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, err
@@ -310,8 +316,8 @@ func (r *Reconciler) observe(ctx context.Context, job *v1alpha1.MPIJob) (*verdic
 	return o, profile, err
 }
 
-// again judges with the Job as it is now.
-func (r *Reconciler) again(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
+// replan plans with the Job as the API server has it now.
+func (r *Reconciler) replan(ctx context.Context, o *verdict.Observation) (verdict.Plan, error) {
 	if o.Batch != nil {
 		batch := new(batchv1.Job)
 		switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(o.Batch), batch); {
@@ -326,14 +332,14 @@ func (r *Reconciler) again(ctx context.Context, o *verdict.Observation) (verdict
 	return verdict.Next(o), nil
 }
 
-// act does what the plan says.
+// act carries out the action of a plan.
 func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Observation, a *desired.Attempt) error {
 	switch plan.Action {
 	case verdict.Apply:
 		if err := r.apply(ctx, o, a); err != nil {
 			return err
 		}
-		plan.Requeue = earlier(plan.Requeue, r.keep(ctx, o, a))
+		plan.Requeue = earlier(plan.Requeue, r.keepService(ctx, o, a))
 		return nil
 	case verdict.Remove:
 		return r.remove(ctx, o, a)
@@ -346,19 +352,20 @@ func (r *Reconciler) act(ctx context.Context, plan *verdict.Plan, o *verdict.Obs
 	return nil
 }
 
-// owned reports whether a job's controller made an object.
+// owned reports whether the job is the controller of an object.
 func owned(object client.Object, job *v1alpha1.MPIJob) bool {
 	return metav1.IsControlledBy(object, job)
 }
 
-// only is a deletion's condition: this object, and no later one of its name.
+// only is the precondition of a deletion: this object, and no later one of its name.
 func only(object client.Object) client.Preconditions {
 	uid := object.GetUID()
 	return client.Preconditions{UID: &uid}
 }
 
-// conflict is what to say of an object in the way. A person who takes it away wants the
-// job to go on, and nobody tells the operator: it is looked for soon.
+// conflict returns the error for an object that is in the way. The operator does not
+// watch such objects, so the error passes: the job is tried again soon after a user has
+// deleted the object.
 func conflict(kind string, object client.Object, job *v1alpha1.MPIJob) error {
 	if c := metav1.GetControllerOf(object); c != nil && c.Kind == v1alpha1.Kind.Kind && c.Name == job.Name {
 		return &permanent{v1alpha1.ReasonNameConflict, fmt.Errorf("%s %s is of an earlier MPIJob of this name, and is being removed", kind, object.GetName()), true}

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestRefusedSidecarIsNamed: the API server names containers by a place among those of the pod,
-// which are not all the user's.
+// TestRefusedSidecarIsNamed: the API server names a container by its index among the
+// pod's init containers, some of which are the user's.
 func TestRefusedSidecarIsNamed(t *testing.T) {
 	job := new(batchv1.Job)
 	for _, name := range []string{names.ContainerInstall, names.ContainerSidecar, "stage-in"} {
@@ -27,7 +27,7 @@ func TestRefusedSidecarIsNamed(t *testing.T) {
 		}
 	}
 	passing := errors.New("initContainers[1].resources")
-	if err := ofSidecar(passing, job); err != passing { //nolint:errorlint // the same one
+	if err := ofSidecar(passing, job); err != passing { //nolint:errorlint // the same error value
 		t.Error(err)
 	}
 	if ofSidecar(nil, job) != nil {

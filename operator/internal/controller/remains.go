@@ -10,32 +10,33 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// remains are the pods of a job that have ended and are not there any more.
+// remains are the ended pods of a job that no longer exist.
 type remains struct {
 	pods  []*corev1.Pod
-	words int // bytes of text that they have beside their names
+	words int // bytes of their texts, without their names
 }
 
-// Bounds of what is remembered. Texts are what pods, nodes and whoever may write the
-// status of pods have said; the first ones decide the verdict, and the pods that end
-// after those had words enough are remembered by how they ended alone.
+// Bounds of what is remembered. The texts come from pods, nodes and every user with the
+// right to write pod statuses. The first pods that end decide the verdict. When the
+// text of a job reaches wordsMax, later pods are remembered without texts.
 const (
-	wordsMax     = 4 << 20 // bytes, of one job
-	wordMax      = 4 << 10 // bytes, of one text; a termination message has no more
-	remainsKept  = 8       // conditions and containers of each kind, of one pod
+	wordsMax     = 4 << 20 // bytes of text per job
+	wordMax      = 4 << 10 // bytes per text; a termination message is at most as long
+	remainsKept  = 8       // conditions, and containers of each kind, per pod
 	podReasonMax = 128
-	podWeight    = 3 << 10  // bytes, of one pod without its texts
-	remainsMax   = 96 << 20 // bytes, of all jobs
+	podWeight    = 3 << 10  // bytes per pod without its texts
+	remainsMax   = 96 << 20 // bytes for all jobs
 )
 
 func (m remains) weight() int { return m.words + podWeight*len(m.pods) }
 
-// forgetPods drops the remains of a job.
+// forgetPods drops the remembered pods of a job.
 func forgetPods(x *record) { x.ended = remains{} }
 
-// shed forgets the remains of the jobs that have most of them, until those of all jobs
-// have not more than limit bytes: nobody's pods take the operator's memory from others.
-// How the first ones of a job have ended is in its status. Preconditions: mu is held.
+// shed forgets the remembered pods of the jobs with the largest weight until the total
+// is at most limit bytes, so that the pods of one job do not take the memory of the
+// others. The status of a job holds how its first pods ended. Preconditions: mu is
+// held.
 func (r *recent) shed(limit int) {
 	for r.weight > limit {
 		var most types.NamespacedName
@@ -49,9 +50,9 @@ func (r *recent) shed(limit int) {
 	}
 }
 
-// essence takes from a pod that has ended all that says nothing of how, and cuts its
-// texts to the bounds, or to nothing when they have more than left bytes in all. It
-// returns how many that are.
+// essence removes all parts of an ended pod that do not describe its end, and shortens
+// its texts to the bounds. A text that does not fit into left bytes in total is
+// removed. It returns the number of bytes of text that are kept.
 func essence(p *corev1.Pod, left int) (words int) {
 	meta := p.ObjectMeta
 	p.ObjectMeta.Reset()
@@ -68,7 +69,7 @@ func essence(p *corev1.Pod, left int) (words int) {
 	texts := textsOf(&p.Status)
 	for t, limit := range texts {
 		if len(*t) > limit {
-			*t = strings.Clone((*t)[:limit]) // or the whole of it stays in memory
+			*t = strings.Clone((*t)[:limit]) // a substring would keep the whole text in memory
 		}
 		if words+len(*t) > left {
 			*t = ""
@@ -78,8 +79,8 @@ func essence(p *corev1.Pod, left int) (words int) {
 	return words
 }
 
-// endings is how containers have ended: the one of a name, and the first ones of the
-// others.
+// endings returns how containers have ended: the container with the given name, and the
+// first remainsKept others.
 func endings(all []corev1.ContainerStatus, name string) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
 	others := remainsKept
@@ -99,7 +100,7 @@ func endings(all []corev1.ContainerStatus, name string) []corev1.ContainerStatus
 	return kept
 }
 
-// textsOf are the texts of a pod's status, with how long each may be.
+// textsOf yields the texts of a pod's status with the maximum length of each.
 func textsOf(s *corev1.PodStatus) func(func(*string, int) bool) {
 	return func(yield func(*string, int) bool) {
 		ok := yield(&s.Reason, podReasonMax) && yield(&s.Message, wordMax)

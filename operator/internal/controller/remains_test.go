@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestRemainsOfAllJobsAreBounded: the pods of many jobs that never end, whoever makes
-// them, take no more memory than they may, and a small job's are not the ones forgotten.
+// TestRemainsOfAllJobsAreBounded: the ended pods of many jobs take bounded memory in
+// total, and those of a small job are not the ones that are forgotten.
 func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 	var r recent
 	end := func(job string, pods int, text string) {
@@ -26,7 +26,7 @@ func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 				Labels: map[string]string{names.LabelJob: job, names.LabelInject: "true"},
 			}}
 			p.Status.Phase, p.Status.Message = corev1.PodSucceeded, text
-			r.remember(p)
+			r.rememberPod(p)
 		}
 	}
 	end("small", 4, "")
@@ -42,7 +42,7 @@ func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 	if total != r.weight {
 		t.Errorf("%d bytes are kept, and %d are counted", total, r.weight)
 	}
-	if total > remainsMax || len(r.jobs) >= jobs { // of the jobs whose pods are forgotten nothing is kept
+	if total > remainsMax || len(r.jobs) >= jobs { // jobs whose pods are forgotten have no record
 		t.Errorf("%d bytes of %d jobs are kept, at most %d may be", total, len(r.jobs), remainsMax)
 	}
 	small := new(v1alpha1.MPIJob)
@@ -58,7 +58,8 @@ func TestRemainsOfAllJobsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRemainsOfOthersJobs: of a job that somebody else manages nothing is remembered.
+// TestRemainsOfOthersJobs: no pods are remembered of a job that another controller
+// manages.
 func TestRemainsOfOthersJobs(t *testing.T) {
 	now := time.Unix(1000, 0)
 	j := runningJob(now, 1000)[0].(*v1alpha1.MPIJob)
@@ -66,13 +67,14 @@ func TestRemainsOfOthersJobs(t *testing.T) {
 	r, look, _ := standing(t, nil, &now, j)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", Labels: map[string]string{names.LabelJob: "cg", names.LabelInject: "true"}}}
 	p.Status.Phase = corev1.PodSucceeded
-	r.recent.remember(p)
+	r.recent.rememberPod(p)
 	if look(); len(r.recent.jobs) != 0 || r.recent.weight != 0 {
 		t.Errorf("%d bytes are kept", r.recent.weight)
 	}
 }
 
-// TestCutTextsAreNotKept: what is cut off from a long text is not in memory any more.
+// TestCutTextsAreNotKept: the part that is cut from a long text does not stay in
+// memory.
 func TestCutTextsAreNotKept(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()

@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// withheld are the kinds of objects of which it has been said that this operator may not read
-// them.
+// withheld are the kinds of objects for which a missing right has been logged.
 var withheld sync.Map
 
-// unread notes that what would make a status clearer, or pods fit their namespace, cannot be
-// read, and that jobs go on without. An administrator who has withheld the right is told so
-// once for each kind.
-func unread(ctx context.Context, kind, without, name string, err error) {
+// logUnreadable logs that objects which would make a status clearer, or adapt pods to
+// their namespace, cannot be read, and that jobs continue without them. A missing right
+// is logged once per kind at level info; later errors and errors of other causes are
+// logged at level debug.
+func logUnreadable(ctx context.Context, kind, without, name string, err error) {
 	l := log.FromContext(ctx)
 	if apierrors.IsForbidden(err) {
 		if _, said := withheld.LoadOrStore(kind, true); !said {

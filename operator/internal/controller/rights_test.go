@@ -25,9 +25,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestGoesOnWithoutRights: an operator that may not read events, LimitRanges, namespaces or nodes,
-// each alone and all of them, makes a job's pods, waits for them, and says how the job failed.
-// That it may not is said once.
+// TestGoesOnWithoutRights: an operator that may not read events, LimitRanges,
+// namespaces or nodes, one of them or all, makes a job's pods, waits for them, and
+// reports how the job failed. The missing right is logged once.
 func TestGoesOnWithoutRights(t *testing.T) {
 	all := []string{"events", "limitranges", "namespaces", "nodes"}
 	for _, kinds := range [][]string{all[:1], all[1:2], all[2:3], all[3:], all} {
@@ -130,7 +130,7 @@ func TestGoesOnWithoutRights(t *testing.T) {
 			if err := api.Create(ctx, p); err != nil {
 				t.Fatal(err)
 			}
-			look(10) // its kubelet says nothing
+			look(10) // its kubelet has reported nothing
 			p.Status.Phase, p.Status.StartTime = corev1.PodFailed, &metav1.Time{Time: now}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(now)}}}}
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}

@@ -17,18 +17,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Failures says whether the sidecar of a running pod knows of a failure of its job; nil: it
-// knows of none. An error: it gave no answer.
+// Failures returns the failure of its job that the sidecar of a running pod knows of;
+// nil if it knows of none. It returns an error if the sidecar did not answer.
 type Failures interface {
 	FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Failure, error)
 }
 
-// saidTime bounds the questions of one look, all together.
+// saidTime bounds the total time of the requests of one reconciliation.
 const saidTime = 5 * time.Second
 
-// sayings asks the sidecars whose pods others keep running, and whose launchers have not
-// said how the job goes. It takes the place of a look at what ranks wait for: silent pods
-// would take the workers from other jobs otherwise. Without a place none has answered.
+// sayings asks the sidecars of pods that other containers keep running and whose
+// launchers have not reported a result. It takes a slot of the waits requests, since
+// pods that do not answer would otherwise take the workers from other jobs. Without a
+// free slot it returns nil.
 func (r *Reconciler) sayings(ctx context.Context, o *verdict.Observation) verdict.Said {
 	pods := verdict.Unheard(o)
 	if len(pods) == 0 || r.Failures == nil || !r.watch.spare() {
@@ -40,11 +41,11 @@ func (r *Reconciler) sayings(ctx context.Context, o *verdict.Observation) verdic
 	said := verdict.Said{}
 	var mu sync.Mutex // guards said
 	var wg sync.WaitGroup
-	places := make(chan struct{}, askAtOnce)
+	slots := make(chan struct{}, askAtOnce)
 	for _, p := range pods {
-		places <- struct{}{} // those before it end within saidTime
+		slots <- struct{}{} // each earlier request ends within saidTime
 		wg.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			f, err := r.Failures.FailureOf(ctx, p)
 			if err != nil {
 				return
@@ -58,8 +59,8 @@ func (r *Reconciler) sayings(ctx context.Context, o *verdict.Observation) verdic
 	return said
 }
 
-// FailureOf asks the sidecar of a pod. What it answers is bounded and checked as last words
-// are: they are acted upon in the same way.
+// FailureOf asks the sidecar of a pod. The answer is bounded and checked like a
+// termination message, because it is acted upon in the same way.
 func (a *Asker) FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Failure, error) {
 	if p.Status.PodIP == "" || a.muted(p) {
 		return nil, errSilent
@@ -81,7 +82,7 @@ func (a *Asker) FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Failure,
 	err := a.get(ctx, url, answerMax, func(body io.Reader) error { return json.NewDecoder(body).Decode(&said) })
 	switch {
 	case err != nil:
-		if ctx.Err() == nil { // else it had no time to answer
+		if ctx.Err() == nil { // otherwise the caller ended the request
 			a.mute(p)
 		}
 		return nil, err

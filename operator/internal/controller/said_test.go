@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// TestFailureOf: what answers in a sidecar's place is checked as last words are.
+// TestFailureOf: the answer of a sidecar is checked like a termination message.
 func TestFailureOf(t *testing.T) {
 	report := "{}"
 	serve(t, "127.0.7.9", func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func TestFailureOf(t *testing.T) {
 	}
 }
 
-// heardFrom is what sidecars answer, by pod.
+// heardFrom returns the answers of sidecars, by pod.
 type heardFrom struct {
 	asked atomic.Int64
 	of    func(ctx context.Context, p *corev1.Pod) (*podlife.Failure, error)
@@ -67,7 +67,8 @@ func (h *heardFrom) FailureOf(ctx context.Context, p *corev1.Pod) (*podlife.Fail
 	return h.of(ctx, p)
 }
 
-// lasting is a job of containers whose ranks have ended, and whose pods others keep running.
+// lasting returns a job whose ranks have ended while other containers keep its pods
+// running.
 func lasting(pods int) *verdict.Observation {
 	_, _, o := hanging(pods)
 	o.Job.Spec.LaunchMode = v1alpha1.LaunchContainer
@@ -84,8 +85,8 @@ func lasting(pods int) *verdict.Observation {
 	return o
 }
 
-// TestSidecarsOfKeptPodsAreAsked: once each, at the end, and not where all places for
-// questions are taken.
+// TestSidecarsOfKeptPodsAreAsked: each sidecar is asked once, at the end of the job,
+// and not if all slots for requests are taken.
 func TestSidecarsOfKeptPodsAreAsked(t *testing.T) {
 	const pods = 100
 	h := &heardFrom{of: func(_ context.Context, p *corev1.Pod) (*podlife.Failure, error) {
@@ -110,7 +111,7 @@ func TestSidecarsOfKeptPodsAreAsked(t *testing.T) {
 	}
 }
 
-// TestSilentKeptPods: sidecars that never answer end the question, not the other way round.
+// TestSilentKeptPods: requests to sidecars that never answer end at their timeout.
 func TestSilentKeptPods(t *testing.T) {
 	h := &heardFrom{of: func(ctx context.Context, _ *corev1.Pod) (*podlife.Failure, error) {
 		<-ctx.Done()

@@ -28,16 +28,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
 )
 
-// nowhere is the address of what is not served.
+// nowhere is the address that turns a server off.
 const nowhere = "0"
 
-// lastAnswers is how long a server that ends waits for answers under way.
+// lastAnswers is how long a server that shuts down waits for requests under way.
 const lastAnswers = 5 * time.Second
 
-// What strangers may cost at each port: every pod of the cluster may connect, unless a
-// network policy is enforced. A probe or a scraper asks at once and gets a place
-// however many others hold one. A scraper may be refused if its own address opens more than
-// Rate connections a second; a probe never is, since its answer costs next to nothing.
+// Bounds of each port against untrusted clients: every pod of the cluster may connect,
+// unless a network policy is enforced. A probe or a scraper sends its request at once
+// and gets a connection slot even if others hold many. A scraper may be refused if its
+// own address opens more than Rate connections a second. A probe never is, since its
+// answer costs almost nothing.
 var (
 	probes = strangers.Bounds{
 		Places: 64, Buffer: 32 << 10, Header: 8 << 10, Gap: 20 * time.Millisecond,
@@ -48,21 +49,23 @@ var (
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
 	// The API server opens a connection for each review under way, and has 10 seconds
-	// for each (charts/outrigger): it loses none of them to others before.
+	// for each (charts/outrigger). Within that time it does not lose a connection to
+	// another client.
 	reviewed = strangers.Bounds{
 		Places: 512, Share: 384, Hold: 10 * time.Second, Buffer: 32 << 10, Header: 16 << 10,
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
 )
 
-// Of a review: its bytes, an object of the API server's largest twice, and how many are
-// under way at once; others wait.
+// Bounds of reviews. reviewMax is the bytes of a request: twice an object of the API
+// server's maximum size. reviewsAtOnce is the number of requests that are handled at
+// once; others wait.
 const (
 	reviewMax     = 3 << 20
 	reviewsAtOnce = 16
 )
 
-// serving is a manager whose own servers are bounded, which controller-runtime's are not.
+// serving is a manager with bounded servers, which controller-runtime does not have.
 type serving struct {
 	ctrl.Manager
 	healthz, readyz healthz.Handler
@@ -85,7 +88,7 @@ func (s *serving) AddReadyzCheck(name string, check healthz.Checker) error {
 	return nil
 }
 
-// bounded adds bounded servers of health and metrics to a manager.
+// bounded adds bounded servers for health and metrics to a manager.
 func (s *Serving) bounded(m ctrl.Manager) (ctrl.Manager, error) {
 	b := newServing(m)
 	if s.Health != nowhere && s.Health != "" {
@@ -111,7 +114,7 @@ func (s *Serving) bounded(m ctrl.Manager) (ctrl.Manager, error) {
 	return b, m.Add(server("metrics", l, handler, &scrapes, secure))
 }
 
-// health answers probes.
+// health returns the handler for probes.
 func (s *serving) health() http.Handler {
 	mux := http.NewServeMux()
 	for path, h := range map[string]http.Handler{"/healthz": &s.healthz, "/readyz": &s.readyz} {
@@ -121,9 +124,9 @@ func (s *serving) health() http.Handler {
 	return mux
 }
 
-// scraped is how metrics are served. Guarded, the certificate is one that the server
-// makes itself: a scraper does not know the operator, but the API server knows the
-// scraper.
+// scraped returns the handler and the TLS configuration for metrics. If metrics are
+// guarded, the server makes a self-signed certificate: a scraper cannot verify the
+// operator, but the operator verifies the scraper's token with the API server.
 func (s *Serving) scraped(m ctrl.Manager) (http.Handler, *tls.Config, error) {
 	h := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 	mux := http.NewServeMux()
@@ -150,7 +153,7 @@ func (s *Serving) scraped(m ctrl.Manager) (http.Handler, *tls.Config, error) {
 	return mux, secure, nil
 }
 
-// server is a server that the manager starts before its caches have filled.
+// server returns a server that the manager starts before its caches have filled.
 func server(name string, l net.Listener, h http.Handler, b *strangers.Bounds, secure *tls.Config) *manager.Server {
 	l = strangers.Listen(l, b)
 	if secure != nil {
@@ -162,16 +165,17 @@ func server(name string, l net.Listener, h http.Handler, b *strangers.Bounds, se
 	return &manager.Server{Name: name, Server: served, Listener: l, ShutdownTimeout: &wait}
 }
 
-// handshakes takes the lines about TLS handshakes that fail out of the errors of a server:
-// every pod may begin one, and the API server does before it has the certificate of a
-// webhook that was just turned on. They are logged at the level debug.
+// handshakes removes the lines about failed TLS handshakes from the error log of a
+// server and logs them at level debug. Every pod can cause one, and the API server
+// causes them before it has the certificate of a webhook that was just turned on.
 type handshakes struct {
 	name  string
 	to    io.Writer
 	limit *rate.Limiter
 }
 
-// Lines a second of them: strangers do not fill the log.
+// Lines per second of failed handshakes that are logged: untrusted clients must not
+// fill the log.
 const handshakesRate, handshakesBurst = 1, 10
 
 func (h *handshakes) Write(line []byte) (int, error) {
@@ -184,7 +188,7 @@ func (h *handshakes) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// levelDebug is slog's level debug, for logr.
+// levelDebug is slog's level debug as a logr level.
 const levelDebug = -int(slog.LevelDebug)
 
 // webhooks is a webhook server whose connections and requests are bounded.
@@ -201,7 +205,8 @@ func newWebhooks(dir string) *webhooks {
 	}
 }
 
-// Start serves until ctx ends, by the certificate of its directory, which may change.
+// Start serves until ctx ends. It reloads the certificate when the files in its
+// directory change.
 func (w *webhooks) Start(ctx context.Context) error {
 	o := &w.Options
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", o.Host, o.Port))
@@ -221,7 +226,7 @@ func (w *webhooks) serve(ctx context.Context, l net.Listener) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = certificate.Start(watching) // an error of the watch is logged by it
+		_ = certificate.Start(watching) // the watcher logs its own errors
 	}()
 	defer func() {
 		stop()
@@ -232,7 +237,7 @@ func (w *webhooks) serve(ctx context.Context, l net.Listener) error {
 	return s.Start(ctx)
 }
 
-// StartedChecker reports whether the server listens.
+// StartedChecker returns a check that succeeds once the server listens.
 func (w *webhooks) StartedChecker() healthz.Checker {
 	return func(*http.Request) error {
 		select {
@@ -244,7 +249,7 @@ func (w *webhooks) StartedChecker() healthz.Checker {
 	}
 }
 
-// bodies bounds the requests under way and the bytes of each.
+// bodies bounds the number of requests under way and the bytes of each.
 func bodies(h http.Handler) http.Handler {
 	under := make(chan struct{}, reviewsAtOnce)
 	return http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// started serves on loopback until end is called.
+// started serves on the loopback address until end is called.
 func started(t *testing.T, serve func(context.Context, net.Listener) error) (at string, end func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,8 +40,9 @@ func started(t *testing.T, serve func(context.Context, net.Listener) error) (at 
 	}
 }
 
-// TestPortsAreBounded: thousands of half requests at the ports for probes and metrics
-// hold a bounded number of connections, and a probe is answered meanwhile.
+// TestPortsAreBounded: thousands of incomplete requests at the ports for probes and
+// metrics hold a bounded number of connections, and a probe is answered in the
+// meantime.
 func TestPortsAreBounded(t *testing.T) {
 	ports := newServing(nil)
 	if err := ports.AddReadyzCheck("webhook", healthz.Ping); err != nil {
@@ -61,7 +62,7 @@ func TestPortsAreBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = r.Body.Close() // short
+			_ = r.Body.Close() // the body is short
 			if r.StatusCode != http.StatusOK {
 				t.Error(r.Status)
 			}
@@ -74,7 +75,8 @@ func TestPortsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWebhookPortIsBounded: half handshakes of one address hold its share.
+// TestWebhookPortIsBounded: incomplete handshakes from one address hold at most its
+// share of connections.
 func TestWebhookPortIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	cert, key, err := certutil.GenerateSelfSignedCertKeyWithFixtures("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil, "")
@@ -95,7 +97,7 @@ func TestWebhookPortIsBounded(t *testing.T) {
 	<-hooks.started
 	list := hostile.Gather(t, at, 2000, hostile.Says("\x16\x03\x01"))
 	if refused, err := net.Dial("tcp", at); err == nil {
-		_, _ = refused.Read(make([]byte, 1)) // until all before have been seen
+		_, _ = refused.Read(make([]byte, 1)) // until all earlier connections have been accepted
 		_ = refused.Close()                  // it is over
 	}
 	if n := list.Open(t); n > reviewed.Share {
@@ -108,8 +110,8 @@ func TestWebhookPortIsBounded(t *testing.T) {
 	end()
 }
 
-// TestBodies: so many reviews are under way at once, others wait, and none is larger
-// than the bound.
+// TestBodies: a bounded number of reviews is handled at once, others wait, and no
+// review exceeds the size limit.
 func TestBodies(t *testing.T) {
 	come, wait, done := make(chan int), make(chan bool), make(chan bool)
 	h := bodies(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -130,7 +132,7 @@ func TestBodies(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	go ask(gone, 1)
-	cancel() // it has no turn
+	cancel() // a request that waits for a slot
 	<-done
 	go ask(t.Context(), 1)
 	close(wait)
@@ -140,7 +142,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestManagerServes: health and metrics of a manager are served, with bounds, before its
+// TestManagerServes: a manager serves health and metrics, with bounds, before its
 // caches have filled.
 func TestManagerServes(t *testing.T) {
 	discovery := map[string]any{
@@ -208,7 +210,7 @@ func TestManagerServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = r.Body.Close() // short
+	_ = r.Body.Close() // the body is short
 	if n := list.Open(t); n > probes.Places {
 		t.Errorf("%d connections are open, want %d at most", n, probes.Places)
 	}
@@ -222,7 +224,8 @@ func TestManagerServes(t *testing.T) {
 
 func gvOurs() string { return v1alpha1.GroupVersion.String() }
 
-// resources is what an API server says of a version's kinds: kind and plural in turn.
+// resources returns the API server's list of the kinds of a version: kind and plural
+// name alternate.
 func resources(version string, kinds ...string) metav1.APIResourceList {
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: version}
 	for i := 0; i < len(kinds); i += 2 {
@@ -231,14 +234,14 @@ func resources(version string, kinds ...string) metav1.APIResourceList {
 	return list
 }
 
-// TestHandshakesAreNoErrors: a handshake that fails, as the API server's does before it has
-// the webhook's certificate, is no line among the errors of a server; a panic is.
+// TestHandshakesAreNoErrors: a failed handshake, such as the API server's before it has
+// the webhook's certificate, is not in the error log of a server; a panic is.
 func TestHandshakesAreNoErrors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // it was not served
+	defer func() { _ = l.Close() }() // it was never served
 	s := server("webhook", l, http.NotFoundHandler(), &reviewed, nil).Server
 	to, ok := s.ErrorLog.Writer().(*handshakes)
 	if !ok {

@@ -21,8 +21,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// beginningJob is a job that has just been created, before an API server that has objects
-// already, and its controller.
+// beginningJob returns the controller of a job that has just been created, on an API
+// server with the given objects.
 func beginningJob(t *testing.T, now *time.Time, there ...client.Object) (*Reconciler, client.Client, func() ctrl.Result) {
 	t.Helper()
 	scheme, err := Scheme()
@@ -55,7 +55,8 @@ func read[T client.Object](t *testing.T, api client.Client, name string, into T)
 	return into
 }
 
-// serviceNamed is a Service of that name; of the job, if uid is the job's.
+// serviceNamed returns a Service with that name. It belongs to the job if uid is the
+// job's.
 func serviceNamed(name, uid string, selector map[string]string) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: name, UID: "s"}, Spec: corev1.ServiceSpec{Selector: selector}}
 	if uid != "" {
@@ -65,9 +66,9 @@ func serviceNamed(name, uid string, selector map[string]string) *corev1.Service 
 	return s
 }
 
-// TestServicesOfTheSameName: a Service with the job's name is its owner's, and the job
-// begins beside it; one of the job's that was merged with another one selects the job's
-// pods again.
+// TestServicesOfTheSameName: a Service of another owner with the job's name stays
+// unchanged, and the job starts with another name. The job's own Service, merged with
+// another one, selects the job's pods again.
 func TestServicesOfTheSameName(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	theirs := map[string]string{"app": "web"}
@@ -84,8 +85,8 @@ func TestServicesOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestConflictGoes: a conflict is told by the object's kind, and the job goes on soon
-// after a person has taken the object away.
+// TestConflictGoes: a conflict names the object's kind, and the job continues soon
+// after the object is deleted.
 func TestConflictGoes(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	began := now
@@ -111,12 +112,12 @@ func TestConflictGoes(t *testing.T) {
 	read(t, api, "cg-0", new(batchv1.Job))
 }
 
-// TestAttemptKeepsItsNames: an attempt whose job document an operator of an earlier
-// release has made goes on with the names in it.
+// TestAttemptKeepsItsNames: an attempt whose job document was made by an earlier
+// release keeps the names in it.
 func TestAttemptKeepsItsNames(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, api, look := beginningJob(t, &now)
-	a := &desired.Attempt{Job: read(t, api, "cg", new(v1alpha1.MPIJob)), Peers: "cg"} // as that did
+	a := &desired.Attempt{Job: read(t, api, "cg", new(v1alpha1.MPIJob)), Peers: "cg"} // as the earlier release did
 	id, err := r.identity(a)
 	if err != nil {
 		t.Fatal(err)
@@ -135,9 +136,8 @@ func TestAttemptKeepsItsNames(t *testing.T) {
 	}
 }
 
-// TestServiceIsPutBack: a Service of the job's that another one of its name is merged with,
-// or that is deleted, selects the job's pods again while these start and run; one by which
-// no pods find each other is not made.
+// TestServiceIsPutBack: the job's Service is restored if it is merged with another one
+// or deleted while the pods start or run. A Service that no pods need is not made.
 func TestServiceIsPutBack(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for what, c := range map[string]struct {
@@ -179,8 +179,8 @@ func TestServiceIsPutBack(t *testing.T) {
 	}
 }
 
-// TestServiceThatIsTaken: a Service that another owner has put in the place of a running
-// job's is told by an Event, and changes nothing of the job's state.
+// TestServiceThatIsTaken: if another owner's Service replaces that of a running job, an
+// Event reports it, and the job's state stays unchanged.
 func TestServiceThatIsTaken(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, api, look := beginningJob(t, &now)
@@ -209,8 +209,8 @@ func TestServiceThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestServiceOfAnEarlierRelease: an attempt that finds its pods by a Service of another
-// name keeps that one, and gets no second one.
+// TestServiceOfAnEarlierRelease: an attempt that uses a Service with another name keeps
+// it, and gets no second one.
 func TestServiceOfAnEarlierRelease(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, api, look := beginningJob(t, &now)
@@ -239,8 +239,8 @@ func TestServiceOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// TestQueueWithoutKueue: a job that names a queue where there is no Kueue says so, once by
-// an Event and for as long as it waits or runs by its condition.
+// TestQueueWithoutKueue: a job that names a queue in a cluster without Kueue reports
+// this once by an Event, and by its condition while it waits or runs.
 func TestQueueWithoutKueue(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, queue := range []string{"", "hpc"} {

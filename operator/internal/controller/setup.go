@@ -20,27 +20,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Fields by which the caches are asked.
+// Indexes of the caches.
 const (
 	indexJob     = "outrigger.job"     // of a pod: its MPIJob's name
-	indexPlace   = "outrigger.place"   // of a pod: its MPIJob's name, the attempt and its number
+	indexPlace   = "outrigger.place"   // of a pod: its MPIJob's name, the attempt and the pod's number
 	indexProfile = "outrigger.profile" // of an MPIJob: its profile's name
 )
 
-// OfJob selects a job's pods in the cache of a manager that has this controller.
+// OfJob selects a job's pods in the cache of a manager with this controller.
 func OfJob(name string) client.ListOption { return client.MatchingFields{indexJob: name} }
 
-// OfPlace selects the pods of one number in one attempt of a job in that cache.
+// OfPlace selects the pods with one number in one attempt of a job in that cache.
 func OfPlace(job string, attempt, number int32) client.ListOption {
 	return client.MatchingFields{indexPlace: placeOf(job, strconv.Itoa(int(attempt)), strconv.Itoa(int(number)))}
 }
 
 func placeOf(job, attempt, number string) string { return job + "/" + attempt + "/" + number }
 
-// Setup adds the controller to a manager. Workers is how many jobs are looked
-// at at once, beside those whose calls last long.
+// Setup adds the controller to a manager. workers is the number of jobs that are
+// reconciled at once, in addition to those with slow calls.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) error {
-	r.slow.places.most = slowPlaces(workers)
+	r.slow.limiter.most = slowSlots(workers)
 	fields := m.GetFieldIndexer()
 	if err := fields.IndexField(ctx, &corev1.Pod{}, indexJob, labelIndex); err != nil {
 		return err
@@ -60,9 +60,9 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, workers int) err
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.MPIJob{}).
 		Owns(&batchv1.Job{}).
-		Watches(&corev1.Pod{}, gathered(r.recent.remember)).
+		Watches(&corev1.Pod{}, gathered(r.recent.rememberPod)).
 		Watches(&v1alpha1.FabricProfile{}, handler.EnqueueRequestsFromMapFunc(r.usersOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers + r.slow.places.most}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers + r.slow.limiter.most}).
 		Complete(r)
 }
 
@@ -78,13 +78,13 @@ func placeIndex(o client.Object) []string {
 	return []string{placeOf(l[names.LabelJob], l[names.LabelAttempt], l[batchv1.JobCompletionIndexAnnotation])}
 }
 
-// newsOfPods is how long news of a pod waits for those of others of its job: a
-// look at a job is at all its pods, and one at each of their changes would grow
-// with the square of their number.
+// newsOfPods is how long a change of a pod waits for changes of other pods of its job.
+// A reconciliation reads all pods of a job, so one reconciliation per change would grow
+// with the square of the number of pods.
 const newsOfPods = 50 * time.Millisecond
 
-// gathered has a job looked at a moment after its pods have changed; of those
-// that go, gone is told.
+// gathered enqueues a job newsOfPods after its pods have changed. It calls gone for
+// each deleted pod.
 func gathered(gone func(*corev1.Pod)) handler.EventHandler {
 	add := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request], pods ...client.Object) {
 		for _, p := range pods {
@@ -109,7 +109,7 @@ func gathered(gone func(*corev1.Pod)) handler.EventHandler {
 	}
 }
 
-// ofLabel is the job that a pod names.
+// ofLabel returns a request for the job that a pod's label names.
 func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetLabels()[names.LabelJob]
 	if name == "" {
@@ -118,11 +118,11 @@ func ofLabel(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 }
 
-// usersOf are the jobs that wait for a profile.
+// usersOf returns requests for the jobs that name a profile.
 func (r *Reconciler) usersOf(ctx context.Context, o client.Object) []reconcile.Request {
 	jobs := new(v1alpha1.MPIJobList)
 	if err := r.Client.List(ctx, jobs, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexProfile: o.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache is being filled: the jobs come by themselves
+		return nil // the cache is not filled yet; each job is enqueued when it is read
 	}
 	var requests []reconcile.Request
 	for i := range jobs.Items {

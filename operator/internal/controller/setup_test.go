@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// delayed notes what is added for later.
+// delayed records the requests that are added with a delay.
 type delayed struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	jobs map[reconcile.Request]int
@@ -27,10 +27,10 @@ func (d *delayed) AddAfter(r reconcile.Request, after time.Duration) {
 	}
 }
 
-// TestNewsOfPodsAreGathered: changes of a job's pods ask for a look at the job,
-// never at once, so that the queue makes one look of all that come meanwhile.
+// TestNewsOfPodsAreGathered: changes of a job's pods enqueue the job with a delay, so
+// that the queue makes one reconciliation of all changes within it.
 func TestNewsOfPodsAreGathered(t *testing.T) {
-	q := &delayed{jobs: map[reconcile.Request]int{}} // adding at once panics
+	q := &delayed{jobs: map[reconcile.Request]int{}} // adding without a delay panics
 	var gone int
 	h := gathered(func(*corev1.Pod) { gone++ })
 	for i := range 10 {

@@ -12,38 +12,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// A call to the API server may last as long as a webhook does not answer, 30 s, and the
-// webhook may be one of a single namespace. Looks at jobs whose calls last so long take
-// places: the workers are for the others. A call that lasts long and gets no place is
-// given up.
+// A call to the API server may take as long as a webhook does not answer, up to 30 s,
+// and the webhook may apply to a single namespace. A reconciliation with such a call
+// holds a slot of a limiter, so that the other workers stay free. A slow call that gets
+// no slot is cancelled.
 const (
-	// A call that has lasted so long is slow. A webhook that does not answer has 10 s by
-	// default; an API server that has too much to do takes some seconds, and is not to be
-	// asked again because of that.
+	// A call is slow after this time. A webhook that does not answer has a timeout of
+	// 10 s by default. An overloaded API server takes some seconds, and repeating its
+	// calls would add load.
 	slowAfter = 8 * time.Second
-	// Looks at a namespace's jobs take a place from the start, since its last slow call,
-	// for so long: the next try of what did not succeed is within that time (troubleMax).
+	// After a slow call, reconciliations of the namespace need a slot from their start
+	// for this time. It covers the next try of a failed action (troubleMax).
 	slowFor = troubleMax + time.Minute
-	// The same, where calls of each kind that were slow have been answered since. A
-	// webhook that answers now and then takes all workers for slowAfter once in this time.
+	// Replaces slowFor if, since then, every kind of call that was slow has been
+	// answered in time. A webhook that answers only sometimes can hold all workers for
+	// slowAfter once in this time.
 	slowSoon  = time.Minute
-	slowAgain = time.Second // at least, to the next look at a job that found no place
+	slowAgain = time.Second // minimum time to the next reconciliation of a job that got no slot
 )
 
-// slow is which namespaces' calls last long, and which looks wait for them.
+// slow holds the namespaces with slow calls and the slots of their reconciliations.
 type slow struct {
-	mu     sync.Mutex // guards all
-	places places
-	hangs  map[string]*hang // by namespace
+	mu      sync.Mutex // guards all
+	limiter limiter
+	hangs   map[string]*hang // by namespace
 }
 
-// hang is what is known of a namespace of which a call was slow.
+// hang is the state of a namespace with slow calls.
 type hang struct {
-	last  time.Time       // of them
-	calls map[string]bool // what was slow, and has not been answered since
+	last  time.Time       // time of the last slow call
+	calls map[string]bool // kinds of calls that were slow and have not been answered in time since
 }
 
-// over reports whether its namespace is one like others again.
+// over reports whether the namespace is no longer treated as slow.
 func (h *hang) over(now time.Time) bool {
 	if len(h.calls) == 0 {
 		return !now.Before(h.last.Add(slowSoon))
@@ -51,7 +52,7 @@ func (h *hang) over(now time.Time) bool {
 	return !now.Before(h.last.Add(slowFor))
 }
 
-// hang is that of a namespace, which has one from now on. mu is held.
+// hang returns the entry of a namespace, and makes it if needed. mu is held.
 func (s *slow) hang(namespace string) *hang {
 	h := s.hangs[namespace]
 	if h == nil {
@@ -64,35 +65,36 @@ func (s *slow) hang(namespace string) *hang {
 	return h
 }
 
-// slowPlaces is how many looks of so many workers may wait for slow calls.
-func slowPlaces(workers int) int { return max(1, workers/2) }
+// slowSlots returns how many reconciliations may wait for slow calls, given the number
+// of workers.
+func slowSlots(workers int) int { return max(1, workers/2) }
 
-// turn is a look at a job, as long as it lasts.
+// turn is one reconciliation of a job.
 type turn struct {
 	of        *slow
 	namespace string
 	// guarded by of.mu
-	placed bool // it has a place
-	slow   bool // a call of it lasted long
-	over   bool
+	hasSlot bool // it holds a slot
+	slow    bool // it had a slow call
+	over    bool
 }
 
-// begin begins a look at a job of a namespace; ok is false where one has to wait. end
-// has to follow where not.
+// begin starts a reconciliation of a job of a namespace. ok is false if it has to wait
+// for a slot. If ok is true, the caller must call end.
 func (s *slow) begin(namespace string) (t *turn, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t = &turn{of: s, namespace: namespace}
 	if h := s.hangs[namespace]; h != nil && !h.over(time.Now()) {
-		return t, t.place()
+		return t, t.acquireSlot()
 	}
 	return t, true
 }
 
-// place takes a place, if the namespace may have one more. of.mu is held.
-func (t *turn) place() bool {
-	t.placed = t.placed || t.of.places.take(t.namespace)
-	return t.placed
+// acquireSlot acquires a slot, if the namespace may hold another one. of.mu is held.
+func (t *turn) acquireSlot() bool {
+	t.hasSlot = t.hasSlot || t.of.limiter.acquire(t.namespace)
+	return t.hasSlot
 }
 
 func (t *turn) end() {
@@ -103,19 +105,20 @@ func (t *turn) end() {
 	if t.slow {
 		s.hang(t.namespace).last = time.Now()
 	}
-	if t.placed {
-		s.places.give(t.namespace)
+	if t.hasSlot {
+		s.limiter.release(t.namespace)
 	}
 }
 
-// late notes that a call of the look lasts long, and what it does. It reports whether the
-// call may go on, and whether the namespace was not known for such calls.
+// late notes that a call of this reconciliation is slow. what is the kind of the call.
+// It reports whether the call may continue, and whether this is the first slow call of
+// the namespace.
 func (t *turn) late(what string) (may, news bool) {
 	s := t.of
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.over {
-		return true, false // the call has ended meanwhile
+		return true, false // the call has ended in the meantime
 	}
 	t.slow = true
 	now := time.Now()
@@ -123,10 +126,10 @@ func (t *turn) late(what string) (may, news bool) {
 	_, known := s.hangs[t.namespace]
 	h := s.hang(t.namespace)
 	h.last, h.calls[what] = now, true
-	return t.place(), !known
+	return t.acquireSlot(), !known
 }
 
-// answered notes that what a call does is done in time.
+// answered notes that a call of this kind was answered in time.
 func (t *turn) answered(what string) {
 	s := t.of
 	s.mu.Lock()
@@ -136,14 +139,14 @@ func (t *turn) answered(what string) {
 	}
 }
 
-// errGivenUp is that of a call which lasted long and got no place.
+// errGivenUp is the error of a slow call that got no slot.
 var errGivenUp = errors.New("the API server does not answer, and neither to other calls for jobs of this namespace")
 
-// turnKey is that of a context's turn.
+// turnKey is the key of the turn in a context.
 type turnKey struct{}
 
-// write does one call that changes something, which webhooks may hold up. What says
-// which: a webhook is mostly about one kind of object.
+// write makes one call that changes an object, which webhooks may delay. what is the
+// kind of the call, since a webhook mostly applies to one kind of object.
 func (r *Reconciler) write(ctx context.Context, what string, call func(context.Context) error) error {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	if !ok {
@@ -170,9 +173,10 @@ func (r *Reconciler) write(ctx context.Context, what string, call func(context.C
 	return err
 }
 
-// passed reports whether a call has come past webhooks: that an object is there already
-// is found behind them.
+// passed reports whether a call has passed the webhooks. The API server checks whether
+// an object exists already after them.
 func passed(err error) bool { return err == nil || apierrors.IsAlreadyExists(err) }
 
-// putOff is how long a job waits that found no place: not all look again at once.
+// putOff returns how long a job without a slot waits. It is random, so that not all
+// such jobs try again at once.
 func putOff() time.Duration { return slowAgain + rand.N(slowAgain) }

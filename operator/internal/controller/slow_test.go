@@ -26,28 +26,29 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// oneKey is the authority of all jobs.
+// oneKey returns the same authority for all jobs.
 type oneKey struct{ authority *pki.Authority }
 
 func (k oneKey) ID(types.UID, int32) string               { return "1" }
 func (k oneKey) Authority(string) (*pki.Authority, error) { return k.authority, nil }
 func (k oneKey) CA() ([]byte, error)                      { return k.authority.CA(), nil }
 
-// office is an operator with its workers and its queue, before an API server whose
-// webhook takes its time.
+// office is an operator with its workers and its queue, on an API server with a slow
+// webhook.
 type office struct {
 	api    client.WithWatch
 	queue  workqueue.TypedDelayingInterface[ctrl.Request]
 	under  atomic.Int64 // calls that wait for the webhook
 	most   atomic.Int64
-	putOff atomic.Int64 // looks that found no place
+	putOff atomic.Int64 // reconciliations that found no slot
 }
 
-// webhookTime is how long an API server waits for a webhook at most.
+// webhookTime is the maximum time that an API server waits for a webhook.
 const webhookTime = 30 * time.Second
 
-// opens starts an operator, in a bubble. takes is how long the webhook takes for an object
-// of a namespace; more than webhookTime: it does not answer.
+// opens starts an operator in a synctest bubble. takes returns how long the webhook
+// takes for an object of a namespace; more than webhookTime means that it does not
+// answer.
 func opens(t *testing.T, workers int, takes func(namespace string) time.Duration) *office {
 	t.Helper()
 	scheme, err := Scheme()
@@ -85,9 +86,9 @@ func opens(t *testing.T, workers int, takes func(namespace string) time.Duration
 			return next.Create(ctx, object, how...)
 		}}).Build()
 	r := &Reconciler{Client: o.api, Live: o.api, Events: events.NewFakeRecorder(10_000), Keys: oneKey{authority}, IssuerURL: "https://issuer.test/", Now: time.Now}
-	r.slow.places.most = slowPlaces(workers)
+	r.slow.limiter.most = slowSlots(workers)
 	var all sync.WaitGroup
-	for range workers + r.slow.places.most {
+	for range workers + r.slow.limiter.most {
 		all.Go(func() {
 			for {
 				req, over := o.queue.Get()
@@ -112,13 +113,13 @@ func opens(t *testing.T, workers int, takes func(namespace string) time.Duration
 	return o
 }
 
-// submit makes jobs and puts them into the queue.
+// submit makes jobs and adds them to the queue.
 func (o *office) submit(t *testing.T, namespace string, jobs int) {
 	t.Helper()
 	o.submitFrom(t, namespace, 0, jobs)
 }
 
-// submitFrom does for the jobs from first on.
+// submitFrom is like submit, with jobs numbered from first.
 func (o *office) submitFrom(t *testing.T, namespace string, first, jobs int) {
 	t.Helper()
 	for i := first; i < jobs; i++ {
@@ -133,7 +134,7 @@ func (o *office) submitFrom(t *testing.T, namespace string, first, jobs int) {
 	}
 }
 
-// begun is how many jobs of a namespace have been begun.
+// begun returns how many jobs of a namespace have started.
 func (o *office) begun(t *testing.T, namespace string) int {
 	t.Helper()
 	all := new(batchv1.JobList)
@@ -143,9 +144,8 @@ func (o *office) begun(t *testing.T, namespace string) int {
 	return len(all.Items)
 }
 
-// TestHangingWebhookOfANamespace: jobs of a namespace whose webhook does not answer take
-// the workers from nobody, however many there are, and neither do those of several such
-// namespaces.
+// TestHangingWebhookOfANamespace: any number of jobs in one or several namespaces whose
+// webhook does not answer leaves workers for other namespaces.
 func TestHangingWebhookOfANamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := opens(t, 8, func(namespace string) time.Duration {
@@ -162,7 +162,7 @@ func TestHangingWebhookOfANamespace(t *testing.T) {
 		time.Sleep(2 * slowAfter)
 		synctest.Wait()
 		if n := o.begun(t, "hpc"); n != 20 {
-			t.Errorf("beside namespaces that hang %d of 20 jobs have begun", n)
+			t.Errorf("%d of 20 jobs have begun while other namespaces hang", n)
 		}
 		if n := o.under.Load(); n > 4 {
 			t.Errorf("%d calls wait for a webhook that does not answer", n)
@@ -171,8 +171,8 @@ func TestHangingWebhookOfANamespace(t *testing.T) {
 }
 
 // TestHangingWebhooksOfManyNamespaces: jobs of many namespaces whose webhooks do not
-// answer are tried again ever more rarely, and still do not take all workers when their
-// times come together.
+// answer are tried with exponential back-off, and do not take all workers even if their
+// tries come together.
 func TestHangingWebhooksOfManyNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 8
@@ -180,18 +180,18 @@ func TestHangingWebhooksOfManyNamespaces(t *testing.T) {
 		for i := range 2 * workers {
 			o.submit(t, fmt.Sprint("hanging-", i), 1)
 		}
-		time.Sleep(time.Minute) // by when all are known
+		time.Sleep(time.Minute) // all namespaces are known as slow by then
 		o.most.Store(0)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		if n := o.most.Load(); n == 0 || n > int64(slowPlaces(workers)) {
-			t.Errorf("%d calls at once wait for webhooks that do not answer, want 1 to %d", n, slowPlaces(workers))
+		if n := o.most.Load(); n == 0 || n > int64(slowSlots(workers)) {
+			t.Errorf("%d calls at once wait for webhooks that do not answer, want 1 to %d", n, slowSlots(workers))
 		}
 	})
 }
 
-// TestWebhookAnswersAgain: jobs of a namespace whose webhook has hung use all workers
-// again soon after it answers.
+// TestWebhookAnswersAgain: soon after a webhook answers again, the jobs of its
+// namespace can use all workers.
 func TestWebhookAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := atomic.Bool{}
@@ -205,7 +205,7 @@ func TestWebhookAnswersAgain(t *testing.T) {
 		o.submit(t, "hpc", 1)
 		time.Sleep(webhookTime + time.Second)
 		hangs.Store(false)
-		time.Sleep(webhookTime + slowSoon) // the first try after the hang, and what follows it
+		time.Sleep(webhookTime + slowSoon) // the first try after the hang, and the following ones
 		if n := o.begun(t, "hpc"); n != 1 {
 			t.Fatalf("%d of 1 job has begun", n)
 		}
@@ -218,20 +218,20 @@ func TestWebhookAnswersAgain(t *testing.T) {
 	})
 }
 
-// TestHangIsOfItsCall: that calls of another kind are answered says nothing of those that
-// hung, and neither does one that is answered late; and a namespace whose webhook answers
-// now and then takes places still.
+// TestHangIsOfItsCall: answered calls of another kind, or late answers, do not end the
+// slow state of a namespace; and a namespace whose webhook answers only sometimes still
+// needs slots.
 func TestHangIsOfItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := new(Reconciler)
-		r.slow.places.most = 4
+		r.slow.limiter.most = 4
 		look := func(what string, takes time.Duration) (placed bool) {
 			l, ok := r.slow.begin("hpc")
 			if !ok {
 				t.Fatal("there is no place")
 			}
 			defer l.end()
-			placed = l.placed
+			placed = l.hasSlot
 			_ = r.write(context.WithValue(t.Context(), turnKey{}, l), what, func(context.Context) error { time.Sleep(takes); return nil })
 			return placed
 		}
@@ -246,9 +246,9 @@ func TestHangIsOfItsCall(t *testing.T) {
 			{"patch status", 0, slowSoon, true},
 			{"patch status", 0, slowSoon, true},
 			{"create Job", long, 0, true},
-			{"create Job", 0, slowSoon, true}, // it is answered, long after the last that was slow
+			{"create Job", 0, slowSoon, true}, // answered, long after the last slow call
 			{"create Job", long, 0, false},
-			{"create Job", 0, 0, true}, // it is answered at once
+			{"create Job", 0, 0, true}, // answered at once
 			{"create Job", 0, slowSoon / 2, true},
 			{"create Job", 0, slowSoon / 2, false},
 			{"create Job", long, 0, false},
@@ -262,8 +262,8 @@ func TestHangIsOfItsCall(t *testing.T) {
 	})
 }
 
-// TestSlowWebhookOfANamespace: a namespace whose webhook takes its time, but answers,
-// gets its jobs, although another one's hangs.
+// TestSlowWebhookOfANamespace: a namespace with a slow webhook that answers gets its
+// jobs although the webhook of another namespace hangs.
 func TestSlowWebhookOfANamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := opens(t, 8, func(namespace string) time.Duration {
@@ -282,8 +282,8 @@ func TestSlowWebhookOfANamespace(t *testing.T) {
 	})
 }
 
-// TestManyJobsOfANamespace: hundreds of jobs of one namespace whose calls take what calls
-// take use all workers, and none is put off.
+// TestManyJobsOfANamespace: hundreds of jobs of one namespace with calls of normal
+// duration use all workers, and none is delayed.
 func TestManyJobsOfANamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := opens(t, 8, func(string) time.Duration { return 50 * time.Millisecond })
@@ -296,8 +296,8 @@ func TestManyJobsOfANamespace(t *testing.T) {
 	})
 }
 
-// TestGivenUpStatus: a write of a status that was given up for want of a place is that,
-// and not the refusal of an earlier one.
+// TestGivenUpStatus: a write of a status that was cancelled because there was no slot
+// returns errGivenUp, and not an earlier error.
 func TestGivenUpStatus(t *testing.T) {
 	r, j := &Reconciler{Now: time.Now}, new(v1alpha1.MPIJob)
 	down := apierrors.NewInternalError(errors.New("failed calling webhook"))

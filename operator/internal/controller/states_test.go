@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// TestStatesAreLoggedOnce: each change of a job's state is one line of the log, however
-// often it is looked at, and good ones have no other lines.
+// TestStatesAreLoggedOnce: each change of a job's state is logged once, however often
+// the job is reconciled, and a successful job has no other log lines.
 func TestStatesAreLoggedOnce(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r, api, _ := beginningJob(t, &now)

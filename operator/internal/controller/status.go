@@ -20,9 +20,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// writeStatus writes the plan's status if it has changed, against the version
-// that it was made from. What only counts is written at a pace, and otherwise
-// looked at again.
+// writeStatus writes the plan's status if it differs from the job's, under the
+// condition that the job has not changed since. If only counts and messages differ, at
+// most one write is made per pace; plan.Requeue is set for the rest.
 func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan *verdict.Plan) error {
 	status := &plan.Status
 	if equality.Semantic.DeepEqual(&job.Status, status) {
@@ -70,12 +70,12 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *v1alpha1.MPIJob, plan
 	return nil
 }
 
-// unwritten is what there is to say of a status that was not written. A conflict, and a
-// job that is gone, are heard of; another answer of the API server is tried again the
-// more rarely the longer it lasts.
+// unwritten returns the error for a status that was not written. A conflict or a
+// deleted job is reported by the watch. For another answer of the API server, the write
+// is tried again with exponential back-off.
 func (r *Reconciler) unwritten(ctx context.Context, job *v1alpha1.MPIJob, err error, began time.Time) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || !errors.As(err, new(apierrors.APIStatus)) {
-		return client.IgnoreNotFound(err) // what is no answer is the queue's to repeat
+		return client.IgnoreNotFound(err) // the work queue repeats errors that are not answers of the API server
 	}
 	now := r.Now()
 	r.recent.failed(job, statusWrite, err, now.Sub(began), now)
@@ -84,16 +84,16 @@ func (r *Reconciler) unwritten(ctx context.Context, job *v1alpha1.MPIJob, err er
 	return &unwritten{left, err}
 }
 
-// obstacles are the reasons of Pending and Running for which somebody has to do
-// something.
+// obstacles are the reasons of Pending and Running that require an action by a user or
+// an administrator.
 var obstacles = []string{
 	v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonContainerWaiting, v1alpha1.ReasonSchedulingGated,
 	v1alpha1.ReasonPodsMissing, v1alpha1.ReasonPodRejected, v1alpha1.ReasonProfileMissing, v1alpha1.ReasonNameConflict,
 	v1alpha1.ReasonInvalid, v1alpha1.ReasonAPIError, v1alpha1.ReasonSuspectedDeadlock, string(podlife.RanksDisagree),
 }
 
-// important reports whether a status says something new beside counts, and the
-// reason for which a state goes on.
+// important reports whether a status has changes other than counts, messages and the
+// reason of an unchanged state.
 func important(was, is *v1alpha1.MPIJobStatus) bool {
 	a, b := trueCondition(was), trueCondition(is)
 	state := a == nil || b == nil || a.Type != b.Type
@@ -110,10 +110,10 @@ func trueCondition(s *v1alpha1.MPIJobStatus) *metav1.Condition {
 	return nil
 }
 
-// announce makes an Event of a new state.
+// announce makes an Event for a new state.
 func (r *Reconciler) announce(job *v1alpha1.MPIJob, c *metav1.Condition) {
 	if c.Reason == "Created" {
-		return // apply has said so
+		return // apply has made this Event
 	}
 	kind := corev1.EventTypeNormal
 	if c.Type == v1alpha1.ConditionFailed || c.Type == v1alpha1.ConditionRestarting || slices.Contains(obstacles, c.Reason) {
@@ -122,8 +122,8 @@ func (r *Reconciler) announce(job *v1alpha1.MPIJob, c *metav1.Condition) {
 	r.Events.Eventf(job, nil, kind, c.Type, "UpdateStatus", "%s", note(c.Reason+": "+c.Message))
 }
 
-// noteMax is how long the text of an Event may be (events.k8s.io/v1), in bytes: a
-// longer one is refused, and nobody hears of it. Conditions may say more.
+// noteMax is the maximum length of an Event's text (events.k8s.io/v1), in bytes. The
+// API server refuses a longer one, and the Event is lost. Conditions may be longer.
 const noteMax = 1024
 
 func note(text string) string {

@@ -12,9 +12,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// transports asks one running pod which transports it uses, once all ranks run:
-// before, it may not know. The pods that have ended have left it in their
-// termination messages. A job of one pod uses none.
+// transports asks one running pod which transports it uses, once all ranks run; earlier
+// the pod may not know. Ended pods have reported them in their termination messages. A
+// job of one pod uses none.
 func (r *Reconciler) transports(ctx context.Context, o *verdict.Observation) []string {
 	var found []string
 	for _, p := range o.Pods {

@@ -12,13 +12,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// statusWrite stands for the write of a status among the actions: it follows each of
-// them, and has troubles of its own.
+// statusWrite stands for the write of a status among the actions. It follows every
+// action, and its errors are tracked separately.
 const statusWrite verdict.Action = -1
 
-// trouble is an error with which the API server has answered, and for how long the
-// same is not tried again. Each action for a job has its own: that one is carried out says
-// nothing of another one.
+// trouble is an error answer of the API server, with the time for which the action is
+// not tried again. Each action of a job has its own, because the success of one action
+// says nothing about another.
 type trouble struct {
 	uid        types.UID
 	generation int64
@@ -28,23 +28,25 @@ type trouble struct {
 	until      time.Time
 }
 
-// Time from an error to the next try of the same: it doubles from one to the next. A
-// look at a job does not count as a try: its pods change many times a second, and each
-// call may last as long as a webhook that does not answer (30 s).
+// Time from an error to the next try of the action. It doubles with each error. A
+// reconciliation is not a try: pods change many times a second, and each call may last
+// as long as a webhook that does not answer (30 s).
 const (
 	troubleMin = 100 * time.Millisecond
 	troubleMax = 5 * time.Minute
-	// Of a status: a restart waits for it.
+	// Maximum for a status: a restart waits for it.
 	statusMax = 30 * time.Second
-	// Of a change of a running job that a person has to make possible.
+	// For a change of a running job that requires an action by a user.
 	changeAgain = 30 * time.Second
-	// Of a job that cannot begin before a person has made it possible: what is mended
-	// is seen soon, and news of pods that name the job cost no more than this.
+	// For a job that cannot start without an action by a user. A resolved cause is
+	// noticed soon, and changes of pods that name the job cause at most one try per
+	// beginAgain.
 	beginAgain = 2 * time.Second
 )
 
-// trouble is what the API server last said to an action for a job, and how long that
-// is not to be tried again; 0: now. A job that asks for something else is not held up.
+// trouble returns the last error of an action for a job, and how long the action is not
+// to be tried again; 0: it may be tried now. A changed spec or a new attempt may always
+// be tried.
 func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.Time) (left time.Duration, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,8 +57,8 @@ func (r *recent) trouble(job *v1alpha1.MPIJob, action verdict.Action, now time.T
 	return min(t.until.Sub(now), t.wait), t.cause // the clock may have been set back
 }
 
-// troubles reports that an action is not to be tried now, or, where nothing but the status
-// is to be changed, its write.
+// troubles reports whether an action is not to be tried now. For the action Wait, which
+// only changes the status, it reports this for the write of the status.
 func (r *recent) troubles(job *v1alpha1.MPIJob, action verdict.Action, now time.Time) bool {
 	left, _ := r.trouble(job, action, now)
 	if left <= 0 && action == verdict.Wait {
@@ -65,10 +67,10 @@ func (r *recent) troubles(job *v1alpha1.MPIJob, action verdict.Action, now time.
 	return left > 0
 }
 
-// failed notes that an action for a job has failed, and took so long: the next try is
-// not sooner than that, so that nobody waits for such answers most of the time. Errors
-// that are not the API server's answer are the queue's to repeat: nobody can be told of
-// them either.
+// failed notes that an action for a job has failed after the time took. The next try is
+// not sooner than took, so that workers do not spend most of their time on such calls.
+// Errors that are not answers of the API server are left to the work queue; a status
+// could not be written either.
 func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error, took time.Duration, now time.Time) {
 	if !errors.As(cause, new(apierrors.APIStatus)) {
 		return
@@ -84,11 +86,11 @@ func (r *recent) failed(job *v1alpha1.MPIJob, action verdict.Action, cause error
 		most = statusMax
 	}
 	wait = min(max(wait, took), most)
-	r.hold(job, action, trouble{job.UID, job.Generation, verdict.AttemptOf(job), cause, wait, now.Add(wait)})
+	r.setTrouble(job, action, trouble{job.UID, job.Generation, verdict.AttemptOf(job), cause, wait, now.Add(wait)})
 }
 
-// refused notes that an action for a job cannot be carried out before a person has
-// made it possible.
+// refused notes that an action for a job cannot be carried out without an action by a
+// user.
 func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *permanent, now time.Time) {
 	wait := beginAgain
 	if o.Batch != nil {
@@ -96,11 +98,11 @@ func (r *recent) refused(o *verdict.Observation, action verdict.Action, cause *p
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hold(o.Job, action, trouble{o.Job.UID, o.Job.Generation, verdict.AttemptOf(o.Job), cause, wait, now.Add(wait)})
+	r.setTrouble(o.Job, action, trouble{o.Job.UID, o.Job.Generation, verdict.AttemptOf(o.Job), cause, wait, now.Add(wait)})
 }
 
-// hold notes trouble. Preconditions: mu is held.
-func (r *recent) hold(job *v1alpha1.MPIJob, action verdict.Action, t trouble) {
+// setTrouble stores a trouble. Preconditions: mu is held.
+func (r *recent) setTrouble(job *v1alpha1.MPIJob, action verdict.Action, t trouble) {
 	r.change(client.ObjectKeyFromObject(job), func(x *record) {
 		if x.troubles == nil {
 			x.troubles = map[verdict.Action]trouble{}
@@ -118,8 +120,8 @@ func (t *trouble) of(job *v1alpha1.MPIJob) bool {
 	return t.uid == job.UID && t.generation == job.Generation && t.attempt == verdict.AttemptOf(job)
 }
 
-// unwritten is that a status could not be written, and is not tried again before some
-// time has passed.
+// unwritten is the error of a status that could not be written and is not tried again
+// for the time left.
 type unwritten struct {
 	left  time.Duration
 	cause error
@@ -128,8 +130,8 @@ type unwritten struct {
 func (u *unwritten) Error() string { return "the status cannot be written: " + u.cause.Error() }
 func (u *unwritten) Unwrap() error { return u.cause }
 
-// later is when a job is looked at again whose status cannot be written: what is due
-// sooner, such as a deadline, does not wait for that.
+// later returns when a job with an unwritten status is reconciled again. A deadline
+// that is due sooner does not wait for the status.
 func (u *unwritten) later(due time.Duration) time.Duration {
 	if due > 0 {
 		due = max(due, pace)

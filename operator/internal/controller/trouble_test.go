@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// TestTroubleIsTriedMoreRarely: the time between tries of the same doubles, up to a
-// bound; another action, another wish of the job and a success begin anew.
+// TestTroubleIsTriedMoreRarely: the time between tries of an action doubles up to a
+// bound. It starts again after a success, and for another action or a changed job.
 func TestTroubleIsTriedMoreRarely(t *testing.T) {
 	var r recent
 	now := time.Unix(1000, 0)
@@ -65,8 +65,9 @@ func TestTroubleIsTriedMoreRarely(t *testing.T) {
 	}
 }
 
-// TestTroubleIsOfItsAction: while the end of a job is refused, what else goes well for the
-// job does not hasten the next try; the next attempt's end is another one.
+// TestTroubleIsOfItsAction: while the end of a job is refused, successful actions of
+// the job do not shorten the time to the next try. The end of the next attempt is tried
+// independently.
 func TestTroubleIsOfItsAction(t *testing.T) {
 	var r recent
 	now := time.Unix(1000, 0)

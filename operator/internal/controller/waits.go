@@ -17,58 +17,60 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Waiters tells what the ranks of a running pod wait for, of which there are most at most.
+// Waiters returns what the ranks of a running pod wait for, for at most most ranks.
 type Waiters interface {
 	WaitsOf(ctx context.Context, p *corev1.Pod, most int) ([]why.Rank, error)
 }
 
-// Bounds of the questions about waits. A job that works costs one question a look, to
-// one pod; one that hangs, or seems to, is asked as a whole, once a look.
+// Bounds of the requests about waits. One check ("look") of a job that makes progress
+// costs one request to one pod. All pods of a job that hangs, or seems to, are asked at
+// each check.
 const (
-	waitsTime   = 5 * time.Second // all questions of one look
-	waitsAtOnce = 16              // questions of one look under way
-	ranksKept   = 16_384          // of a larger job the first ones are told
-	looksAtOnce = 2               // jobs: a look takes a worker as long as it lasts
+	waitsTime   = 5 * time.Second // all requests of one check
+	waitsAtOnce = 16              // concurrent requests of one check
+	ranksKept   = 16_384          // ranks of a larger job that are reported: the first ones
+	looksAtOnce = 2               // jobs that are checked at once: a check holds a worker while it lasts
 	lookMin     = time.Second
 	lookMax     = time.Minute
 )
 
-// When ranks are held against each other, to find that they disagree about a
-// collective: where one of a job that was asked in its turn has waited in a collective
-// for a while. Jobs whose ranks are far apart look like that again and again.
+// Bounds of the comparison of all ranks that finds a disagreement about a collective.
+// It is made when a rank of a pod that was asked in turn has waited in a collective for
+// earlyAfter. Jobs whose ranks are far apart reach that state again and again.
 const (
-	earlyAfter = 5 * time.Second // the wait, and from when on a job is asked
-	earlyAgain = 2 * time.Second // to the look that has to find the same
-	earlyShare = 50              // whole looks for that take at most 1/50 of all time
+	earlyAfter = 5 * time.Second // that wait, and the age from which a job is checked
+	earlyAgain = 2 * time.Second // time to the second check, which has to find the same
+	earlyShare = 50              // such comparisons take at most 1/50 of the time
 )
 
-// watch is when the ranks of jobs are asked what they wait for.
+// watch holds when the ranks of each job are asked what they wait for.
 type watch struct {
 	mu    sync.Mutex        // guards all
-	under int               // looks under way
-	queue map[string]queued // namespaces of which a job waits for a look
+	under int               // checks under way
+	queue map[string]queued // namespaces with a job that waits for a check
 	jobs  map[types.NamespacedName]*asked
 }
 
-// queued is a namespace's place among those whose jobs wait for a look.
+// queued is the position of a namespace among those with a waiting job.
 type queued struct{ since, last time.Time }
 
-// queuedFor is how long a namespace keeps its place without asking again: its jobs ask
-// every lookMin, unless they are over, or the workers have too much to do.
+// queuedFor is how long a namespace keeps its position without a new request. Its jobs
+// ask every lookMin, unless they are over or the workers are overloaded.
 const queuedFor = 5 * lookMin
 
-// asked is what is kept of one job.
+// asked is the state of one job.
 type asked struct {
-	since time.Time // it has been seen to run
-	next  time.Time // look
-	turn  int       // looks so far: each begins with another pod
-	whole time.Time // when it may be asked as a whole for a disagreement
-	found int32     // the attempt of which the last whole look found one
-	finds bool      // it did
+	since time.Time // when it was first seen to run
+	next  time.Time // time of the next check
+	turn  int       // number of checks so far: each starts with another pod
+	whole time.Time // earliest time of the next comparison of all ranks
+	found int32     // attempt of the last comparison
+	finds bool      // the last comparison found a disagreement
 }
 
-// lookPace is the time between two looks at a job that has run for so long. It is looked at
-// more rarely the longer it runs; for a deadlock when one may be seen.
+// lookPace returns the time between two checks of a job of the given age. It grows with
+// the age. after is the wait that counts as a deadlock: if the job is younger, one check
+// is due at that age, when a deadlock can first be found.
 func lookPace(after, age time.Duration) time.Duration {
 	early := min(max(age/2, earlyAfter), lookMax)
 	if age < after {
@@ -77,8 +79,8 @@ func lookPace(after, age time.Duration) time.Duration {
 	return min(early, max(after/4, lookMin))
 }
 
-// begin reports whether a job may be asked now, and how long it is until the next
-// time. end has to follow where it may.
+// begin reports whether a job may be checked now, and the time until the next check. If
+// it returns true, the caller must call end.
 func (w *watch) begin(job types.NamespacedName, pace time.Duration, now time.Time) (may bool, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +96,7 @@ func (w *watch) begin(job types.NamespacedName, pace time.Duration, now time.Tim
 	return true, pace
 }
 
-// of is what is known of a job that runs. mu is held.
+// of returns the state of a running job, and makes it if needed. mu is held.
 func (w *watch) of(job types.NamespacedName, now time.Time) *asked {
 	k := w.jobs[job]
 	if k == nil {
@@ -107,17 +109,17 @@ func (w *watch) of(job types.NamespacedName, now time.Time) *asked {
 	return k
 }
 
-// runs is for how long a job has been seen to run, by this process's own clock: the
-// time in its condition may be another one's.
+// runs returns for how long a job has been seen to run, by this process's own clock.
+// The time in its condition may come from another clock.
 func (w *watch) runs(job types.NamespacedName, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return max(now.Sub(w.of(job, now).since), 0)
 }
 
-// turnOf reports whether a job of a namespace may have a look now: there is one, and no
-// other namespace that has waited longer needs it. A namespace that had one is behind
-// the others again, however many young jobs it has. mu is held.
+// turnOf reports whether a job of a namespace may be checked now: a slot is free, and
+// no other namespace that has waited longer needs it. After a check, the namespace goes
+// behind the others, regardless of how many jobs it has. mu is held.
 func (w *watch) turnOf(namespace string, now time.Time) bool {
 	maps.DeleteFunc(w.queue, func(_ string, q queued) bool { return now.Sub(q.last).Abs() > queuedFor })
 	mine, waits := w.queue[namespace]
@@ -141,7 +143,7 @@ func (w *watch) turnOf(namespace string, now time.Time) bool {
 	return false
 }
 
-// kept is what is known of a job, and counts its looks.
+// kept returns the state of a job and increments its number of checks.
 func (w *watch) kept(job types.NamespacedName) (k asked) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,13 +154,13 @@ func (w *watch) kept(job types.NamespacedName) (k asked) {
 	return k
 }
 
-// looked notes what a whole look at a job has found, and how long it took.
+// looked notes the result of a comparison of all ranks, and how long it took.
 func (w *watch) looked(job types.NamespacedName, attempt int32, finds bool, now time.Time, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.jobs[job]
 	if k == nil {
-		return // it is over
+		return // the job is over
 	}
 	k.found, k.finds, k.whole = attempt, finds, now.Add(earlyShare*took)
 	if finds {
@@ -166,8 +168,8 @@ func (w *watch) looked(job types.NamespacedName, attempt int32, finds bool, now 
 	}
 }
 
-// spare takes the place of a look for a job whose time is over, if there is one. end
-// has to follow where there is.
+// spare takes a slot, if one is free, for a job whose time is over. If it returns true,
+// the caller must call end.
 func (w *watch) spare() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,16 +186,17 @@ func (w *watch) end() {
 	w.under--
 }
 
-// forget drops what is known of a job that is over, or does not run: what was found
-// is of ranks that are gone.
+// forget deletes the state of a job that is over or does not run: its findings are
+// about ranks that no longer exist.
 func (w *watch) forget(job types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.jobs, job)
 }
 
-// watchWaits asks the ranks of a running job whether they disagree, and of one that runs
-// for long whether all of them only wait; next is when to do it again, 0: never.
+// watchWaits checks whether the ranks of a running job disagree, and, for a job that
+// has run long enough, whether all of them only wait. next is the time to the next
+// check; 0: none.
 func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (next time.Duration) {
 	job := client.ObjectKeyFromObject(o.Job)
 	after, age := verdict.Suspects(o)
@@ -216,8 +219,8 @@ func (r *Reconciler) watchWaits(ctx context.Context, o *verdict.Observation) (ne
 	return earlier(next, r.lookAtRanks(ctx, o, after, age))
 }
 
-// lookAtRanks asks a job, as far as it has to be asked; again is when to do it again before its
-// time, 0: not.
+// lookAtRanks asks the pods of a job, as many as needed. again is the time to an
+// additional check; 0: none.
 func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, after, age time.Duration) (again time.Duration) {
 	job, attempt := client.ObjectKeyFromObject(o.Job), verdict.AttemptOf(o.Job)
 	k := r.watch.kept(job)
@@ -240,13 +243,13 @@ func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, af
 	if !early {
 		return 0
 	}
-	// What a pod that does not answer knows cannot make untrue what others say.
+	// An unanswered request cannot invalidate what the other ranks report.
 	lines := why.Disagreements(ranks)
 	r.watch.looked(job, attempt, len(lines) > 0, o.Now, time.Since(begun))
 	if len(lines) == 0 {
 		return 0
 	}
-	if twice { // ranks that came a moment later are of some mind by now, too
+	if twice { // ranks that arrived between the two checks have taken part by now
 		if o.Waits == nil {
 			o.Waits = new(verdict.Waits)
 		}
@@ -255,9 +258,9 @@ func (r *Reconciler) lookAtRanks(ctx context.Context, o *verdict.Observation, af
 	return earlyAgain
 }
 
-// explain asks what the ranks of a job wait for whose time is over. Of a job among many
-// whose time is over at once it is not told: their silent pods would take all workers
-// from the jobs of others.
+// explain asks what the ranks of a job whose time is over wait for. If no slot is free,
+// it asks nothing: pods of many such jobs that do not answer would take all workers
+// from other jobs.
 func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
 	if r.Waiters == nil || !r.watch.spare() {
 		return
@@ -274,8 +277,8 @@ func (r *Reconciler) explain(ctx context.Context, o *verdict.Observation) {
 	o.Waits = &verdict.Waits{Lines: lines}
 }
 
-// askAll asks the pods of a job, one of them alone, which takes turns, and then many at
-// once, until what some of them have said is enough. all is false if one did not answer, or was
+// askAll asks one pod of a job, chosen in turn, and then many at once, until enough
+// returns true for the answers of a group. all is false if a pod did not answer or was
 // not asked.
 func (r *Reconciler) askAll(ctx context.Context, o *verdict.Observation, turn int, enough func([]why.Rank) bool) (ranks []why.Rank, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, waitsTime)
@@ -315,8 +318,7 @@ func (r *Reconciler) askAll(ctx context.Context, o *verdict.Observation, turn in
 	return ranks, all && len(pods) == 0
 }
 
-// of are the ranks that are the pod's, of those that it tells of: it may tell
-// anything.
+// of returns the answers about the pod's own ranks. A pod may report anything.
 func of(answer []why.Rank, p *corev1.Pod, job *v1alpha1.MPIJob) []why.Rank {
 	number := verdict.Number(p, job)
 	if number < 0 {

@@ -17,12 +17,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// roots answers as sidecars of 4 ranks each do whose ranks are in a gather for a while.
+// roots answers like sidecars with 4 ranks each that have been in a gather for a while.
 type roots struct {
-	second  int     // a rank that takes itself for the root, as rank 0 does; -1: none
-	seconds float64 // the two wait, the others have gone on
+	second  int     // rank that also acts as the root, like rank 0; -1: none
+	seconds float64 // wait of these two; the other ranks have continued
 	silent  string
-	behind  bool // pods but the first one are in the program before
+	behind  bool // the pods other than the first are in the previous program
 	asked   atomic.Int64
 }
 
@@ -51,7 +51,7 @@ func (r *roots) WaitsOf(_ context.Context, p *corev1.Pod, _ int) (ranks []why.Ra
 	return ranks, nil
 }
 
-// gathering is a job of many pods that has run for a moment.
+// gathering returns a job of many pods that has run for the given time.
 func gathering(pods int, r *roots, age time.Duration) (*Reconciler, *verdict.Observation) {
 	c, _, o := hanging(pods)
 	c.Waiters = r
@@ -59,8 +59,8 @@ func gathering(pods int, r *roots, age time.Duration) (*Reconciler, *verdict.Obs
 	return c, o
 }
 
-// follow looks at a job whenever it is time to, until its ranks are said to disagree or
-// it has run for so long, and says for how long by then, and how often it was looked at.
+// follow checks a job whenever it is due, until a disagreement is reported or it has
+// run for until. It returns the job's age at that time and the number of checks.
 func follow(t *testing.T, r *Reconciler, o *verdict.Observation, until time.Duration) (age time.Duration, looks int) {
 	t.Helper()
 	for looks = 1; ; looks++ {
@@ -76,9 +76,9 @@ func follow(t *testing.T, r *Reconciler, o *verdict.Observation, until time.Dura
 	}
 }
 
-// TestDisagreementIsFoundEarly: two roots are told long before a deadlock is suspected,
-// by two looks that agree, also where the first pod waits for nothing, and where another
-// one does not answer.
+// TestDisagreementIsFoundEarly: two roots are reported long before a deadlock is
+// suspected, after two checks with the same result, even if the first pod waits for
+// nothing or another pod does not answer.
 func TestDisagreementIsFoundEarly(t *testing.T) {
 	for name, w := range map[string]*roots{
 		"both":         {second: 5, seconds: 6},
@@ -95,8 +95,8 @@ func TestDisagreementIsFoundEarly(t *testing.T) {
 	}
 }
 
-// TestProgramsOfAScriptAgree: ranks of two pods are in two programs of a script, one after the
-// other, and disagree about nothing.
+// TestProgramsOfAScriptAgree: ranks of two pods that are in two consecutive programs of
+// a script do not disagree.
 func TestProgramsOfAScriptAgree(t *testing.T) {
 	r, o := gathering(3, &roots{second: -1, seconds: 1000, behind: true}, time.Minute)
 	if follow(t, r, o, 10*time.Minute); o.Waits != nil && o.Waits.Disagree != nil {
@@ -105,9 +105,9 @@ func TestProgramsOfAScriptAgree(t *testing.T) {
 }
 
 // TestWhoWaitsLittleIsAskedLittle: a job whose ranks do not wait in a collective costs
-// some ten questions of its first five minutes, to one pod each; nothing is told of it.
-// One whose ranks are far apart is asked as a whole, and then left alone for a time by
-// how long that took.
+// about ten requests to one pod each in its first five minutes, and nothing is
+// reported. A job whose ranks are far apart is asked as a whole, and then not again for
+// a time that depends on how long that took.
 func TestWhoWaitsLittleIsAskedLittle(t *testing.T) {
 	w := &roots{second: 5, seconds: 4.9}
 	r, o := gathering(100, w, 0)
@@ -126,8 +126,8 @@ func TestWhoWaitsLittleIsAskedLittle(t *testing.T) {
 	}
 }
 
-// TestDisagreementNeedsTwoLooks of one attempt, and is not looked for where nobody wants
-// it, or when it was told.
+// TestDisagreementNeedsTwoLooks: a disagreement needs two checks of one attempt. It is
+// not looked for if the job turns the check off, or if it has been reported.
 func TestDisagreementNeedsTwoLooks(t *testing.T) {
 	w := &roots{second: 5, seconds: 6}
 	r, o := gathering(3, w, 10*time.Second)
@@ -158,8 +158,8 @@ func TestDisagreementNeedsTwoLooks(t *testing.T) {
 	}
 }
 
-// TestDisagreementIsOfRanksThatRun: what was found before a job was suspended is of ranks
-// that are gone, and does not count when it runs again.
+// TestDisagreementIsOfRanksThatRun: what was found before a suspension is about ranks
+// that no longer exist, and does not count when the job runs again.
 func TestDisagreementIsOfRanksThatRun(t *testing.T) {
 	r, o := gathering(3, &roots{second: 5, seconds: 6}, 10*time.Second)
 	r.watchWaits(t.Context(), o)
@@ -177,8 +177,9 @@ func TestDisagreementIsOfRanksThatRun(t *testing.T) {
 	}
 }
 
-// TestLooksDoNotWaitForAnotherClock: since when a job runs was written by a replica whose
-// clock is an hour ahead; it is looked at by the time that it was seen to run.
+// TestLooksDoNotWaitForAnotherClock: a replica whose clock is an hour ahead has written
+// since when a job runs. Checks follow the time at which this replica first saw the job
+// run.
 func TestLooksDoNotWaitForAnotherClock(t *testing.T) {
 	r, o := gathering(3, &roots{second: 5, seconds: 6}, -time.Hour)
 	begun := o.Now

@@ -19,11 +19,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// ring answers as sidecars do whose ranks wait for each other in a ring.
+// ring answers like sidecars whose ranks wait for each other in a ring.
 type ring struct {
 	ranks  int // of the job
 	each   int // of a pod
-	busy   int // a rank that works; -1: none
+	busy   int // rank that makes progress; -1: none
 	silent string
 	asked  atomic.Int64
 }
@@ -45,10 +45,10 @@ func (r *ring) WaitsOf(_ context.Context, p *corev1.Pod, _ int) (ranks []why.Ran
 		}
 		ranks = append(ranks, x)
 	}
-	return append(ranks, why.Rank{Rank: r.ranks + 5}), nil // a rank that it has not
+	return append(ranks, why.Rank{Rank: r.ranks + 5}), nil // a rank that the pod does not have
 }
 
-// hanging is a job of many pods that has run for an hour.
+// hanging returns a job of many pods that has run for an hour.
 func hanging(pods int) (*Reconciler, *ring, *verdict.Observation) {
 	r := &ring{ranks: 4 * pods, each: 4, busy: -1}
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -65,8 +65,9 @@ func hanging(pods int) (*Reconciler, *ring, *verdict.Observation) {
 	return &Reconciler{Waiters: r}, r, o
 }
 
-// TestHangOfManyRanks: a job of 10,000 ranks that hangs is told in few lines; one
-// that works costs a question a look, one of whom something is not known is none.
+// TestHangOfManyRanks: the report about a hanging job of 10,000 ranks has few lines. A
+// job that makes progress costs one request per check, and a job with an unknown rank
+// is not reported as hanging.
 func TestHangOfManyRanks(t *testing.T) {
 	const pods = 2500
 	r, jobs, o := hanging(pods)
@@ -98,7 +99,7 @@ func TestHangOfManyRanks(t *testing.T) {
 	}
 }
 
-// TestHangsAreTakenInTurn: looks at jobs that hang leave workers for the others.
+// TestHangsAreTakenInTurn: checks of hanging jobs leave workers for other jobs.
 func TestHangsAreTakenInTurn(t *testing.T) {
 	var w watch
 	now := time.Unix(1000, 0)
@@ -116,7 +117,7 @@ func TestHangsAreTakenInTurn(t *testing.T) {
 	}
 }
 
-// mute answers nobody until it is let.
+// mute does not answer requests until it is allowed to.
 type mute struct {
 	asked atomic.Int64
 	let   chan struct{}
@@ -131,8 +132,8 @@ func (m *mute) WaitsOf(ctx context.Context, _ *corev1.Pod, _ int) ([]why.Rank, e
 	return nil, errors.New("no route")
 }
 
-// TestManyDeadlinesAtOnce: jobs whose time is over at once, and whose pods answer
-// nobody, take a part of the workers and no more.
+// TestManyDeadlinesAtOnce: jobs whose deadlines pass at the same time, and whose pods
+// do not answer, take only a part of the workers.
 func TestManyDeadlinesAtOnce(t *testing.T) {
 	r, _, o := hanging(1)
 	m := &mute{let: make(chan struct{})}
@@ -149,7 +150,7 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	for range jobs - looksAtOnce {
 		select {
 		case <-done:
-		case <-time.After(waitsTime): // by then the first questions are given up
+		case <-time.After(waitsTime): // the first requests have been cancelled by then
 			t.Fatalf("%d workers wait for pods", m.asked.Load())
 		}
 	}
@@ -165,8 +166,9 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 	}
 }
 
-// TestLooksAreSharedByNamespaces: a namespace with more young jobs than there are looks
-// takes turns with others, and one that waits no more is waited for by nobody.
+// TestLooksAreSharedByNamespaces: a namespace with more young jobs than slots
+// alternates with others, and a namespace that does not wait any more does not block
+// others.
 func TestLooksAreSharedByNamespaces(t *testing.T) {
 	var w watch
 	now := time.Unix(1000, 0)
@@ -174,7 +176,7 @@ func TestLooksAreSharedByNamespaces(t *testing.T) {
 	look := func(namespace string) bool {
 		if namespace == "many" {
 			busy++
-			namespace += "/" // another job each time
+			namespace += "/" // another job at each step
 		}
 		name, _, _ := strings.Cut(namespace, "/")
 		may, _ := w.begin(types.NamespacedName{Namespace: name, Name: fmt.Sprint(busy)}, lookMin, now)
@@ -182,7 +184,7 @@ func TestLooksAreSharedByNamespaces(t *testing.T) {
 	}
 	for i := range looksAtOnce {
 		if !look("many") {
-			t.Fatalf("nobody else waits, and look %d is refused", i)
+			t.Fatalf("no other namespace waits, and check %d is refused", i)
 		}
 	}
 	for _, waits := range []string{"few", "many", "other"} {
