@@ -10,12 +10,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// podsPatience is how long the Job controller is given to make the pods where no event of
-// it says that they are refused.
+// podsPatience is the time that the Job controller has to make the pods if no event
+// reports a refusal.
 const podsPatience = 30 * time.Second
 
-// absent is how many pods are still to be made, and for how long that is
-// nothing to tell of.
+// absent returns how many pods are not made yet, and the time until this is reported.
 func (o *Observation) absent() (n int, left time.Duration) {
 	if o.Batch == nil {
 		return 0, 0
@@ -33,13 +32,13 @@ func (o *Observation) absent() (n int, left time.Duration) {
 	if o.Told.Refusal != "" {
 		patience = unclearAfter
 	}
-	return n, patience - max(o.Now.Sub(since), o.missing()) // the first may be of a clock that is ahead
+	return n, patience - max(o.Now.Sub(since), o.missing()) // the first term may be of a clock that is ahead
 }
 
-// Absent is the number of a pod that is missing and could be there: the first one; -1:
-// none.
+// Absent returns the lowest number of a pod that is missing although it could exist; -1
+// if there is none.
 func Absent(o *Observation) int32 {
-	o.recall()
+	o.restoreEnded()
 	o.arrange()
 	if !external(o.Job) && (o.Batch == nil || o.batchHeld()) {
 		return -1
@@ -47,7 +46,7 @@ func Absent(o *Observation) int32 {
 	return int32(slices.Index(o.podStates(), podAbsent))
 }
 
-// missing is for how long the first pod that is missing has been seen to be.
+// missing returns for how long the first missing pod has been seen to be missing.
 func (o *Observation) missing() time.Duration {
 	if o.Missing.IsZero() {
 		return 0
@@ -55,14 +54,14 @@ func (o *Observation) missing() time.Duration {
 	return o.Now.Sub(o.Missing)
 }
 
-// letGo is since when the Job controller may make pods: since the Job was made, or
-// since it was not suspended any more.
+// letGo returns the time since which the Job controller may make pods: the creation of
+// the Job, or the end of its last suspension.
 func (o *Observation) letGo() time.Time {
 	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionSuspended)
 	switch {
 	case c == nil:
 		return o.Batch.CreationTimestamp.Time
-	case c.Status == metav1.ConditionTrue: // until now
+	case c.Status == metav1.ConditionTrue: // still suspended
 		return o.Now
 	}
 	return c.LastTransitionTime.Time

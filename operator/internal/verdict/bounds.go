@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Bounds of the schema, in api/v1alpha1. The API server refuses a whole status
-// for one field that is out of them, and the job would be stuck.
+// Bounds of the schema in api/v1alpha1. The API server refuses a whole status if one
+// field exceeds its bound, and the job would make no progress.
 const (
 	messageMax    = 2000 // bytes, of 2048 characters
 	reasonMax     = 64
@@ -26,9 +26,9 @@ var (
 	transportForm = regexp.MustCompile(`^[A-Za-z0-9]+$`)
 )
 
-// bound brings a status into the schema's bounds. Much of it is what pods say of
-// themselves: applications write termination messages as they like, and what
-// nodes and other controllers say has no bounds at all.
+// bound brings a status into the bounds of the schema. Much of its content is written
+// by others: applications choose the text of termination messages, and the texts of
+// nodes and of other controllers have no bounds.
 func bound(s *v1alpha1.MPIJobStatus, o *Observation) {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -54,13 +54,13 @@ func word(reason string) string {
 	return reason
 }
 
-// limited cuts text at a character's end. What is no text becomes question
-// marks, as the API server would store something else than was written.
+// limited cuts text at the end of a character. It replaces invalid UTF-8 by question
+// marks, because the API server would store another text than the one written.
 func limited(text string, limit int) string {
 	return podlife.Cut(strings.ToValidUTF8(text, "?"), limit, "...")
 }
 
-// transports leaves what can be a transport's name, each once.
+// transports removes duplicates and names that cannot be a transport's name.
 func transports(all []string) []string {
 	if all == nil {
 		return nil
@@ -71,8 +71,8 @@ func transports(all []string) []string {
 	return all[:min(len(all), transportsMax)]
 }
 
-// within is a time of the job's life: clocks of nodes differ, and an application
-// may say anything.
+// within limits a time to the life of the job: clocks of nodes differ, and an
+// application may report any time.
 func within(t *metav1.Time, o *Observation) *metav1.Time {
 	switch {
 	case t == nil:

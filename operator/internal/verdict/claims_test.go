@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedTimes: what docs/mpijob-reference.md says of times and counts is what
-// the rules have.
+// TestDocumentedTimes: the times and counts in docs/mpijob-reference.md are those
+// of the code.
 func TestDocumentedTimes(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/mpijob-reference.md")
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestCauseThatSomebodyWrote: whoever may change Jobs may write what a Job was ended
-// for. It counts of a Job that was ended, and only as far as a status may say it.
+// TestCauseThatSomebodyWrote: any client with the right to change Jobs can write the
+// annotation with the cause. It counts only for a Job that was ended, and only within
+// the bounds of the status.
 func TestCauseThatSomebodyWrote(t *testing.T) {
 	words := strings.Repeat("x", 1<<14)
 	for text, want := range map[string]string{
@@ -23,10 +24,10 @@ func TestCauseThatSomebodyWrote(t *testing.T) {
 	} {
 		s := begun(t)
 		s.o.Batch.Annotations = map[string]string{names.Group + "/cause": text}
-		s.next(Apply, v1alpha1.ConditionRunning) // it was not ended
+		s.next(Apply, v1alpha1.ConditionRunning) // the Job was not ended
 		long, one := int64(1000), int64(1)
 		s.o.Batch.Spec.ActiveDeadlineSeconds = &long
-		s.next(Apply, v1alpha1.ConditionRunning) // nor by this
+		s.next(Apply, v1alpha1.ConditionRunning) // this does not end it either
 		s.o.Batch.Spec.ActiveDeadlineSeconds = &one
 		if want == "" {
 			s.next(Apply, v1alpha1.ConditionRunning)

@@ -12,9 +12,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Every rank exits with 0, and one of them has not called Close: the Job is
-// complete, and the MPIJob has failed, as with outrigger run. The cache hears of
-// the Job before it hears of the last sidecar.
+// Every rank exits with 0, and one of them has not called Close: the Job is complete,
+// and the MPIJob has failed, as with outrigger run. The cache has the end of the Job
+// before that of the last sidecar.
 func TestExitWithoutClose(t *testing.T) {
 	s := begun(t)
 	s.o.Now = at(30)
@@ -36,7 +36,7 @@ func TestExitWithoutClose(t *testing.T) {
 	}
 }
 
-// The same is tried again where the job says so.
+// The same failure causes a restart if the job asks for it.
 func TestExitWithoutCloseIsRestarted(t *testing.T) {
 	s := begun(t)
 	limit := int32(1)
@@ -50,9 +50,8 @@ func TestExitWithoutCloseIsRestarted(t *testing.T) {
 	s.next(Wait, v1alpha1.ConditionRestarting)
 }
 
-// A pod that is never heard of to have ended, and clocks that differ, do not hold
-// up the end of a job; that a sidecar ended badly when its ranks were done is
-// nobody's loss.
+// A pod whose end is never reported, and clocks that differ, do not delay the end of a
+// job. A sidecar that fails after its ranks have ended does not fail the job.
 func TestEndIsNotHeldUp(t *testing.T) {
 	for what, ended := range map[string]float64{"long ago": 10, "by a clock that is ahead": 4000} {
 		s := begun(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// taken are the ways in which a pod is taken away at a time.
+// taken are the ways in which a pod is taken away at a given time.
 var taken = map[string]func(p *corev1.Pod, when time.Time){
 	"deleted": func(p *corev1.Pod, when time.Time) {
 		grace := int64(30)
@@ -25,9 +25,9 @@ var taken = map[string]func(p *corev1.Pod, when time.Time){
 	},
 }
 
-// TestDrained: ranks of another pod have written their checkpoint first, and ended with a
-// code of their own. The job starts again, spends no restart, and waits for the ranks that
-// are still writing.
+// TestDrained: the ranks of another pod write their checkpoint and end first, with an
+// exit code of their own. The job starts again without spending a restart, and waits
+// for the ranks that still write.
 func TestDrained(t *testing.T) {
 	for how, take := range taken {
 		t.Run(how, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestDrained(t *testing.T) {
 			}
 			s.next(Remove, v1alpha1.ConditionRestarting)
 			s.o.Batch, s.o.Now = nil, at(13).Add(removalPatience+20*time.Second)
-			s.next(Wait, v1alpha1.ConditionRestarting) // its grace is not over
+			s.next(Wait, v1alpha1.ConditionRestarting) // its grace period has not ended
 			s.o.Pods = nil
 			s.next(Remove, v1alpha1.ConditionPending)
 			if m := condition(s.job, v1alpha1.ConditionPending).Message; s.job.Status.FirstFailure != nil || !strings.Contains(m, "start 1 after a drain, which spends no restart: rank 2: ") || !strings.Contains(m, "(pod cg-0-1-x, node node1)") {
@@ -61,8 +61,8 @@ func TestDrained(t *testing.T) {
 	}
 }
 
-// TestNotDrained: pods that are taken away after a failure are no cause of it, neither are
-// ranks that were told to end by another hand; both spend a restart.
+// TestNotDrained: pods that are taken away after a failure did not cause it, and
+// neither did ranks that were terminated for another reason. Both spend a restart.
 func TestNotDrained(t *testing.T) {
 	for how, take := range taken {
 		s := begun(t)
@@ -91,7 +91,8 @@ func TestNotDrained(t *testing.T) {
 	}
 }
 
-// TestDrainsAndRules: a rule that names the reason holds, and drains do not use up restarts.
+// TestDrainsAndRules: a rule that names the reason applies, and drains do not spend
+// restarts.
 func TestDrainsAndRules(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.RestartRules = []v1alpha1.RestartRule{{Action: v1alpha1.ActionFail, Reasons: []string{v1alpha1.ReasonDrained}}}
@@ -107,7 +108,8 @@ func TestDrainsAndRules(t *testing.T) {
 	s.next(Wait, v1alpha1.ConditionRestarting)
 }
 
-// TestOutOfStorage: an eviction for what the pod itself has used is a failure, one for the node a drain.
+// TestOutOfStorage: an eviction because of the pod's own limits is a failure, and one
+// because of the node is a drain.
 func TestOutOfStorage(t *testing.T) {
 	for text, reason := range map[string]string{
 		`Usage of EmptyDir volume "e" exceeds the limit "10Mi". `:                         v1alpha1.ReasonOutOfStorage,
@@ -131,7 +133,7 @@ func TestOutOfStorage(t *testing.T) {
 	}
 }
 
-// TestRejectedForGood: a node that cannot run the pod at all says so in the reason.
+// TestRejectedForGood: the reason names a node that can never run the pod.
 func TestRejectedForGood(t *testing.T) {
 	s := begun(t)
 	p := s.o.Pods[1]
@@ -144,8 +146,9 @@ func TestRejectedForGood(t *testing.T) {
 	}
 }
 
-// TestNodeThatIsNotThere: pods that the template binds to a node which does not exist fail the
-// job, also those that nobody has begun; pods that a scheduler has placed there are drained.
+// TestNodeThatIsNotThere: pods that the template binds to a node that does not exist
+// fail the job, even if no kubelet started them. Pods that a scheduler placed on such a
+// node are drained.
 func TestNodeThatIsNotThere(t *testing.T) {
 	for _, began := range []bool{true, false} {
 		for nodeName, reason := range map[string]string{"node1": v1alpha1.ReasonPodLost, "": v1alpha1.ReasonDrained} {

@@ -13,35 +13,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// An MPIJob that is deleted and created again gives its pods the host names of the earlier
-// one's, and their Service selects both: a sidecar that dials such a name may reach a pod that
-// still ends, which no certificate makes one of this job. So no pod is made until those of the
-// earlier job have ended, or should have: a pod on a lost node stays for as long as the node, and
-// one whose Job is kept (--cascade=orphan) for as long as that. Pods of other controllers find
-// each other by their addresses.
+// If an MPIJob is deleted and created again, its pods have the host names of the
+// earlier job's pods, and its Service selects both. A sidecar that dials such a name
+// may reach a pod of the earlier job that is still ending; the certificate of that pod
+// is not of this job. So no pod is made until the pods of the earlier job have ended,
+// or should have ended: a pod on a lost node stays as long as the node, and a pod whose
+// Job is kept (--cascade=orphan) as long as the Job. Pods of other controllers find
+// each other by address, so this does not apply to them.
 
 // Earlier reports whether a pod of another controller has joined an earlier MPIJob of
-// the name, which was deleted. One from before pods were told which they joined has not.
+// this name, which was deleted. A pod without the label that records which MPIJob it
+// joined counts as one of this job.
 func Earlier(p *corev1.Pod, job *v1alpha1.MPIJob) bool {
 	uid := p.Labels[names.LabelJobUID]
 	return uid != "" && uid != string(job.UID)
 }
 
-// InTheWay reports whether a pod that an earlier MPIJob of the name has left has a host name
-// that a pod of the present attempt will have, of which there is no Job yet. Pods that are
-// younger than the MPIJob are its own, and those of a Job that nobody has heard of yet.
+// InTheWay reports whether a pod of an earlier MPIJob of this name has a host name that
+// a pod of the present attempt will have. It applies only while there is no Job. Pods
+// that are younger than the MPIJob are its own; their Job has only not reached the
+// cache.
 func InTheWay(p *corev1.Pod, job *v1alpha1.MPIJob, batch *batchv1.Job) bool {
 	return batch == nil && !external(job) && !Terminal(p) && desired.NumberOf(p.Labels) == AttemptOf(job) &&
 		!p.CreationTimestamp.After(job.CreationTimestamp.Time) && Made(p, desired.AttemptName(job.Name, AttemptOf(job)), nil)
 }
 
-// wayLeft is how much longer the job waits for the pods in its way: until removalPatience after
-// their grace has ended, or after the job was created if their end was not asked for.
+// wayLeft returns how much longer the job waits for the pods in its way: until
+// removalPatience after their grace period has ended, or after the job was created if
+// their deletion was not requested.
 func (o *Observation) wayLeft() (left time.Duration) {
 	for _, p := range o.Before {
 		end := o.Job.CreationTimestamp.Time
 		if p.DeletionTimestamp != nil {
-			end = p.DeletionTimestamp.Time // with the grace
+			end = p.DeletionTimestamp.Time // includes the grace period
 		}
 		left = max(left, end.Add(removalPatience).Sub(o.Now))
 	}
@@ -51,7 +55,7 @@ func (o *Observation) wayLeft() (left time.Duration) {
 // inTheWayMax bounds the pods that the condition names.
 const inTheWayMax = 4
 
-// inTheWay is what is said of the pods for whose end the job waits.
+// inTheWay returns the message about the pods for whose end the job waits.
 func (o *Observation) inTheWay() string {
 	var pods []string
 	for _, p := range o.Before[:min(len(o.Before), inTheWayMax)] {

@@ -18,23 +18,23 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// settle is how long after the first sign of a failure its cause is waited for:
-// containers that end because of another's end may be heard of first.
+// settle is how long after the first sign of a failure its cause is waited for: the end
+// of a container that was caused by another one's end may reach the caches first.
 const settle = 3 * time.Second
 
-// failure is what ended the attempt: nil when nothing has. It is settled when
-// nothing that may still arrive would change it.
+// failure returns what ended the attempt; nil if nothing has. It is settled if no later
+// report can change it.
 func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	since := o.firstSign()
-	if p := cmp.Or(o.takenAway(since), o.disrupted(since)); p != nil {
-		return o.lost(p), true // it will not be there when all have ended
+	if p := cmp.Or(o.firstDeleted(since), o.disrupted(since)); p != nil {
+		return o.lost(p), true // the pod is deleted before all have ended
 	}
 	gone := o.gone()
 	if f, left := o.vanished(); f != nil && left <= 0 {
 		gone = f
 	}
 	if p := o.rejectedTooOften(); p != nil && gone == nil {
-		gone = o.turnedAway(p)
+		gone = o.rejectedFailure(p)
 	}
 	batch := o.batchCondition(batchv1.JobFailed)
 	if since.IsZero() && gone == nil && batch == nil {
@@ -46,7 +46,7 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	case gone != nil:
 		f = gone
 	}
-	if f == nil || o.jobEnded(batch) && f.Reason == string(podlife.Terminated) { // the Job ended them, and says why
+	if f == nil || o.jobEnded(batch) && f.Reason == string(podlife.Terminated) { // the Job ended them, and its condition has the cause
 		f = o.ofBatch(batch)
 	}
 	number := AttemptOf(o.Job)
@@ -54,14 +54,14 @@ func (o *Observation) failure() (f *v1alpha1.Failure, settled bool) {
 	return f, since.IsZero() || o.waited() >= settle || o.allTerminal()
 }
 
-// Sign reports whether something has failed, of which the cause is to be found.
+// Sign reports whether a container or pod of the attempt has failed.
 func Sign(o *Observation) bool {
-	o.recall()
+	o.restoreEnded()
 	o.arrange()
 	return !o.firstSign().IsZero()
 }
 
-// waited is the time since the first sign of a failure was seen.
+// waited returns the time since the first sign of a failure was seen.
 func (o *Observation) waited() time.Duration {
 	if o.Noticed.IsZero() {
 		return 0
@@ -69,8 +69,9 @@ func (o *Observation) waited() time.Duration {
 	return o.Now.Sub(o.Noticed)
 }
 
-// firstSign is when the first container or pod failed, as the cluster tells; zero: none
-// has. It was not after it was noticed, whatever the clock of a node says.
+// firstSign returns when the first container or pod failed, according to the cluster;
+// zero if none has. The result is not later than Noticed, even if a node's clock is
+// ahead.
 func (o *Observation) firstSign() time.Time {
 	var first time.Time
 	sign := func(t time.Time) {
@@ -91,10 +92,10 @@ func (o *Observation) firstSign() time.Time {
 	return o.known(first)
 }
 
-// counting are the pods that count: of several pods of a number the first that a node has taken,
-// and that was not taken away before it had begun. The others were made because it failed, or
-// because two pods of another controller have got one number at once, of which the second one
-// gets no certificate.
+// counting returns the pods that count: of several pods with one number, the first that
+// a node accepted and that was not deleted before it started. The others are
+// replacements for it, or a second pod of another controller with the same number,
+// which gets no certificate.
 func (o *Observation) counting() []*corev1.Pod {
 	place := map[int32]int{}
 	var all []*corev1.Pod
@@ -113,8 +114,9 @@ func (o *Observation) counting() []*corev1.Pod {
 	return all
 }
 
-// known is a time that something happened, which has been noticed since. Clocks that
-// differ by little are left alone: times of one of them are compared.
+// known returns at, but not later than Noticed, because the event has been noticed. A
+// difference up to skewMax is left, since times of one clock are compared with each
+// other.
 func (o *Observation) known(at time.Time) time.Time {
 	if !o.Noticed.IsZero() && at.Sub(o.Noticed) > skewMax {
 		return o.Noticed
@@ -122,8 +124,8 @@ func (o *Observation) known(at time.Time) time.Time {
 	return at
 }
 
-// endOf is when a container ended. Of one whose end it has not seen, the kubelet
-// tells no time (ContainerStatusUnknown).
+// endOf returns when a container ended. If the kubelet did not see the end, it reports
+// no time (ContainerStatusUnknown); the last change of the pod is used then.
 func (o *Observation) endOf(t *corev1.ContainerStateTerminated, p *corev1.Pod) time.Time {
 	if !t.FinishedAt.IsZero() {
 		return t.FinishedAt.Time
@@ -131,7 +133,7 @@ func (o *Observation) endOf(t *corev1.ContainerStateTerminated, p *corev1.Pod) t
 	return o.lastChange(p)
 }
 
-// lastChange is the last time that a pod's status tells of.
+// lastChange returns the latest time in a pod's status.
 func (o *Observation) lastChange(p *corev1.Pod) time.Time {
 	last := p.CreationTimestamp.Time
 	if s := p.Status.StartTime; s != nil && s.After(last) {
@@ -153,7 +155,8 @@ func (o *Observation) succeeded(p *corev1.Pod) bool {
 	return c != nil && c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 }
 
-// daemonFailed is the bad end of a pod's sidecar, unless it has none.
+// daemonFailed returns the end of a pod's sidecar if its exit code is not 0; nil
+// otherwise.
 func (o *Observation) daemonFailed(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	if t := ended(sidecar(p)); t != nil && t.ExitCode != 0 {
 		return t
@@ -170,8 +173,8 @@ func (o *Observation) allTerminal() bool {
 	return true
 }
 
-// blame asks what launchers and sidecars have left, and adds what only the
-// cluster knows: why a process was killed.
+// blame determines the failure from the reports of launchers and sidecars, and adds
+// what only the cluster knows, such as the reason for which a process was killed.
 func (o *Observation) blame() *v1alpha1.Failure {
 	var reports []podlife.Report
 	pods := map[int]*corev1.Pod{}
@@ -202,9 +205,9 @@ func (o *Observation) blame() *v1alpha1.Failure {
 	return f
 }
 
-// lastWords is how long the end of a job whose ranks have all ended with 0 waits
-// for what its sidecars say, up to patience after that end: the cache may hear of the Job
-// before it hears of the last pods, and a sidecar ends after its ranks.
+// lastWords returns how much longer a job whose ranks have all ended with 0 waits for
+// the reports of its sidecars, at most patience after that end. The cache may have the
+// end of the Job before that of the last pods, and a sidecar ends after its ranks.
 func (o *Observation) lastWords(patience time.Duration) time.Duration {
 	ended := o.lastEnd()
 	if c := o.batchCondition(batchv1.JobComplete); c != nil {
@@ -213,14 +216,14 @@ func (o *Observation) lastWords(patience time.Duration) time.Duration {
 	if o.allTerminal() {
 		return 0
 	}
-	// Clocks differ: one that is behind does not hold the job up for ever.
+	// Clocks differ: a clock that is behind must not hold the job up.
 	if waited := o.Now.Sub(ended); waited >= 0 && waited < patience {
 		return patience - waited
 	}
 	return 0
 }
 
-// lastEnd is when the last application ended.
+// lastEnd returns when the last application ended.
 func (o *Observation) lastEnd() time.Time {
 	var last time.Time
 	for _, p := range o.counting() {
@@ -231,16 +234,16 @@ func (o *Observation) lastEnd() time.Time {
 	return last
 }
 
-// denied is the failure that sidecars have agreed on although every rank has
-// ended with 0: one that ended without Close, or aborted, has failed the job
-// whatever it exits with, here as with outrigger run. How a sidecar itself has
-// ended counts for nothing when its ranks were done.
-func (o *Observation) denied() *v1alpha1.Failure {
+// reportedFailure returns the failure that sidecars have reported although every rank
+// ended with 0. A rank that ended without Close, or that aborted, fails the job
+// regardless of its exit code, as with outrigger run. The exit code of a sidecar does
+// not count if its ranks had ended.
+func (o *Observation) reportedFailure() *v1alpha1.Failure {
 	for _, p := range o.Pods {
 		if m := o.sidecarWords(p); m == nil || len(m.Failures) == 0 {
 			continue
 		}
-		if f := o.blame(); f != nil { // nil: it is of a pod that does not count
+		if f := o.blame(); f != nil { // nil: the report is of a pod that does not count
 			number := AttemptOf(o.Job)
 			f.Attempt = &number
 			return f
@@ -249,8 +252,8 @@ func (o *Observation) denied() *v1alpha1.Failure {
 	return nil
 }
 
-// sidecarWords are the last words of a pod's sidecar, or what one that still runs has said
-// when it was asked at the end of the job; nil: there are none.
+// sidecarWords returns the termination message of a pod's sidecar, or the answer of a
+// running sidecar that was asked at the end of the job; nil if there is neither.
 func (o *Observation) sidecarWords(p *corev1.Pod) *podlife.Message {
 	if t := ended(sidecar(p)); t != nil {
 		return message(t.Message, podlife.KindSidecar)
@@ -261,13 +264,13 @@ func (o *Observation) sidecarWords(p *corev1.Pod) *podlife.Message {
 	return nil
 }
 
-// report is what a pod's containers have left behind.
+// report collects what a pod's containers have reported at their end.
 func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 	first, count := desired.Ranks(&o.Job.Spec, index)
 	r := podlife.Report{Pod: int(index), FirstRank: int(first), Ranks: int(count)}
 	if t := ended(o.application(p)); t != nil {
 		r.Application = ending(t)
-		if r.Application.Text = ""; slices.Contains(unstarted, t.Reason) { // else the code says it
+		if r.Application.Text = ""; slices.Contains(unstarted, t.Reason) { // otherwise the exit code describes the end
 			r.Application.Text = fmt.Sprintf("exited with code %d: %s: %s", t.ExitCode, t.Reason, t.Message)
 		}
 		r.Launcher = message(t.Message, podlife.KindRanks)
@@ -279,11 +282,12 @@ func (o *Observation) report(p *corev1.Pod, index int32) podlife.Report {
 	return r
 }
 
-// unstarted are the reasons of containers of which the runtime could not start the
-// program; the message is the runtime's then.
+// unstarted are the reasons of containers whose program the runtime could not start.
+// The message is the runtime's in that case.
 var unstarted = []string{"StartError", "ContainerCannotRun"}
 
-// output has the first and the last lines of a pod's ranks, as its launcher has left them.
+// output returns the first and last output lines of a pod's ranks, as its launcher has
+// recorded them.
 func (o *Observation) output(p *corev1.Pod) string {
 	if t := ended(o.application(p)); t != nil {
 		if m := message(t.Message, podlife.KindRanks); m != nil {
@@ -301,8 +305,8 @@ func ending(t *corev1.ContainerStateTerminated) *podlife.Ending {
 	return e
 }
 
-// message reads a container's last words; what is no message of the right kind
-// is somebody else's, and nothing.
+// message parses a container's termination message; nil if it is not a message of the
+// given kind. A container may write any text there.
 func message(text string, kind podlife.Kind) *podlife.Message {
 	m, err := podlife.Parse([]byte(text))
 	if err != nil || m.Kind != kind {
@@ -311,7 +315,8 @@ func message(text string, kind podlife.Kind) *podlife.Message {
 	return m
 }
 
-// locate says where the failure was, and why if the cluster did it.
+// locate adds the pod and node of a failure, and its cause if the cluster ended the
+// pod.
 func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	f.Pod, f.Node = p.Name, p.Spec.NodeName
 	at := o.Now
@@ -344,12 +349,12 @@ func (o *Observation) locate(f *v1alpha1.Failure, p *corev1.Pod) {
 	}
 }
 
-// logsOf is the command that shows a container's output.
+// logsOf returns the command that shows a container's output.
 func logsOf(p *corev1.Pod, container string) string {
 	return fmt.Sprintf("kubectl logs %s -c %s", p.Name, container)
 }
 
-// limitOf says a container's limit of memory; empty: it is not known.
+// limitOf returns the text of a container's memory limit; empty if it is not known.
 func limitOf(containers []corev1.Container, name string) string {
 	for i := range containers {
 		if limit, ok := containers[i].Resources.Limits[corev1.ResourceMemory]; ok && containers[i].Name == name {
@@ -359,32 +364,33 @@ func limitOf(containers []corev1.Container, name string) string {
 	return ""
 }
 
-// overPodDeadline reports whether the kubelet has ended a pod for the deadline of its own
-// spec, by the kubelet's reason.
+// overPodDeadline reports whether the kubelet has ended a pod for the deadline in the
+// pod's own spec.
 func overPodDeadline(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "DeadlineExceeded"
 }
 
-// storage are the kubelet's words for a pod that it evicts for what the pod itself has used.
-// A pod that it evicts for the node has others, and is drained.
+// storage are the kubelet's messages for a pod that it evicts because the pod exceeded
+// its own limits. The messages for evictions caused by the node differ; such pods count
+// as drained.
 var storage = []string{"exceeds the limit", "exceeds the total limit of containers", "exceeded its local ephemeral storage limit"}
 
-// overStorage reports whether the kubelet has evicted a pod for the limits of its own volumes
-// and containers. The same would happen again on another node.
+// overStorage reports whether the kubelet has evicted a pod because its volumes or
+// containers exceeded their limits. The same would happen on another node.
 func overStorage(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted" &&
 		slices.ContainsFunc(storage, func(words string) bool { return strings.Contains(p.Status.Message, words) })
 }
 
-// nodeless reports whether a pod was taken away since its node is not there, to which the
-// template binds the job's pods: the next ones would be taken away as well.
+// nodeless reports whether a pod was deleted because the node to which the template
+// binds the job's pods does not exist. New pods would be deleted as well.
 func (o *Observation) nodeless(p *corev1.Pod) bool {
 	return !external(o.Job) && p.Spec.NodeName != "" && p.Spec.NodeName == o.Job.Spec.Template.Spec.NodeName &&
 		strings.HasPrefix(disruption(p), "DeletionByPodGC: ")
 }
 
-// drained makes a failure that of an attempt whose pods are taken away. Pods of another
-// controller are not made again by us.
+// drained marks a failure as that of an attempt whose pods were taken away. The
+// operator does not replace pods of another controller, so their reason is PodLost.
 func (o *Observation) drained(f *v1alpha1.Failure, text string) {
 	f.Reason, f.Message, f.ExitCode = v1alpha1.ReasonDrained, text, nil
 	if external(o.Job) {
@@ -392,13 +398,14 @@ func (o *Observation) drained(f *v1alpha1.Failure, text string) {
 	}
 }
 
-// isDrained reports whether a failure is none of the ranks': their pods were taken away.
+// isDrained reports whether a failure was not caused by the ranks: their pods were
+// taken away.
 func isDrained(f *v1alpha1.Failure) bool { return f != nil && f.Reason == v1alpha1.ReasonDrained }
 
 const textDeleted = "the pod was deleted while its ranks were at work"
 
-// forgotten reports a container of whose end the node knows nothing: it has
-// only found that it is not there any more.
+// forgotten reports whether the node has no record of a container's end: it has only
+// found that the container is missing.
 func forgotten(c *corev1.ContainerStatus) bool {
 	t := ended(c)
 	return t != nil && (t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown")
@@ -409,7 +416,7 @@ func killedForMemory(c *corev1.ContainerStatus) bool {
 	return t != nil && t.Reason == "OOMKilled"
 }
 
-// disruption is why Kubernetes took the pod away, if it did.
+// disruption returns why Kubernetes took the pod away; empty if it did not.
 func disruption(p *corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
@@ -422,13 +429,13 @@ func disruption(p *corev1.Pod) string {
 	return ""
 }
 
-// deletedBefore reports whether the pod's deletion was asked for before at.
+// deletedBefore reports whether the pod's deletion was requested before at.
 func deletedBefore(p *corev1.Pod, at time.Time) bool {
-	return p.DeletionTimestamp != nil && !asked(p).After(at.Add(time.Second)) // whole seconds, rounded down
+	return p.DeletionTimestamp != nil && !asked(p).After(at.Add(time.Second)) // API times are rounded down to whole seconds
 }
 
-// asked is when a pod's deletion was asked for. The object's time of deletion
-// is the end of its grace.
+// asked returns when a pod's deletion was requested. DeletionTimestamp is the end of
+// its grace period.
 func asked(p *corev1.Pod) time.Time {
 	at := p.DeletionTimestamp.Time
 	if p.DeletionGracePeriodSeconds != nil {
@@ -437,8 +444,8 @@ func asked(p *corev1.Pod) time.Time {
 	return at
 }
 
-// takenAt is when a pod began to be taken away: its deletion was asked for, or Kubernetes
-// said why.
+// takenAt returns when the removal of a pod began: when its deletion was requested, or
+// when Kubernetes set the DisruptionTarget condition.
 func takenAt(p *corev1.Pod) time.Time {
 	if p.DeletionTimestamp != nil {
 		return asked(p)
@@ -451,11 +458,11 @@ func takenAt(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// takenAway is a pod whose deletion was asked for while its ranks were at work,
-// before the first sign of a failure.
-func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
+// firstDeleted returns the first pod whose deletion was requested while its ranks ran,
+// before the first sign of a failure; nil if there is none.
+func (o *Observation) firstDeleted(sign time.Time) *corev1.Pod {
 	if o.Batch != nil && Over(o.Batch) {
-		return nil // its controller deletes what is left
+		return nil // its controller deletes the remaining pods
 	}
 	var first *corev1.Pod
 	for _, p := range o.counting() {
@@ -469,9 +476,9 @@ func (o *Observation) takenAway(sign time.Time) *corev1.Pod {
 	return first
 }
 
-// disrupted is a pod that Kubernetes takes away, and took away before the first sign of a
-// failure: ranks of other pods may have ended first, with any code, because the ranks of
-// this one have told them.
+// disrupted returns a pod that Kubernetes began to take away before the first sign of a
+// failure; nil if there is none. Ranks of other pods may have ended first, with any
+// exit code, because the ranks of this pod told them to end.
 func (o *Observation) disrupted(sign time.Time) *corev1.Pod {
 	if external(o.Job) {
 		return nil
@@ -487,11 +494,11 @@ func (o *Observation) disrupted(sign time.Time) *corev1.Pod {
 	return nil
 }
 
-// unread reports whether the pod of a failure is about to end, with last words that may
-// change the verdict, and output that its deletion would take away: of its application and
-// our sidecar one has ended, and the other has not. Where neither has, or the pod's node is
-// not Ready, the verdict does not wait.
-func (o *Observation) unread(f *v1alpha1.Failure) bool {
+// awaitsReport reports whether the pod of a failure is about to end, with a termination
+// message that may change the verdict, and with output that its deletion would remove:
+// either its application or its sidecar has ended, and the other has not. If neither
+// has ended, or the pod's node is not Ready, the verdict does not wait.
+func (o *Observation) awaitsReport(f *v1alpha1.Failure) bool {
 	if isDrained(f) || o.Batch == nil {
 		return false
 	}
@@ -521,10 +528,11 @@ func (o *Observation) lost(p *corev1.Pod) *v1alpha1.Failure {
 	return f
 }
 
-// textRejected is how the kubelet begins the message of a pod that it does not admit.
+// textRejected is the start of the kubelet's message about a pod that it does not
+// admit.
 const textRejected = "Pod was rejected: "
 
-// ofPods is a failure that no program has told of.
+// ofPods returns a failure that no program has reported.
 func (o *Observation) ofPods() *v1alpha1.Failure {
 	for _, p := range o.counting() {
 		if p.Status.Phase != corev1.PodFailed && !o.exited(p) {
@@ -545,8 +553,8 @@ func (o *Observation) ofPods() *v1alpha1.Failure {
 	return nil
 }
 
-// failedInit is the first init container that ended badly; the sidecar speaks
-// for itself.
+// failedInit returns the first init container that ended with an exit code other than
+// 0. The sidecar is left out, since it reports its own failures.
 func failedInit(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
@@ -557,7 +565,7 @@ func failedInit(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// gone is the failure of a Job that was there and is not any more.
+// gone returns the failure of an attempt whose Job has been deleted.
 func (o *Observation) gone() *v1alpha1.Failure {
 	if o.Batch == nil && o.Job.Status.JobName == desired.AttemptName(o.Job.Name, AttemptOf(o.Job)) {
 		return &v1alpha1.Failure{Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("Job %s was deleted", o.Job.Status.JobName)}
@@ -565,13 +573,13 @@ func (o *Observation) gone() *v1alpha1.Failure {
 	return nil
 }
 
-// vanishedPatience is how long the pod of a number may be missing that was there:
-// its end may still be heard of.
+// vanishedPatience is how long a pod that has existed may be missing: the report of its
+// end may still arrive.
 const vanishedPatience = 20 * time.Second
 
-// vanished is the failure of a job of another controller's pods, all of which
-// were there, of which one is not any more without a word of how it ended: nobody
-// can take its place. It counts when no time is left.
+// vanished returns the failure of a job with pods of another controller, all of which
+// have existed, if one of them is missing and its end is not known. No other pod can
+// replace it. The failure counts when the returned time is not positive.
 func (o *Observation) vanished() (*v1alpha1.Failure, time.Duration) {
 	pending := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionPending)
 	began := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
@@ -584,17 +592,18 @@ func (o *Observation) vanished() (*v1alpha1.Failure, time.Duration) {
 	}
 	rank, _ := desired.Ranks(&o.Job.Spec, int32(i))
 	return &v1alpha1.Failure{
-		Rank: &rank, Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("pod number %d is gone, and nobody has seen how it ended", i),
+		Rank: &rank, Reason: v1alpha1.ReasonPodLost, Message: fmt.Sprintf("pod number %d is gone, and how it ended is not known", i),
 	}, vanishedPatience - o.missing()
 }
 
-// jobEnded reports whether the Job itself has ended pods that were at work. One
-// that gave up because pods had failed did not: they failed before it.
+// jobEnded reports whether the Job itself has ended running pods. A Job that gave up
+// because pods had failed did not: the pods failed first.
 func (o *Observation) jobEnded(c *batchv1.JobCondition) bool {
 	return c != nil && (c.Reason != batchv1.JobReasonBackoffLimitExceeded || o.lastRejected() != nil)
 }
 
-// ofBatch is what the batch Job says of its end, when its pods say nothing.
+// ofBatch returns the failure that the Job's condition reports, for the case that its
+// pods report none.
 func (o *Observation) ofBatch(c *batchv1.JobCondition) *v1alpha1.Failure {
 	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown}
 	if c == nil {
@@ -604,7 +613,7 @@ func (o *Observation) ofBatch(c *batchv1.JobCondition) *v1alpha1.Failure {
 	switch c.Reason {
 	case batchv1.JobReasonBackoffLimitExceeded:
 		if p := o.lastRejected(); p != nil {
-			return o.turnedAway(p)
+			return o.rejectedFailure(p)
 		}
 	case batchv1.JobReasonDeadlineExceeded:
 		f.Reason = v1alpha1.ReasonDeadlineExceeded

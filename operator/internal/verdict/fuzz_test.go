@@ -15,10 +15,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// script makes choices from a fuzzer's bytes; when they are used up, all are 0.
+// script makes choices from a fuzzer's bytes. When they are used up, all choices are 0.
 type script struct {
 	raw  []byte
-	text string // the fuzzer's own words
+	text string // text that the fuzzer chooses
 }
 
 func (s *script) pick(n int) int {
@@ -32,7 +32,7 @@ func (s *script) pick(n int) int {
 
 func (s *script) yes() bool { return s.pick(2) == 1 }
 
-// time is around noon, or anywhere.
+// time returns a time around noon, or any time.
 func (s *script) time() metav1.Time {
 	switch s.pick(6) {
 	case 0:
@@ -88,7 +88,7 @@ func (s *script) container(name string) corev1.ContainerStatus {
 func (s *script) pod(i int) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("cg-0-", i), CreationTimestamp: s.time()}}
 	p.Spec.NodeName = []string{"", "node0", s.text}[s.pick(3)]
-	if n := s.pick(6); n > 0 { // also one pod too many, and no number
+	if n := s.pick(6); n > 0 { // also one pod too many, and pods without a number
 		p.Labels = map[string]string{batchv1.JobCompletionIndexAnnotation: []string{"0", "1", "2", "-1", s.text}[n-1]}
 	}
 	if s.pick(4) == 1 {
@@ -157,10 +157,10 @@ func (s *script) policy(j *v1alpha1.MPIJob) {
 	}
 }
 
-// FuzzVerdict plays a job's life from arbitrary observations, each from the
-// status that the one before has led to: nothing panics, no more than one
-// condition is True, the API server would take every status, a job that is over
-// stays so, and with nothing new there is nothing to write.
+// FuzzVerdict plays the life of a job from arbitrary observations, each with the status
+// that the previous one led to. It checks that nothing panics, that at most one
+// condition is True, that the API server would accept every status, that a finished job
+// stays finished, and that an unchanged observation leads to no write.
 func FuzzVerdict(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, "RankExited")
 	f.Add([]byte{0, 1, 1, 1, 3, 1, 1, 2, 0, 1, 1, 0, 0, 1, 1, 255, 9, 1, 2, 4}, "\xff\xfe9")

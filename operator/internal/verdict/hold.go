@@ -10,24 +10,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Hold is a job whose objects cannot be made: a person has to mend it, and
-// nobody tells when that is done. It is tried again, the more rarely the longer
-// it lasts: many such jobs shall not take the operator's time from the others.
+// Hold adds an obstacle to the plan of a job whose objects cannot be made. The operator
+// does not see when a user or an administrator resolves the obstacle, so the job is
+// tried again, less often the longer the obstacle lasts: many such jobs must not take
+// the operator's time from others.
 func Hold(o *Observation, p *Plan, reason, message string) {
 	if p.Requeue = holdMin; o.Batch != nil {
-		return // the job goes on; what was refused is a change
+		return // the job continues; a change was refused
 	}
-	p.Status.JobName = "" // or its absence would be a failure
+	p.Status.JobName = "" // a job name without a Job would count as a failure
 	o.state(p, v1alpha1.ConditionPending, reason, message)
 	bound(&p.Status, o)
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPending)
 	p.Requeue = min(max(holdMin, o.Now.Sub(c.LastTransitionTime.Time)), holdMax)
 }
 
-// Soon has a job that is held looked at soon, since its obstacle goes away without a change
-// of the job: what an earlier MPIJob of its name has left, or an object of its owner's
-// that a person takes away. Who owns the obstacle may keep it: the time between two looks
-// is an eighth of how long it lasts.
+// Soon shortens the time to the next try of a held job whose obstacle can end without a
+// change of the job: objects of an earlier MPIJob of its name, or an object of another
+// owner that a user deletes. The obstacle may stay for long, so the time between two
+// tries is an eighth of the time that it has lasted.
 func Soon(o *Observation, p *Plan) {
 	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPending)
 	if o.Batch == nil && c != nil {
@@ -35,8 +36,8 @@ func Soon(o *Observation, p *Plan) {
 	}
 }
 
-// Unchanged is a job that goes on, but not as it asks by now: its Job cannot be
-// changed. Its state says so, beside what else is to be said of it.
+// Unchanged adds to the status of a job that continues, but whose Job cannot be changed
+// as the MPIJob asks now, the cause. The message keeps its other content.
 func Unchanged(o *Observation, p *Plan, cause string) {
 	is := state(&p.Status)
 	if is == nil {
@@ -46,20 +47,21 @@ func Unchanged(o *Observation, p *Plan, cause string) {
 	bound(&p.Status, o)
 }
 
-// Unended is a job of which something cannot be ended, or removed for a restart: it is
-// what it was, and says what it would be and why it is not. The cause names what it is.
+// Unended is for a job of which an object cannot be ended, or removed for a restart.
+// The job keeps its state, and the message has the intended state and the cause, which
+// names the object.
 func Unended(o *Observation, p *Plan, cause string) {
 	was, is := state(&o.Job.Status), state(&p.Status)
 	if is == nil {
 		return
 	}
-	if was == nil { // who began it was killed before it could say so
+	if was == nil { // the operator that started it was killed before it wrote the status
 		was = &metav1.Condition{Type: v1alpha1.ConditionPending, Status: metav1.ConditionTrue, ObservedGeneration: o.Job.Generation, LastTransitionTime: metav1.NewTime(o.Now)}
 	}
 	c := *was
 	c.Reason, c.Message = v1alpha1.ReasonAPIError, is.Message+"; that is not so yet, and tried again: "+cause
 	if was.Reason == c.Reason && is.Message == was.Message {
-		c.Message = was.Message // it says so already
+		c.Message = was.Message // unchanged
 	}
 	p.Status.Conditions = slices.Clone(o.Job.Status.Conditions)
 	meta.SetStatusCondition(&p.Status.Conditions, c)
@@ -68,7 +70,7 @@ func Unended(o *Observation, p *Plan, cause string) {
 	bound(&p.Status, o)
 }
 
-// state is the condition that is True.
+// state returns the condition that is True.
 func state(s *v1alpha1.MPIJobStatus) *metav1.Condition {
 	i := slices.IndexFunc(s.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue })
 	if i < 0 {
@@ -81,11 +83,12 @@ func state(s *v1alpha1.MPIJobStatus) *metav1.Condition {
 const (
 	holdMin     = 30 * time.Second
 	holdMax     = 10 * time.Minute
-	holdPassing = 2 * time.Second // of an obstacle that goes away without a change of the job, at first
+	holdPassing = 2 * time.Second // for an obstacle that can end without a change of the job, at first
 )
 
-// Prepared reports whether what the pods of another controller need has been
-// made: a job whose status tells of an obstacle, or nothing, has not.
+// Prepared reports whether the objects that the pods of another controller need have
+// been made. They have not if the job has no conditions or its status reports an
+// obstacle.
 func Prepared(j *v1alpha1.MPIJob) bool {
 	c := meta.FindStatusCondition(j.Status.Conditions, v1alpha1.ConditionPending)
 	if c == nil {
@@ -94,7 +97,7 @@ func Prepared(j *v1alpha1.MPIJob) bool {
 	return c.Status != metav1.ConditionTrue || !slices.Contains(unmade, c.Reason)
 }
 
-// Ran reports whether all ranks of a job have been started once.
+// Ran reports whether all ranks of a job have once been started.
 func Ran(j *v1alpha1.MPIJob) bool {
 	return meta.FindStatusCondition(j.Status.Conditions, v1alpha1.ConditionRunning) != nil
 }

@@ -9,17 +9,18 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A kubelet ends a container whose postStart hook has failed. Its launcher may say that it was
-// told to end, or nothing, where that was before it had begun: only an event tells why.
+// A kubelet ends a container whose postStart hook has failed. The launcher in it may
+// report that it was terminated, or nothing if it had not started. Only an event has
+// the cause.
 
 // Hook is a postStart hook that has failed.
 type Hook struct {
 	Pod  string
-	Text string // of the event; empty: no event tells of one
+	Text string // text of the event; empty: no event reports one
 }
 
-// Hooked is the pod of the failure of a plan if its postStart hook may be the cause; nil: it
-// is not.
+// Hooked returns the pod of the failure of a plan if its postStart hook may be the
+// cause; nil otherwise.
 func Hooked(o *Observation, p *Plan) *corev1.Pod {
 	f := p.Status.FirstFailure
 	if f == nil || f.Pod == "" {
@@ -43,10 +44,10 @@ func Hooked(o *Observation, p *Plan) *corev1.Pod {
 	return nil
 }
 
-// hooked reports whether a pod's container has been ended for its hook.
+// hooked reports whether a pod's container was ended because of its hook.
 func (o *Observation) hooked(p *corev1.Pod) bool { return o.Hook.Text != "" && o.Hook.Pod == p.Name }
 
-// ofHook makes a failure that of a hook.
+// ofHook marks a failure as that of a hook.
 func (o *Observation) ofHook(f *v1alpha1.Failure, p *corev1.Pod) {
 	f.Reason = string(podlife.Terminated)
 	f.Message = fmt.Sprintf("the lifecycle.postStart hook of container %s failed, for which its kubelet ended the container: %s", o.ApplicationName(p), o.Hook.Text)

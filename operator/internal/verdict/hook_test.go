@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestHookThatFailed: a container whose postStart hook has failed was ended for that, whatever
-// its launcher has said before it had begun, and no probe is blamed.
+// TestHookThatFailed: a container whose postStart hook failed was ended for that
+// reason, whatever its launcher reported, and the message names no probe.
 func TestHookThatFailed(t *testing.T) {
 	terminated := podlife.Failure{Rank: 2, Code: 143, Signal: "SIGTERM", Reason: podlife.Terminated, Text: "was killed by SIGTERM", Time: at(10)}
 	exited := podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Text: "exited with code 3", Time: at(10)}

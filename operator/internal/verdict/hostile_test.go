@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// An application can write a launcher's last words itself. Whatever it says, the
-// status is one that the API server takes.
+// An application can write the launcher's termination message itself. Whatever the
+// text, the API server accepts the status.
 func TestForgedMessage(t *testing.T) {
 	for what, f := range map[string]podlife.Failure{
 		"a reason that is none for a condition": {Rank: 2, Code: 1, Reason: "9lives", Time: at(10)},
@@ -41,7 +41,7 @@ func TestForgedMessage(t *testing.T) {
 	}
 }
 
-// What the cluster says of a pod has no bounds.
+// The texts of the cluster about a pod have no bounds.
 func TestHugeMessages(t *testing.T) {
 	huge := strings.Repeat("é", 20000)
 	s := begun(t)
@@ -58,7 +58,7 @@ func TestHugeMessages(t *testing.T) {
 	conforms(t, &s.job.Status)
 }
 
-// Transports are a set of short words, whoever has told of how many.
+// Transports are a set of short words, whatever the number of reports.
 func TestForgedTransports(t *testing.T) {
 	s := begun(t)
 	s.o.Transports = []string{"tcp", "tcp", "", strings.Repeat("x", 64), "no word", "a", "b", "c", "d", "e", "f", "g", "h", "i"}
@@ -69,8 +69,8 @@ func TestForgedTransports(t *testing.T) {
 	}
 }
 
-// The kubelet tells no time for a container whose end it has missed; that it has
-// ended is a failure none the less.
+// The kubelet reports no time for a container whose end it did not see. The end is a
+// failure nevertheless.
 func TestEndWithoutATime(t *testing.T) {
 	s := begun(t)
 	s.exit(1, 137, time.Time{})
@@ -82,8 +82,8 @@ func TestEndWithoutATime(t *testing.T) {
 	}
 }
 
-// A pod that failed without a word of its containers does not wait for others
-// that may never start.
+// A pod that failed without a report of its containers does not wait for pods that may
+// never start.
 func TestFailedPodBesideOneThatWaits(t *testing.T) {
 	s := begun(t)
 	s.o.Pods[1].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Shutdown", Message: "the node goes down"}
@@ -95,8 +95,8 @@ func TestFailedPodBesideOneThatWaits(t *testing.T) {
 	}
 }
 
-// The Job's controller makes a failed pod again; the first one is to blame, in
-// whatever order they are listed.
+// The Job controller replaces a failed pod. The first pod is the cause, whatever the
+// order in which they are listed.
 func TestTwoPodsOfANumber(t *testing.T) {
 	for _, turn := range []bool{false, true} {
 		s := begun(t)
@@ -114,7 +114,7 @@ func TestTwoPodsOfANumber(t *testing.T) {
 	}
 }
 
-// The same pods in another order give the same status, or it would be written
+// The same pods in another order give the same status. Otherwise, it would be written
 // again and again.
 func TestOrderDoesNotMatter(t *testing.T) {
 	s := begun(t)
@@ -130,12 +130,12 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// A job that is over stays as it was when its pods are removed.
+// The status of a finished job stays unchanged when its pods are removed.
 func TestPodsRemovedAfterTheEnd(t *testing.T) {
 	s := begun(t)
 	s.exit(0, 0, at(29))
 	s.o.Pods[0].Status.Phase = corev1.PodSucceeded
-	s.batch(batchv1.JobComplete, "") // before the other pod's end is heard of
+	s.batch(batchv1.JobComplete, "") // before the end of the other pod is reported
 	s.next(Stop, v1alpha1.ConditionComplete)
 	s.o.Pods = nil
 	s.next(Stop, v1alpha1.ConditionComplete)
@@ -155,7 +155,7 @@ func TestPodsRemovedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// The longest deadline that there can be is a deadline in the future.
+// The longest possible deadline is in the future.
 func TestLongDeadline(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(math.MaxInt64))
@@ -163,7 +163,7 @@ func TestLongDeadline(t *testing.T) {
 	s.next(Apply, v1alpha1.ConditionRunning)
 }
 
-// Who makes pods with a job's labels is not its Job.
+// Pods with a job's labels that were not made by its Job do not count.
 func TestForeignPods(t *testing.T) {
 	b := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "cg-0", UID: "1"}}
 	yes := true
@@ -191,7 +191,7 @@ func TestForeignPods(t *testing.T) {
 	}
 }
 
-// A job that nobody mends is tried more rarely.
+// A job whose obstacle persists is tried less often.
 func TestHold(t *testing.T) {
 	s := newStory(t)
 	for _, c := range []struct{ after, want time.Duration }{{0, holdMin}, {time.Second, holdMin}, {time.Minute, time.Minute}, {time.Hour, holdMax}} {
@@ -205,7 +205,7 @@ func TestHold(t *testing.T) {
 			t.Errorf("after %v: again in %v, want %v; job %q", c.after, p.Requeue, c.want, p.Status.JobName)
 		}
 	}
-	// Who owns the obstacle may keep it.
+	// The owner of the obstacle may keep it.
 	s = newStory(t)
 	for _, c := range []struct{ after, want time.Duration }{{0, holdPassing}, {16 * time.Second, holdPassing}, {time.Minute, time.Minute / 8}, {time.Hour, time.Hour / 8}, {24 * time.Hour, holdMax}} {
 		s.o.Now = noon.Add(c.after)

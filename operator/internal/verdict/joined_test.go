@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// awaiting is a story whose applications run, and whose sidecars wait for something.
+// awaiting returns a story whose applications run while their sidecars wait.
 func awaiting(t *testing.T) *story {
 	s := newStory(t)
 	s.next(Apply, v1alpha1.ConditionPending)
@@ -25,9 +25,9 @@ func awaiting(t *testing.T) *story {
 	return s
 }
 
-// TestRanksStartWithTheirSidecar: ranks count as started when their sidecars are ready, and
-// not when their applications run. While one is not, which may be for days, the job is
-// pending, says what is waited for, and is not failed.
+// TestRanksStartWithTheirSidecar: ranks count as started when their sidecars are ready,
+// and not when their applications run. While a sidecar is not ready, which may last for
+// days, the job is Pending with the cause in the message, and does not fail.
 func TestRanksStartWithTheirSidecar(t *testing.T) {
 	s := awaiting(t)
 	p := s.next(Apply, v1alpha1.ConditionPending)
@@ -55,7 +55,7 @@ func TestRanksStartWithTheirSidecar(t *testing.T) {
 	}
 	s.o.Pods[1].Status.InitContainerStatuses[0].Ready = true
 	s.next(Apply, v1alpha1.ConditionRunning)
-	// A kubelet that starts again knows of no readiness for a while.
+	// A restarted kubelet does not know the readiness for a while.
 	s.o.Pods[0].Status.InitContainerStatuses[0].Ready = false
 	s.next(Apply, v1alpha1.ConditionRunning)
 	if r := s.job.Status.Ranks; *r.Running != 4 || !Ran(s.job) {
@@ -63,8 +63,8 @@ func TestRanksStartWithTheirSidecar(t *testing.T) {
 	}
 }
 
-// TestPendingDeadlineEndsTheWait: nothing else does, and its message says what the sidecar
-// waited for.
+// TestPendingDeadlineEndsTheWait: only the pending deadline ends the wait, and its
+// message names what the sidecar waited for.
 func TestPendingDeadlineEndsTheWait(t *testing.T) {
 	s := awaiting(t)
 	seconds := int64(600)
@@ -82,7 +82,7 @@ func TestPendingDeadlineEndsTheWait(t *testing.T) {
 	}
 }
 
-// TestLaunchersThatEndCount: a launcher that has ended is no rank that is still to start,
+// TestLaunchersThatEndCount: the ranks of a launcher that has ended are not pending,
 // whatever its sidecar waits for.
 func TestLaunchersThatEndCount(t *testing.T) {
 	s := awaiting(t)
@@ -93,8 +93,9 @@ func TestLaunchersThatEndCount(t *testing.T) {
 	}
 }
 
-// TestVerdictDoesNotWaitForALostNode: of a pod whose node is not Ready nothing more is heard,
-// so that its sidecar's last words are not waited for; those on other nodes are.
+// TestVerdictDoesNotWaitForALostNode: the end of a pod on a node that is not Ready is
+// not reported, so the verdict does not wait for its sidecar's message. It waits for
+// those on other nodes.
 func TestVerdictDoesNotWaitForALostNode(t *testing.T) {
 	for _, lost := range []string{"", "node0", "node1"} {
 		s := begun(t)

@@ -7,7 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestRuleOfNoFailure: a job whose restart rules are about no failure says so, and what is meant.
+// TestRuleOfNoFailure: the message of a job names restart rules that match no failure,
+// and the likely intended names.
 func TestRuleOfNoFailure(t *testing.T) {
 	for reason, want := range map[string]string{
 		"OOMKilled":  "; runPolicy.restartRules[1] names the reason OOMKilled, which no failure has: is OutOfMemory meant?",

@@ -12,7 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// failedOnce is a story whose first attempt has failed, of so many seconds in all.
+// failedOnce returns a story with a deadline of so many seconds whose first attempt has
+// failed.
 func failedOnce(t *testing.T, deadline int64) *story {
 	s := begun(t)
 	once := int32(2)
@@ -23,8 +24,8 @@ func failedOnce(t *testing.T, deadline int64) *story {
 	return s
 }
 
-// TestDeadlineWhileRestarting: a job whose first attempt cannot be removed, since
-// somebody's finalizer keeps its Job, ends when its time is over, and is looked at then.
+// TestDeadlineWhileRestarting: a job whose first attempt cannot be removed, because a
+// finalizer keeps its Job, ends at its deadline, and is reconciled at that time.
 func TestDeadlineWhileRestarting(t *testing.T) {
 	s := failedOnce(t, 30)
 	if p := s.next(Remove, v1alpha1.ConditionRestarting); p.Requeue != at(30).Sub(s.o.Now) {
@@ -37,8 +38,8 @@ func TestDeadlineWhileRestarting(t *testing.T) {
 	}
 }
 
-// TestRestartAfterAClockThatWasAhead: a failure that was noted by a replica whose clock
-// is an hour ahead does not hold the restart up for that hour.
+// TestRestartAfterAClockThatWasAhead: a failure that was recorded by a replica whose
+// clock is an hour ahead does not delay the restart by that hour.
 func TestRestartAfterAClockThatWasAhead(t *testing.T) {
 	s := failedOnce(t, 1<<30)
 	c := meta.FindStatusCondition(s.job.Status.Conditions, v1alpha1.ConditionRestarting)
@@ -47,8 +48,8 @@ func TestRestartAfterAClockThatWasAhead(t *testing.T) {
 	s.next(Remove, v1alpha1.ConditionPending)
 }
 
-// TestDeadlinesOfAClockThatIsAhead: a Job whose controller's clock is an hour ahead has no
-// more time than any other, to be started and in all.
+// TestDeadlinesOfAClockThatIsAhead: if the clock of the Job controller is an hour
+// ahead, the deadlines are not longer.
 func TestDeadlinesOfAClockThatIsAhead(t *testing.T) {
 	for _, pending := range []bool{true, false} {
 		s := newStory(t)
@@ -75,8 +76,9 @@ func TestDeadlinesOfAClockThatIsAhead(t *testing.T) {
 	}
 }
 
-// TestFailureOfANodeWhoseClockIsAhead: a rank that failed by the clock of its node in an
-// hour did not fail because its pod, or another one, was deleted after that was seen.
+// TestFailureOfANodeWhoseClockIsAhead: if the clock of a node is an hour ahead, the
+// failure of a rank is not attributed to the deletion of a pod after the failure was
+// seen.
 func TestFailureOfANodeWhoseClockIsAhead(t *testing.T) {
 	for pod := range 2 {
 		s := begun(t)
@@ -92,8 +94,8 @@ func TestFailureOfANodeWhoseClockIsAhead(t *testing.T) {
 	}
 }
 
-// TestPendingDeadlineOfPodsBegunAnew: pods that a queue has taken away, and begun again
-// while nobody looked, have all of their time.
+// TestPendingDeadlineOfPodsBegunAnew: pods that a queue stopped and started again,
+// between two reconciliations, have the whole deadline.
 func TestPendingDeadlineOfPodsBegunAnew(t *testing.T) {
 	s := newStory(t)
 	s.next(Apply, v1alpha1.ConditionPending)

@@ -14,21 +14,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// Pods that other webhooks have given a container, as a service mesh and a log shipper do,
-// run on after their ranks have ended, and so does their sidecar: neither the pods nor their
-// Job ever say how the ranks have ended. Launchers do, in their last words; sidecars are
-// asked where a pod has no launcher, or its launcher had no answer.
+// If another webhook has added a container to the pods, such as that of a service mesh
+// or a log shipper, the pods and their sidecars keep running after their ranks have
+// ended, so neither the pods nor their Job report how the ranks ended. Launchers report
+// it in their termination messages. A sidecar is asked if its pod has no launcher, or
+// if the launcher got no answer.
 
-// Said is what sidecars that still run were heard to say at the end of a job, by pod: nil is
-// no failure of the job. Those that gave no answer are left out.
+// Said is what running sidecars have reported at the end of a job, by pod. A nil entry
+// means that the sidecar knows of no failure. Sidecars that gave no answer have no
+// entry.
 type Said map[types.UID]*podlife.Failure
 
-// unheardPatience is how long after the last rank's end a failure may come of which neither
-// a launcher nor a sidecar can tell: the other ranks would hear of it within that time.
+// unheardPatience is how long after the end of the last rank a failure may still be
+// reported that neither a launcher nor a sidecar of the pod can report: the other ranks
+// learn of it within this time.
 const unheardPatience = 10 * time.Second
 
-// lingers reports whether a pod whose ranks have ended with 0 is kept by a container that
-// is neither theirs nor their sidecar.
+// lingers reports whether a pod whose ranks have ended with 0 is kept running by a
+// container that is neither the application nor the sidecar.
 func (o *Observation) lingers(p *corev1.Pod) bool {
 	if Terminal(p) || !o.succeeded(p) || ended(sidecar(p)) != nil {
 		return false
@@ -42,12 +45,12 @@ func (o *Observation) lingers(p *corev1.Pod) bool {
 	return false
 }
 
-// lingering are the pods that are kept so, once the ranks of all pods have ended with 0;
-// none before.
+// lingering returns the pods that are kept running in this way, once the ranks of all
+// pods have ended with 0; nil before.
 func (o *Observation) lingering() []*corev1.Pod {
 	best := make([]*corev1.Pod, desired.Pods(&o.Job.Spec))
 	for _, p := range o.Pods {
-		// Of several pods of a number, the one that has ended well counts.
+		// Of several pods with one number, a pod that has succeeded counts.
 		if i := o.index(p); i >= 0 && (best[i] == nil || p.Status.Phase == corev1.PodSucceeded) {
 			best[i] = p
 		}
@@ -67,13 +70,13 @@ func (o *Observation) lingering() []*corev1.Pod {
 	return kept
 }
 
-// Unheard are the pods whose sidecars are to be asked whether the job has failed, since
-// their launchers have not said that it has not.
+// Unheard returns the pods whose sidecars have to be asked whether the job has failed,
+// because their launchers have not reported a success.
 func Unheard(o *Observation) (ask []*corev1.Pod) {
 	if Finished(&o.Job.Status) {
 		return nil
 	}
-	o.recall()
+	o.restoreEnded()
 	o.arrange()
 	for _, p := range o.lingering() {
 		if o.outcome(p) != podlife.OutcomeClosed {
@@ -83,7 +86,8 @@ func Unheard(o *Observation) (ask []*corev1.Pod) {
 	return ask
 }
 
-// outcome is what a pod's launcher says of the end of its ranks; empty: nothing.
+// outcome returns what a pod's launcher reports about the end of its ranks; empty if it
+// reports nothing.
 func (o *Observation) outcome(p *corev1.Pod) podlife.Outcome {
 	if t := ended(o.application(p)); t != nil {
 		if m := message(t.Message, podlife.KindRanks); m != nil {
@@ -93,8 +97,8 @@ func (o *Observation) outcome(p *corev1.Pod) podlife.Outcome {
 	return ""
 }
 
-// kept reports whether a job is over although pods of it run, and how long after the last
-// rank's end that is believed.
+// kept reports whether a job is over although some of its pods run, and how long after
+// the end of the last rank this is final.
 func (o *Observation) kept() (over bool, patience time.Duration) {
 	pods := o.lingering()
 	patience = settle
@@ -106,22 +110,22 @@ func (o *Observation) kept() (over bool, patience time.Duration) {
 	return len(pods) > 0, patience
 }
 
-// outlived is the end of a job whose ranks have all ended with 0, and of which containers
-// of others keep pods running.
+// outlived plans the end of a job whose ranks have all ended with 0 while containers of
+// others keep pods running.
 func (o *Observation) outlived(p Plan, patience time.Duration) Plan {
 	if left := o.lastWords(patience); left > 0 {
 		p.Requeue = left
 		return p
 	}
-	if f := cmp.Or(o.denied(), o.untold()); f != nil {
+	if f := cmp.Or(o.reportedFailure(), o.unnamedFailure()); f != nil {
 		return o.failing(p, f, true)
 	}
 	return o.completed(p)
 }
 
-// untold is the failure of a job of which a launcher knows that there is one, and no
-// answer says which; nil: there is none.
-func (o *Observation) untold() *v1alpha1.Failure {
+// unnamedFailure returns the failure of a job if a launcher reports that it failed, but
+// no sidecar's answer says how; nil if there is none.
+func (o *Observation) unnamedFailure() *v1alpha1.Failure {
 	for _, p := range o.lingering() {
 		if _, said := o.Said[p.UID]; said || o.outcome(p) != podlife.OutcomeFailed {
 			continue

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// meshed is a job that runs, with a container of another webhook in each of its pods.
+// meshed returns a running job with a container of another webhook in each of its pods.
 func meshed(t *testing.T) *story {
 	s := begun(t)
 	for i, p := range s.o.Pods {
@@ -24,18 +24,19 @@ func meshed(t *testing.T) *story {
 	return s
 }
 
-// well ends a pod's ranks with 0, and the launcher's words of that.
+// well ends a pod's ranks with 0, with the given outcome in the launcher's message.
 func (s *story) well(pod int, when float64, outcome podlife.Outcome) {
 	s.exit(pod, 0, at(when))
 	s.o.Pods[pod].Status.ContainerStatuses[0].State.Terminated.Message = string((&podlife.Message{Kind: podlife.KindRanks, Pod: pod, Outcome: outcome}).Encode())
 }
 
-// TestMeshKeepsNoJobRunning: the containers of a service mesh run on after the ranks.
+// TestMeshKeepsNoJobRunning: a job ends although the containers of a service mesh run
+// on after the ranks.
 func TestMeshKeepsNoJobRunning(t *testing.T) {
 	s := meshed(t)
 	s.o.Now = at(20)
 	s.well(0, 20, podlife.OutcomeClosed)
-	s.next(Apply, v1alpha1.ConditionRunning) // the other pod works
+	s.next(Apply, v1alpha1.ConditionRunning) // the other pod still runs
 	s.well(1, 20, podlife.OutcomeClosed)
 	if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue != settle {
 		t.Fatalf("looks again after %v", p.Requeue)
@@ -50,8 +51,9 @@ func TestMeshKeepsNoJobRunning(t *testing.T) {
 	}
 }
 
-// TestGoodEndSurvivesTheOperator: the operator ends the Job of such a job and is killed
-// before it writes the status; the next one finds a Job that has failed.
+// TestGoodEndSurvivesTheOperator: if the operator is killed after it has ended the Job
+// of such a job, and before it writes the status, the next operator finds a failed Job
+// and still reports the success.
 func TestGoodEndSurvivesTheOperator(t *testing.T) {
 	s := begun(t)
 	s.job.Status.FirstFailure = &v1alpha1.Failure{Reason: "RankExited"} // of an earlier attempt
@@ -66,7 +68,8 @@ func TestGoodEndSurvivesTheOperator(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionComplete)
 }
 
-// TestMeshHidesNoFailure: what a sidecar knows counts, though the pod never ends.
+// TestMeshHidesNoFailure: the sidecar's report of a failure counts although the pod
+// never ends.
 func TestMeshHidesNoFailure(t *testing.T) {
 	vanished := &podlife.Failure{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(20)}
 	for what, c := range map[string]struct {
@@ -92,8 +95,8 @@ func TestMeshHidesNoFailure(t *testing.T) {
 	}
 }
 
-// TestMeshWithoutLauncher: ranks that are containers leave no word, and their sidecars are
-// asked, or a failure of others is waited for.
+// TestMeshWithoutLauncher: ranks that run without a launcher leave no message. Their
+// sidecars are asked; otherwise, the job waits for a failure that other pods report.
 func TestMeshWithoutLauncher(t *testing.T) {
 	for what, c := range map[string]struct {
 		said  Said
@@ -118,8 +121,8 @@ func TestMeshWithoutLauncher(t *testing.T) {
 	}
 }
 
-// TestPodsThatEndAreWaitedFor: a job whose pods end by themselves is left to its Job, which
-// would show a deadline that no user has set.
+// TestPodsThatEndAreWaitedFor: the operator does not end the Job of a job whose pods
+// end by themselves; the Job would otherwise report a deadline that no user has set.
 func TestPodsThatEndAreWaitedFor(t *testing.T) {
 	for what, change := range map[string]func(s *story){
 		"no other container": func(s *story) {
@@ -150,7 +153,8 @@ func TestPodsThatEndAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestMeshOfOthersPods: pods of another controller are left to it, some of them ended.
+// TestMeshOfOthersPods: pods of another controller are not ended, even if some of them
+// have ended.
 func TestMeshOfOthersPods(t *testing.T) {
 	s := newStory(t)
 	s.job.Spec.PodManagement = v1alpha1.PodsExternal
@@ -167,9 +171,10 @@ func TestMeshOfOthersPods(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionComplete)
 }
 
-// TestMeshHoldsUpNoVerdict: the verdict on a failure waits for the application and the sidecar of
-// the pod that failed, and for no other container of it: neither one that runs, nor one that has
-// never begun, nor a native sidecar of another webhook, before and after them in their lists.
+// TestMeshHoldsUpNoVerdict: the verdict on a failure waits for the application and the
+// sidecar of the failed pod, and for no other container of it: neither for a running
+// one, nor for one that never started, nor for a native sidecar of another webhook, in
+// any order.
 func TestMeshHoldsUpNoVerdict(t *testing.T) {
 	always := func(state corev1.ContainerState) corev1.ContainerStatus {
 		return corev1.ContainerStatus{Name: "mesh-init", State: state}
@@ -195,9 +200,9 @@ func TestMeshHoldsUpNoVerdict(t *testing.T) {
 			s.exit(1, 3, at(20), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Text: "exit code 3", Time: at(20)})
 			add(&s.o.Pods[1].Status)
 			s.o.Now = at(20).Add(settle)
-			s.next(Wait, v1alpha1.ConditionRunning) // its sidecar may know more
+			s.next(Wait, v1alpha1.ConditionRunning) // its sidecar may report more
 			s.sidecar(1, 0, at(23), nil)
-			s.o.Pods[1].Status.Phase = corev1.PodRunning // as its kubelet says while a container runs
+			s.o.Pods[1].Status.Phase = corev1.PodRunning // the phase while a container runs
 			s.o.Now = at(23)
 			s.next(Stop, v1alpha1.ConditionFailed)
 			if f := s.job.Status.FirstFailure; f.Reason != string(podlife.RankExited) || f.Pod != "cg-0-1-x" {

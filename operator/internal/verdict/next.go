@@ -14,51 +14,52 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// Action is what the controller shall do.
+// Action is what the controller has to do.
 type Action int
 
 // Actions.
 const (
-	Wait   Action = iota // nothing
-	Apply                // see that the attempt's objects are there and as desired
-	Remove               // take the attempt's Job and its pods away, for a restart
-	Stop                 // the job is over: end what still runs, keep what can be read
-	Delete               // delete the MPIJob: its time to live is over
+	Wait   Action = iota // do nothing
+	Apply                // make the attempt's objects, and update those that may change
+	Remove               // delete the attempt's Job and its pods, for a restart
+	Stop                 // the job is over: end running pods, keep ended ones so that their logs can be read
+	Delete               // delete the MPIJob: its time to live has ended
 )
 
-// Plan is what to do next.
+// Plan is the next step for a job.
 type Plan struct {
-	Status  v1alpha1.MPIJobStatus // to be written if it differs
+	Status  v1alpha1.MPIJobStatus // written if it differs from the job's
 	Action  Action
-	Requeue time.Duration // look again after this; 0: when something changes
-	// Reads is the node of the pod for whose end the verdict waits; empty: it waits for none.
+	Requeue time.Duration // time to the next reconciliation; 0: at the next change
+	// Reads is the node of the pod for whose end the verdict waits; empty if it waits
+	// for none.
 	Reads string
 }
 
-// removalPatience is how long a restart waits for the old pods: those of a lost
-// node stay for minutes, and nothing of the new attempt needs their names.
+// removalPatience is how long a restart waits for the old pods. Pods of a lost node
+// stay for minutes, and the new attempt does not need their names.
 const removalPatience = 20 * time.Second
 
-// readMax bounds how long the verdict on an attempt waits for the pod of its first failure,
-// beside the pod's own grace.
+// readMax bounds how much of the pod's grace period the verdict on an attempt waits for
+// the pod of its first failure.
 const readMax = 60 * time.Second
 
-// readPatience is how long the verdict on an attempt waits for the end of the pod of its
-// first failure. The pod's sidecar, whose last words have the cause, may take the whole grace
-// of the pod to end, and a pod that is deleted takes its output along. The news of its end
-// takes a moment more.
+// readPatience returns how long the verdict on an attempt waits for the end of the pod
+// of its first failure. The pod's sidecar, whose termination message has the cause, may
+// take the whole grace period to end, and the output of a pod is lost when the pod is
+// deleted. settle is added because the report of the end takes a moment to arrive.
 func (o *Observation) readPatience() time.Duration {
 	return min(inject.Grace(&o.Job.Spec.Template.Spec), readMax) + settle
 }
 
-// Next says what to do with a job. Its status is one that the API server takes,
-// whatever pods have been made to say.
+// Next plans the next step for a job. The API server accepts its status whatever the
+// pods have reported.
 func Next(o *Observation) Plan {
-	o.recall()
+	o.restoreEnded()
 	o.arrange()
 	p := o.next()
 	if p.Status.EndedPods = nil; !Finished(&p.Status) {
-		p.Status.EndedPods = o.remember()
+		p.Status.EndedPods = o.endedPods()
 	}
 	bound(&p.Status, o)
 	return p
@@ -81,12 +82,12 @@ func (o *Observation) next() Plan {
 	}
 	switch s := o.start(); {
 	case o.held() && (suspended(o.Job) || AttemptOf(o.Job) == 0):
-		// As in batch/v1: what is suspended starts afresh. A queue that holds the
-		// next attempt does not: a deadline is over all of them.
+		// As in batch/v1, a suspended job starts afresh. This does not apply if a queue
+		// holds a later attempt: the deadline covers all attempts.
 		p.Status.StartTime = nil
 	case p.Status.StartTime == nil && !s.IsZero():
 		p.Status.StartTime = s
-		if s.After(o.Now) { // by a clock that is ahead, for which no deadline waits
+		if s.After(o.Now) { // the clock of the other machine is ahead, and the deadline must not wait for it
 			p.Status.StartTime = &metav1.Time{Time: o.Now}
 		}
 	}
@@ -124,52 +125,52 @@ func (o *Observation) next() Plan {
 	return o.failing(p, f, settled)
 }
 
-// succeed is the end of a job whose ranks have all ended with 0, unless sidecars
-// know better.
+// succeed plans the end of a job whose ranks have all ended with 0, unless a sidecar
+// reports a failure.
 func (o *Observation) succeed(p Plan) Plan {
 	if left := o.lastWords(settle); left > 0 {
 		p.Requeue = left
 		return p
 	}
-	if f := o.denied(); f != nil {
+	if f := o.reportedFailure(); f != nil {
 		return o.failing(p, f, true)
 	}
 	return o.completed(p)
 }
 
-// completed ends the job as a good one.
+// completed ends the job as Complete.
 func (o *Observation) completed(p Plan) Plan {
 	o.state(&p, v1alpha1.ConditionComplete, reasonSucceeded, fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
-	p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the last pods may not have been heard of
+	p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the cache may not have the end of the last pods yet
 	return o.end(p)
 }
 
-// failing is the way of a job in which something has failed.
+// failing plans the next step for a job in which a failure was found.
 func (o *Observation) failing(p Plan, f *v1alpha1.Failure, settled bool) Plan {
 	switch {
 	case !settled:
 		p.Requeue = time.Second
 		return p
-	case o.unread(f) && o.waited() < o.readPatience():
+	case o.awaitsReport(f) && o.waited() < o.readPatience():
 		p.Status.FirstFailure = f
 		p.Requeue, p.Reads = time.Second, f.Node
 		return p
 	case !external(o.Job) && (isDrained(f) || restarts(o.Job) < limit(o.Job)) && !f.Final() && o.Job.Spec.RunPolicy.Restarts(f):
 		p.Status.FirstFailure = f
 		o.state(&p, v1alpha1.ConditionRestarting, f.Reason, f.Sentence())
-		p.Requeue = time.Millisecond // its pods are removed once the status says why
+		p.Requeue = time.Millisecond // its pods are removed after the status has the reason
 		return p
 	}
 	return o.fail(p, f)
 }
 
-// progress is the way of a job in which nothing has failed.
+// progress plans the next step for a job without a failure.
 func (o *Observation) progress(p Plan) Plan {
-	if o.NoProfile && o.Batch == nil && !(external(o.Job) && Prepared(o.Job)) { // else it has been read
+	if o.NoProfile && o.Batch == nil && !(external(o.Job) && Prepared(o.Job)) { // otherwise the profile has been read already
 		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonProfileMissing, fmt.Sprintf("FabricProfile %s does not exist", o.Job.Spec.ProfileName))
 		return p
 	}
-	if left := o.wayLeft(); left > 0 && o.Batch == nil { // their end is heard of
+	if left := o.wayLeft(); left > 0 && o.Batch == nil { // the watch reports their end
 		o.state(&p, v1alpha1.ConditionPending, v1alpha1.ReasonNameConflict, o.inTheWay())
 		if p.Requeue == 0 || left < p.Requeue {
 			p.Requeue = left
@@ -211,7 +212,7 @@ func (o *Observation) progress(p Plan) Plan {
 	return p
 }
 
-// restarting waits for the end of the failed attempt, then counts it.
+// restarting waits for the end of the failed attempt, and then counts the restart.
 func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 	if f := o.decided(); f != nil {
 		return o.fail(p, f)
@@ -227,17 +228,17 @@ func (o *Observation) restarting(p Plan, c *metav1.Condition) Plan {
 	return p
 }
 
-// removed goes on with a restart when the failed attempt has been removed.
+// removed continues a restart when the failed attempt has been removed.
 func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 	since := o.since(c.LastTransitionTime.Time)
 	drained := isDrained(o.Job.Status.FirstFailure)
 	left := removalPatience - since
-	if drained { // the ranks of its pods write a checkpoint, from which the next attempt starts
+	if drained { // its ranks write a checkpoint, from which the next attempt starts
 		left += inject.Grace(&o.Job.Spec.Template.Spec)
 	}
 	switch {
 	case o.Batch != nil:
-		p.Action = Remove // its deletion is heard of, however long it takes
+		p.Action = Remove // the watch reports the end of the deletion
 		return p
 	case len(o.Pods) > 0 && left > 0:
 		p.Requeue = left
@@ -253,9 +254,9 @@ func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 		p.Requeue = wait
 		return p
 	}
-	p.Action = Remove // what is left of it
+	p.Action = Remove // the objects that are left
 	if drained {
-		// Its pods were taken away, and nothing has failed.
+		// Its pods were taken away; no rank has failed.
 		p.Status.Drains, p.Status.FirstFailure = &n, nil
 	} else {
 		p.Status.Restarts, text = &n, fmt.Sprintf("restart %d of at most %d", n, limit(o.Job))
@@ -267,11 +268,12 @@ func (o *Observation) removed(p Plan, c *metav1.Condition) Plan {
 	return p
 }
 
-// skewMax is how far the clocks of replicas are believed to differ.
+// skewMax is the assumed maximum difference between the clocks of replicas.
 const skewMax = time.Minute
 
-// since is the time since at, which another replica may have written by its own clock:
-// when that is far ahead, nobody waits until ours is there.
+// since returns the time since at, which another replica may have written by its own
+// clock. If at is more than skewMax ahead, since returns the maximum, so that no wait
+// depends on that clock.
 func (o *Observation) since(at time.Time) time.Duration {
 	if d := o.Now.Sub(at); d > -skewMax {
 		return d
@@ -279,9 +281,9 @@ func (o *Observation) since(at time.Time) time.Duration {
 	return math.MaxInt64
 }
 
-// Time from a failure to the start of restart n: it doubles from one to the
-// next, so that a job that fails at once neither floods the cluster nor uses up
-// its restarts while a node recovers.
+// Time from a failure to the start of restart n. It doubles with each restart, so that
+// a job that fails at once neither floods the cluster nor uses up its restarts while a
+// node recovers.
 const (
 	backoffMin = time.Second
 	backoffMax = 5 * time.Minute
@@ -291,8 +293,9 @@ func backoff(n int32) time.Duration {
 	return min(backoffMin<<min(n-1, 10), backoffMax)
 }
 
-// decided is the failure for which the attempt's Job has been ended, of which the status
-// does not tell: the operator that ended it was killed before it could write.
+// decided returns the failure that is recorded in the attempt's Job as the cause of its
+// end but not in the status: the operator that ended the Job was killed before it wrote
+// the status.
 func (o *Observation) decided() *v1alpha1.Failure {
 	if o.Batch == nil {
 		return nil
@@ -302,13 +305,13 @@ func (o *Observation) decided() *v1alpha1.Failure {
 		return nil
 	}
 	if f != nil && f.Rank != nil && (*f.Rank < 0 || *f.Rank >= o.Job.Spec.Ranks) {
-		f.Rank = nil // somebody else wrote it
+		f.Rank = nil // another client wrote it
 	}
 	return f
 }
 
-// decidedWell reports whether the attempt's Job has been ended since all ranks had ended
-// well, of which the status does not tell, for the same reason.
+// decidedWell reports whether the attempt's Job records a successful end that the
+// status does not have, for the same reason.
 func (o *Observation) decidedWell() bool {
 	if o.Batch == nil {
 		return false
@@ -317,7 +320,7 @@ func (o *Observation) decidedWell() bool {
 	return f != nil && f.Reason == reasonSucceeded
 }
 
-// Cause is why a plan ends a Job: its failure, or that all ranks have ended well.
+// Cause returns why a plan ends a Job: its failure, or the success of all ranks.
 func Cause(p *Plan) *v1alpha1.Failure {
 	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionComplete) {
 		return &v1alpha1.Failure{Reason: reasonSucceeded}
@@ -325,7 +328,7 @@ func Cause(p *Plan) *v1alpha1.Failure {
 	return p.Status.FirstFailure
 }
 
-// fail ends the job for good.
+// fail ends the job without another restart.
 func (o *Observation) fail(p Plan, f *v1alpha1.Failure) Plan {
 	number := AttemptOf(o.Job)
 	f.Attempt = &number
@@ -345,7 +348,8 @@ func (o *Observation) end(p Plan) Plan {
 	return p
 }
 
-// finished sees to the remains: pods that still run, then the time to live.
+// finished plans the steps after the end of a job: ending running pods, and deleting
+// the job at the end of its time to live.
 func (o *Observation) finished(p Plan) Plan {
 	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && p.Status.Ranks != nil {
 		p.Status.Ranks = o.remains(p.Status.Ranks)
@@ -372,13 +376,13 @@ func Finished(s *v1alpha1.MPIJobStatus) bool {
 		meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionFailed)
 }
 
-// states are the conditions of which one is True.
+// states are the conditions of which exactly one is True.
 var states = []string{
 	v1alpha1.ConditionPending, v1alpha1.ConditionSuspended, v1alpha1.ConditionRunning,
 	v1alpha1.ConditionRestarting, v1alpha1.ConditionComplete, v1alpha1.ConditionFailed,
 }
 
-// state makes one condition True and the others, if they are there, False.
+// state makes one condition True, and the others False if they exist.
 func (o *Observation) state(p *Plan, kind, reason, message string) {
 	at := metav1.NewTime(o.Now)
 	for _, s := range states {
@@ -386,13 +390,14 @@ func (o *Observation) state(p *Plan, kind, reason, message string) {
 		if s == kind {
 			c.Status = metav1.ConditionTrue
 		} else if old := meta.FindStatusCondition(p.Status.Conditions, s); old == nil || old.Status == metav1.ConditionFalse {
-			continue // it stays as it is: what ended it is its reason
+			continue // its reason stays that of its end
 		}
 		meta.SetStatusCondition(&p.Status.Conditions, c)
 	}
 }
 
-// deadline is the time that is left to the job, if it has a limit and has begun.
+// deadline returns the time that is left to the job; false if it has no limit or has
+// not started.
 func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
 	s := o.Job.Spec.RunPolicy.ActiveDeadlineSeconds
 	if s == nil || p.Status.StartTime == nil {
@@ -401,20 +406,20 @@ func (o *Observation) deadline(p *Plan) (time.Duration, bool) {
 	return p.Status.StartTime.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
 }
 
-// pendingDeadline is the time that is left for an attempt's ranks to be started,
-// while they have not been and there is a limit.
+// pendingDeadline returns the time that is left to start the attempt's ranks; false if
+// they have been started or there is no limit.
 func (o *Observation) pendingDeadline(p *Plan) (time.Duration, bool) {
 	s, start := o.Job.Spec.RunPolicy.PendingDeadlineSeconds, o.start()
 	if s == nil || start == nil || o.held() || p.Status.Ranks == nil || *p.Status.Ranks.Pending == 0 {
 		return 0, false
 	}
 	if first := p.Status.StartTime; AttemptOf(o.Job) == 0 && first != nil && first.Before(start) && start.Sub(o.Now) > skewMax {
-		start = first // the other one's clock is ahead; else the pods were begun anew
+		start = first // the other clock is ahead; otherwise the pods were started anew
 	}
 	return start.Add(time.Duration(min(*s, deadlineMax)) * time.Second).Sub(o.Now), true
 }
 
-// unplaced is the failure of an attempt that has no time left to be started.
+// unplaced returns the failure of an attempt whose time to start has run out.
 func (o *Observation) unplaced(left time.Duration) (*v1alpha1.Failure, bool) {
 	if left > 0 {
 		return nil, false
@@ -428,10 +433,10 @@ func (o *Observation) unplaced(left time.Duration) (*v1alpha1.Failure, bool) {
 	}, true
 }
 
-// deadlineMax is what the schema allows: more would overflow a Duration.
+// deadlineMax is the maximum of the schema: larger values would overflow a Duration.
 const deadlineMax = 1<<31 - 1
 
-// start is when the attempt's pods began to be made.
+// start returns when the creation of the attempt's pods began.
 func (o *Observation) start() *metav1.Time {
 	switch {
 	case o.Batch != nil:
@@ -445,11 +450,11 @@ func (o *Observation) start() *metav1.Time {
 // external reports whether another controller makes the job's pods.
 func external(j *v1alpha1.MPIJob) bool { return j.Spec.PodManagement == v1alpha1.PodsExternal }
 
-// allSucceeded reports whether every rank has ended well.
+// allSucceeded reports whether every rank has ended with 0.
 func (o *Observation) allSucceeded() bool { return *o.ranks().Succeeded == o.Job.Spec.Ranks }
 
-// held reports whether the job is to have no pods now, by its own word or a
-// queue's.
+// held reports whether the job must have no pods now, because it is suspended or a
+// queue holds it.
 func (o *Observation) held() bool {
 	if external(o.Job) {
 		return false
@@ -457,12 +462,12 @@ func (o *Observation) held() bool {
 	return suspended(o.Job) || o.batchHeld()
 }
 
-// batchHeld reports whether the batch Job is suspended, whoever wants it so.
+// batchHeld reports whether the batch Job is suspended, by the user or by a queue.
 func (o *Observation) batchHeld() bool {
 	return o.Batch != nil && o.Batch.Spec.Suspend != nil && *o.Batch.Spec.Suspend
 }
 
-// Held reports whether the batch Job is suspended: it has no pods that run.
+// Held reports whether the batch Job is suspended and has no running pods.
 func Held(o *Observation) bool { return o.batchHeld() }
 
 func suspended(j *v1alpha1.MPIJob) bool { s := j.Spec.RunPolicy.Suspend; return s != nil && *s }
@@ -487,7 +492,7 @@ func Over(b *batchv1.Job) bool {
 	return false
 }
 
-// Fails reports whether a plan is about a failure that was not known before.
+// Fails reports whether a plan is about a failure that the job's status does not have.
 func Fails(o *Observation, p *Plan) bool {
 	for _, c := range []string{v1alpha1.ConditionFailed, v1alpha1.ConditionRestarting} {
 		if meta.IsStatusConditionTrue(p.Status.Conditions, c) && !meta.IsStatusConditionTrue(o.Job.Status.Conditions, c) {

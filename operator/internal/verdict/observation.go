@@ -1,5 +1,8 @@
-// Package verdict reads the state of an MPIJob off its pods and says what to do
-// next. It is pure: the controller observes, asks Next, and carries it out.
+// Package verdict determines the state of an MPIJob and the next action from its pods,
+// its Job and the reports of its sidecars. It owns the rules for failures, restarts,
+// deadlines, suspected deadlocks and obstacles, and the texts and bounds of the status.
+// It is pure: the controller collects an Observation, calls Next, and executes the
+// Plan.
 package verdict
 
 import (
@@ -18,39 +21,41 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// Observation is what is there of one attempt of a job.
+// Observation is the observed state of one attempt of a job.
 type Observation struct {
 	Job        *v1alpha1.MPIJob
-	Batch      *batchv1.Job  // nil: there is none
-	Pods       []*corev1.Pod // of the attempt
-	Before     []*corev1.Pod // that an earlier MPIJob of the name has left in the attempt's way (InTheWay)
-	Transports []string      // that a sidecar said are in use; nil: not known
-	Waits      *Waits        // what the ranks wait for; nil: nobody has asked
-	Told       Told          // what events say of a job that does not run yet
-	Said       Said          // what sidecars of pods that others keep running have said; nil: nothing
-	Hook       Hook          // what an event says of the pod of the first failure
-	NoWebhook  bool          // pods of other controllers get no sidecars: the webhook is off
-	NoProfile  bool          // the profile that the job names is missing
-	NoQueue    bool          // the job names a queue, and the cluster has no controller of queues
-	// Lost is the node of Plan.Reads if it is not Ready, so that nothing is heard of the end
-	// of its pods; empty: it is, or is not known.
+	Batch      *batchv1.Job  // nil if there is none
+	Pods       []*corev1.Pod // pods of the attempt
+	Before     []*corev1.Pod // pods of an earlier MPIJob of this name that are in the attempt's way (InTheWay)
+	Transports []string      // transports that a sidecar reported; nil if not known
+	Waits      *Waits        // what the ranks wait for; nil if they were not asked
+	Told       Told          // what events say about a job that does not run yet
+	Said       Said          // reports of the sidecars of pods that other containers keep running; nil if none
+	Hook       Hook          // what an event says about the pod of the first failure
+	NoWebhook  bool          // the webhook is off: pods of other controllers get no sidecars
+	NoProfile  bool          // the profile that the job names does not exist
+	NoQueue    bool          // the job names a queue, and the cluster has no queue controller
+	// Lost is the node of Plan.Reads if that node is not Ready, so that the end of its
+	// pods is not reported; empty if it is Ready or not known.
 	Lost string
-	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of
-	// Now: clocks of nodes differ, and nobody shall wait for theirs. Zero: now.
+	// Noticed is when a sign of a failure (Sign) was first seen, by the clock of Now.
+	// Waits do not depend on the clocks of nodes, which differ. Zero means now.
 	Noticed time.Time
-	// Missing is since when the pod of a number (Absent) has been seen to be missing,
-	// by the same clock. Zero: now.
+	// Missing is since when the pod with the number Absent has been seen to be missing,
+	// by the same clock. Zero means now.
 	Missing time.Time
 	Now     time.Time
 }
 
-// AttemptOf is the number of a job's present attempt: how often it has been started again.
+// AttemptOf returns the number of a job's present attempt: how often it has been
+// started again.
 func AttemptOf(j *v1alpha1.MPIJob) int32 { return restarts(j) + drains(j) }
 
-// restarts is how often a job was started again after a failure, which restartLimit bounds.
+// restarts returns how often a job was started again after a failure. restartLimit
+// bounds it.
 func restarts(j *v1alpha1.MPIJob) int32 { return max(counted(j.Status.Restarts), 0) }
 
-// drains is how often a job was started again because its pods were taken away.
+// drains returns how often a job was started again because its pods were taken away.
 func drains(j *v1alpha1.MPIJob) int32 { return max(counted(j.Status.Drains), 0) }
 
 func counted(n *int32) int32 {
@@ -60,17 +65,17 @@ func counted(n *int32) int32 {
 	return *n
 }
 
-// Made reports whether a pod is one that the attempt's Job has made, and no
-// other one with its labels. The Job is nil when it is gone.
+// Made reports whether the attempt's Job has made a pod, and not another controller
+// that uses its labels. batch is nil if the Job is gone.
 func Made(p *corev1.Pod, name string, batch *batchv1.Job) bool {
 	c := metav1.GetControllerOf(p)
 	return c != nil && c.Kind == "Job" && c.Name == name && (batch == nil || c.UID == batch.UID)
 }
 
-// Of reports whether a pod is of a job's present attempt, whose Job is batch, if it is
-// there. An MPIJob that is created again is not to be judged by the pods of the earlier
-// one, of which some go and some have failed: where its status tells of no Job that it
-// has had, none is its own.
+// Of reports whether a pod belongs to a job's present attempt. batch is the attempt's
+// Job, if it exists. An MPIJob that is created again must not be judged by the pods of
+// the earlier one, which may be ending or have failed: if its status names no Job and
+// there is none, it has no pods.
 func Of(p *corev1.Pod, job *v1alpha1.MPIJob, batch *batchv1.Job) bool {
 	if desired.NumberOf(p.Labels) != AttemptOf(job) {
 		return false
@@ -82,9 +87,8 @@ func Of(p *corev1.Pod, job *v1alpha1.MPIJob, batch *batchv1.Job) bool {
 	return (batch != nil || job.Status.JobName == name) && Made(p, name, batch)
 }
 
-// arrange puts the pods into their order of creation, so that the same pods give
-// the same answer, and leaves out those of before a suspension: that they were
-// ended is no failure.
+// arrange sorts the pods by creation, so that the same pods give the same result, and
+// removes pods from before a suspension, whose end is not a failure.
 func (o *Observation) arrange() {
 	o.Pods = slices.SortedFunc(slices.Values(o.Pods), func(a, b *corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -98,9 +102,9 @@ func (o *Observation) arrange() {
 	})
 }
 
-// batchStart is when the batch Job began to make pods; nil: it has not. A Job that
-// was suspended keeps the time of its first start (before Kubernetes 1.36) until its
-// controller has seen that it is resumed, and sets it anew.
+// batchStart returns when the batch Job began to make pods; nil if it has not. A
+// suspended Job keeps the time of its first start (before Kubernetes 1.36) until its
+// controller has seen that it is resumed, and then sets a new time.
 func (o *Observation) batchStart() *metav1.Time {
 	if o.batchCondition(batchv1.JobSuspended) != nil {
 		return nil
@@ -108,7 +112,7 @@ func (o *Observation) batchStart() *metav1.Time {
 	return o.Batch.Status.StartTime
 }
 
-// batchCondition finds a True condition of the batch Job.
+// batchCondition returns a True condition of the batch Job; nil if there is none.
 func (o *Observation) batchCondition(kind batchv1.JobConditionType) *batchv1.JobCondition {
 	if o.Batch == nil {
 		return nil
@@ -121,13 +125,14 @@ func (o *Observation) batchCondition(kind batchv1.JobConditionType) *batchv1.Job
 	return nil
 }
 
-// application is the status of a pod's application, nil before it has one.
+// application returns the status of a pod's application; nil before it has one.
 func (o *Observation) application(p *corev1.Pod) *corev1.ContainerStatus {
 	return statusOf(p.Status.ContainerStatuses, o.ApplicationName(p))
 }
 
-// ApplicationName is the name of the application's container in a pod: another
-// controller's pod may have another one than the template, which the webhook has noted.
+// ApplicationName returns the name of the application's container in a pod. It can
+// differ from the template's in a pod of another controller; the webhook has recorded
+// it there.
 func (o *Observation) ApplicationName(p *corev1.Pod) string {
 	if name := p.Annotations[names.AnnotationContainer]; name != "" && external(o.Job) {
 		return name
@@ -148,7 +153,8 @@ func statusOf(all []corev1.ContainerStatus, name string) *corev1.ContainerStatus
 	return nil
 }
 
-// ended is how a container has ended, now or before it was started again.
+// ended returns how a container has ended, in its present or its last run; nil if it
+// has not.
 func ended(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	switch {
 	case c == nil:
@@ -159,16 +165,17 @@ func ended(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return c.LastTerminationState.Terminated
 }
 
-// started reports whether a pod's application has been started: its launcher waits for the
-// sidecar, so that its ranks need not have been (joined).
+// started reports whether a pod's application container has been started. Its launcher
+// waits for the sidecar, so the ranks may not run yet (joined).
 func (o *Observation) started(p *corev1.Pod) bool {
 	c := o.application(p)
 	return c != nil && (c.State.Running != nil || ended(c) != nil)
 }
 
-// joined reports whether a pod's ranks have been started: its application has been, and its
-// sidecar is ready. Once all ranks of an attempt have been, a sidecar that runs is taken for
-// ready: a kubelet that starts again does not know.
+// joined reports whether a pod's ranks have been started: its application container has
+// started, and its sidecar is ready. Once all ranks of an attempt have been started, a
+// running sidecar counts as ready, because a restarted kubelet does not know whether it
+// is.
 func (o *Observation) joined(p *corev1.Pod) bool {
 	if !o.started(p) {
 		return false
@@ -176,22 +183,22 @@ func (o *Observation) joined(p *corev1.Pod) bool {
 	return ended(o.application(p)) != nil || !Awaits(p) || meta.IsStatusConditionTrue(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
 }
 
-// Awaits reports whether a pod's sidecar runs, and is not ready: it waits for what it needs
+// Awaits reports whether a pod's sidecar runs but is not ready: it waits for something
 // outside of the pod.
 func Awaits(p *corev1.Pod) bool {
 	c := sidecar(p)
 	return c != nil && c.State.Running != nil && !c.Ready
 }
 
-// Terminal reports whether nothing of a pod runs any more.
+// Terminal reports whether all containers of a pod have ended.
 func Terminal(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// index is a pod's number in the job, or -1.
+// index returns a pod's number in the job, or -1.
 func (o *Observation) index(p *corev1.Pod) int32 { return Number(p, o.Job) }
 
-// Number is a pod's number in a job, or -1.
+// Number returns a pod's number in a job, or -1.
 func Number(p *corev1.Pod, job *v1alpha1.MPIJob) int32 {
 	n := numberOf(p.Labels[batchv1.JobCompletionIndexAnnotation])
 	if n >= desired.Pods(&job.Spec) {
@@ -200,7 +207,7 @@ func Number(p *corev1.Pod, job *v1alpha1.MPIJob) int32 {
 	return n
 }
 
-// Traffic is what a pod's sidecar has left said of its transports.
+// Traffic returns what a pod's sidecar has reported about its transports.
 func Traffic(p *corev1.Pod) []podlife.Traffic {
 	t := ended(sidecar(p))
 	if t == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A node whose clock is wrong delays no verdict, and makes none too early.
+// A node whose clock is wrong neither delays a verdict nor causes an early one.
 func TestClockSkew(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
 		t.Run(skew.String(), func(t *testing.T) {
@@ -29,8 +29,8 @@ func TestClockSkew(t *testing.T) {
 	}
 }
 
-// However many pods fail at once, and whatever the Job makes of it, the failure
-// is theirs.
+// However many pods fail at once, and whatever the Job reports, the cause is the pods'
+// failure.
 func TestManyPodsFail(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.Ranks = 50
@@ -52,8 +52,8 @@ func TestManyPodsFail(t *testing.T) {
 	s.failed(0, 143, "Terminated", "cg-0-0-x", "node")
 }
 
-// A pod that nodes turn away again and again is the job's end; the others of a
-// large job may be turned away once or twice each.
+// A pod that nodes reject again and again ends the job. In a large job, each of the
+// others may be rejected once or twice.
 func TestRejectedTooOften(t *testing.T) {
 	rejected := func(s *story, index, times int) {
 		for i := range times {
@@ -79,8 +79,8 @@ func TestRejectedTooOften(t *testing.T) {
 	}
 }
 
-// Of pods in a group the one is named that has no room, and not one that would have
-// and waits for it. Volcano says of both that they have no node.
+// In a group of pods, the message names the pod that does not fit, and not one that
+// fits and waits for it. Volcano reports both as having no node.
 func TestGroupWaits(t *testing.T) {
 	place := func(p *corev1.Pod, reason, message string) {
 		p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message}}}
@@ -99,7 +99,8 @@ func TestGroupWaits(t *testing.T) {
 	}
 }
 
-// What a pod waits for is told, with the words of who holds it.
+// The message names what a pod waits for, with the text of the component that holds it
+// up.
 func TestObstacles(t *testing.T) {
 	waits := func(reason, message string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
@@ -138,7 +139,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// Restarts take longer from one to the next.
+// The time before a restart grows with each restart.
 func TestRestartsWait(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.RestartLimit = new(int32(1000))
@@ -161,13 +162,14 @@ func TestRestartsWait(t *testing.T) {
 	}
 }
 
-// Half a job holds nodes: after a time of its own it ends, and may be tried again.
+// A partially started job holds nodes. It ends after the pending deadline, and may be
+// restarted.
 func TestPendingDeadline(t *testing.T) {
 	for _, restarts := range []int32{0, 1} {
 		s := begun(t)
 		s.job.Spec.RunPolicy.PendingDeadlineSeconds, s.job.Spec.RunPolicy.RestartLimit = new(int64(60)), &restarts
 		s.o.Now = at(100)
-		s.next(Apply, v1alpha1.ConditionRunning) // all have been started
+		s.next(Apply, v1alpha1.ConditionRunning) // all ranks have been started
 		s.o.Pods[1].Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/2 nodes"}}}
 		s.o.Now = at(20)
 		if p := s.next(Apply, v1alpha1.ConditionPending); p.Requeue != 40*time.Second {
@@ -185,7 +187,7 @@ func TestPendingDeadline(t *testing.T) {
 	}
 }
 
-// The first rule about a failure decides whether it is worth a restart.
+// The first rule that matches a failure decides whether the job is restarted.
 func TestRestartRules(t *testing.T) {
 	rules := []v1alpha1.RestartRule{
 		{Action: v1alpha1.ActionRestart, Reasons: []string{"RankExited"}, ExitCodes: []int32{75}},
@@ -220,8 +222,8 @@ func TestRestartRules(t *testing.T) {
 	}
 }
 
-// A queue that holds the Job of a restart does not begin the deadline anew: it
-// is over all attempts.
+// A queue that holds the Job of a restart does not restart the deadline, which covers
+// all attempts.
 func TestDeadlineOfQueuedRestart(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.ActiveDeadlineSeconds, s.job.Spec.RunPolicy.RestartLimit = new(int64(60)), new(int32(3))

@@ -8,15 +8,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// ours are how lines begin that programs of ours print beside those of the ranks: the client
-// libraries, and the launcher.
+// ours are the prefixes of the lines that the client libraries and the launcher print
+// among the output of the ranks.
 var ours = []string{"outrigger: ", "outrigger-launch: "}
 
-// quoteMax bounds what a message has of a rank's output, which is whole beside it.
+// quoteMax bounds the part of a rank's output in a message. The status has the output
+// in another field.
 const quoteMax = 512
 
-// quote adds to a failure that says only with which code a rank has exited the last line in
-// which a program of ours has told that rank why: conditions have no output.
+// quote adds, to a failure with only an exit code, the last line that a client library
+// or the launcher printed for that rank, since conditions do not have the output.
 func quote(f *v1alpha1.Failure) {
 	if f.Rank == nil || f.ExitCode == nil || f.Reason != string(podlife.RankExited) || f.Message != fmt.Sprintf("exited with code %d", *f.ExitCode) {
 		return

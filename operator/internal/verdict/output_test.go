@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestOwnLinesAreQuoted: what a program of ours has told the failed rank is in the condition, and
-// nothing that the program or another rank has printed.
+// TestOwnLinesAreQuoted: the condition has the line that a client library or the
+// launcher printed for the failed rank, and no output of the program or of other ranks.
 func TestOwnLinesAreQuoted(t *testing.T) {
 	for output, want := range map[string]string{
 		"[2] works\n[2] 2026/11/27 17:58:52 outrigger: rank 2: alloc: not enough arena memory\n[3] outrigger: rank 3: the job has failed\n": "exited with code 3: alloc: not enough arena memory; its output:",

@@ -7,15 +7,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// ranks counts the job's ranks by the state of their pods. Where an index has
-// several pods, since a node rejected one, the furthest counts.
+// ranks counts the job's ranks by the state of their pods. If there are several pods
+// with one number, because a node rejected one, the furthest state counts.
 func (o *Observation) ranks() *v1alpha1.RankCounts {
 	n := o.count()
 	return counts(n[podAbsent]+n[podPending], n[podRunning], n[podSucceeded], n[podFailed])
 }
 
-// remains counts the ranks of a job that has failed. Pods go, by a person's hand
-// or because there are too many; their ranks are then what they were, and
+// remains counts the ranks of a failed job. Pods may be deleted by a user, or by the
+// garbage collector for ended pods. Their ranks keep the states that they had, and are
 // neither pending nor running.
 func (o *Observation) remains(before *v1alpha1.RankCounts) *v1alpha1.RankCounts {
 	n := o.count()
@@ -30,7 +30,7 @@ func counts(pending, running, succeeded, failed int32) *v1alpha1.RankCounts {
 	return &v1alpha1.RankCounts{Pending: &pending, Running: &running, Succeeded: &succeeded, Failed: &failed}
 }
 
-// States of a pod of which ranks are counted, the furthest last.
+// States of a pod by which its ranks are counted, the furthest last.
 const (
 	podAbsent = iota
 	podPending
@@ -40,7 +40,7 @@ const (
 	podStates
 )
 
-// count is how many ranks there are of each state.
+// count returns the number of ranks in each state.
 func (o *Observation) count() (n [podStates]int32) {
 	for i, s := range o.podStates() {
 		_, ranks := desired.Ranks(&o.Job.Spec, int32(i))
@@ -49,7 +49,7 @@ func (o *Observation) count() (n [podStates]int32) {
 	return n
 }
 
-// podStates are the states of the job's pods, by number.
+// podStates returns the states of the job's pods, by number.
 func (o *Observation) podStates() []int {
 	state := make([]int, desired.Pods(&o.Job.Spec))
 	for _, p := range o.Pods {

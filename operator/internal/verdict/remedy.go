@@ -12,14 +12,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// How the API server refuses a pod for a container that it does not name: a LimitRange's
-// bound and what the container has. A quota names the containers.
+// How the API server refuses a pod because of a container that it does not name: the
+// bound of a LimitRange, and the container's value. A quota names the containers.
 var (
 	limitRange = regexp.MustCompile(`(minimum|maximum) (\S+) usage per Container is [^,\s]+, but (request|limit) is ([0-9.]+[A-Za-z]*)`)
 	quota      = regexp.MustCompile(`(?:must specify|;) \S+ for: ([A-Za-z0-9,-]+)`)
 )
 
-// Speaks reports whether a refusal is about what containers request and are limited to.
+// Speaks reports whether a refusal is about the requests and limits of containers.
 func Speaks(refusal string) bool {
 	for _, of := range []string{"per Container", "resources.requests", "must specify"} { // LimitRanges, their defaults, quotas
 		if strings.Contains(refusal, of) {
@@ -29,8 +29,8 @@ func Speaks(refusal string) bool {
 	return false
 }
 
-// Remedy says of a refusal of pods, which are to have a spec, whose containers it is about, and
-// by which fields they request less or more; the spec is nil where it is not known.
+// Remedy returns which containers a refusal of pods is about, and which fields set
+// their requests and limits. spec is the spec of the refused pods; nil if not known.
 func Remedy(refusal string, spec *corev1.PodSpec) string {
 	if !Speaks(refusal) {
 		return ""
@@ -57,8 +57,8 @@ func isOurs(name string) bool {
 	return name == names.ContainerSidecar || name == names.ContainerInstall
 }
 
-// blamed are the containers that a refusal is about, as far as that can be told; most says that
-// they have more memory than they may.
+// blamed returns the containers that a refusal is about, as far as this can be
+// determined. most reports whether they have more memory than the maximum.
 func blamed(refusal string, spec *corev1.PodSpec) (of []string, most bool) {
 	for _, m := range quota.FindAllStringSubmatch(refusal, -1) {
 		for _, name := range strings.Split(m[1], ",") {

@@ -17,14 +17,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// toldMax is how many pods the status tells more of than that they ended well:
-// the first of them decide the verdict, and the rest fail because of them.
+// toldMax is how many pods the status describes in more detail than that they
+// succeeded. The first pods decide the verdict; the others fail because of them.
 const toldMax = 4
 
-// recall adds the pods of another controller that the status says have ended, and
-// that are not there any more: that controller has taken them away, and whoever
-// saw their end may have been another operator.
-func (o *Observation) recall() {
+// restoreEnded adds the ended pods of another controller that the status records and
+// that no longer exist. That controller has deleted them, possibly while another
+// operator was running.
+func (o *Observation) restoreEnded() {
 	e := o.Job.Status.EndedPods
 	if e == nil || !external(o.Job) {
 		return
@@ -50,7 +50,7 @@ func (o *Observation) recall() {
 	}
 }
 
-// standIn is a pod that has ended so.
+// standIn returns a pod with the recorded end.
 func (o *Observation) standIn(e *v1alpha1.EndedPod) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: e.Name, Namespace: o.Job.Namespace, CreationTimestamp: o.Job.CreationTimestamp,
@@ -73,8 +73,9 @@ func (o *Observation) standIn(e *v1alpha1.EndedPod) *corev1.Pod {
 	return p
 }
 
-// remember is what the status keeps of pods that have ended, beside what it kept.
-func (o *Observation) remember() *v1alpha1.EndedPods {
+// endedPods returns what the status records about ended pods, including what it already
+// had.
+func (o *Observation) endedPods() *v1alpha1.EndedPods {
 	if !external(o.Job) {
 		return nil
 	}
@@ -88,12 +89,12 @@ func (o *Observation) remember() *v1alpha1.EndedPods {
 		if i < 0 || !Terminal(p) || !o.started(p) {
 			continue
 		}
-		if o.wordless(p) {
+		if o.succeededQuietly(p) {
 			well = append(well, i)
 			continue
 		}
 		if len(e.Told) < toldMax && !slices.ContainsFunc(e.Told, func(t v1alpha1.EndedPod) bool { return t.Number != nil && *t.Number == i }) {
-			e.Told = append(e.Told, o.tell(p, i))
+			e.Told = append(e.Told, o.endedPod(p, i))
 		}
 	}
 	slices.Sort(well)
@@ -103,9 +104,9 @@ func (o *Observation) remember() *v1alpha1.EndedPods {
 	return e
 }
 
-// wordless reports whether a pod has ended well, and its sidecar knows of no rank
-// that did not.
-func (o *Observation) wordless(p *corev1.Pod) bool {
+// succeededQuietly reports whether a pod has succeeded and its sidecar reports no
+// failed rank.
+func (o *Observation) succeededQuietly(p *corev1.Pod) bool {
 	if !o.succeeded(p) || o.daemonFailed(p) != nil {
 		return false
 	}
@@ -117,7 +118,8 @@ func (o *Observation) wordless(p *corev1.Pod) bool {
 	return m == nil || len(m.Failures) == 0
 }
 
-func (o *Observation) tell(p *corev1.Pod, number int32) v1alpha1.EndedPod {
+// endedPod is the record of an ended pod in the status.
+func (o *Observation) endedPod(p *corev1.Pod, number int32) v1alpha1.EndedPod {
 	why := disruption(p)
 	if why == "" && deletedBefore(p, o.ending(p)) {
 		why = v1alpha1.ReasonPodLost + ": " + textDeleted
@@ -128,7 +130,7 @@ func (o *Observation) tell(p *corev1.Pod, number int32) v1alpha1.EndedPod {
 	}
 }
 
-// ending is when a pod's application has ended.
+// ending returns when a pod's application has ended.
 func (o *Observation) ending(p *corev1.Pod) time.Time {
 	if t := ended(o.application(p)); t != nil {
 		return o.endOf(t, p)
@@ -136,7 +138,7 @@ func (o *Observation) ending(p *corev1.Pod) time.Time {
 	return o.lastChange(p)
 }
 
-// Bounds of the schema: the kubelet's own, by its documentation.
+// Bounds of the schema, which are those that the kubelet documents.
 const (
 	wordsMax       = 4096
 	endedReasonMax = 256
@@ -156,7 +158,7 @@ func container(t *corev1.ContainerStateTerminated) *v1alpha1.EndedContainer {
 	return e
 }
 
-// containerStatus is that of a container which has ended so.
+// containerStatus returns the status of a container with the recorded end.
 func containerStatus(e *v1alpha1.EndedContainer, name string) corev1.ContainerStatus {
 	t := &corev1.ContainerStateTerminated{Reason: e.Reason, Message: e.Message}
 	if e.ExitCode != nil {
@@ -171,7 +173,7 @@ func containerStatus(e *v1alpha1.EndedContainer, name string) corev1.ContainerSt
 	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: t}}
 }
 
-// written are sorted numbers as ranges, such as 0-3,5.
+// written formats sorted numbers as ranges, such as 0-3,5.
 func written(numbers []int32) string {
 	var b strings.Builder
 	for i := 0; i < len(numbers); {
@@ -191,8 +193,9 @@ func written(numbers []int32) string {
 	return b.String()
 }
 
-// intervals are the numbers, below limit, that written wrote. What it did not
-// write is left out: whoever may write the status may have.
+// intervals parses the output of written and returns the numbers below limit. It skips
+// other text, because any client with the right to write the status may have written
+// it.
 func intervals(text string, limit int32) []int32 {
 	var all []int32
 	for part := range strings.SplitSeq(text, ",") {

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// forgetful is a story of another controller's pods, which run.
+// forgetful returns a story with running pods of another controller.
 func forgetful(t *testing.T) *story {
 	s := newStory(t)
 	s.job.Spec.PodManagement = v1alpha1.PodsExternal
@@ -21,15 +21,14 @@ func forgetful(t *testing.T) *story {
 	return s
 }
 
-// goes takes a pod away, of which only the status knows then: the operator that
-// saw its end may be another one by now.
+// goes deletes a pod, after which only the status records its end: another operator may
+// have seen it.
 func (s *story) goes(pod string) {
 	s.o.Pods = slices.DeleteFunc(s.o.Pods, func(p *corev1.Pod) bool { return p.Name == pod })
 }
 
-// TestEndsOutliveTheOperator: pods of others that end and are taken away one by
-// one have all ended, by the status alone; which of them have failed, and of what,
-// is known too.
+// TestEndsOutliveTheOperator: pods of another controller that end and are deleted one
+// by one count as ended because of the status alone, with their failures.
 func TestEndsOutliveTheOperator(t *testing.T) {
 	s := forgetful(t)
 	s.exit(0, 0, at(10))
@@ -42,7 +41,7 @@ func TestEndsOutliveTheOperator(t *testing.T) {
 	s.goes("cg-0-0-x")
 	s.o.Now = at(100)
 	s.next(Apply, v1alpha1.ConditionRunning)
-	s.exit(0, 0, at(110)) // the other one
+	s.exit(0, 0, at(110)) // the other pod
 	s.o.Pods[0].Status.Phase = corev1.PodSucceeded
 	s.o.Now = at(111)
 	s.next(Stop, v1alpha1.ConditionComplete)
@@ -51,8 +50,8 @@ func TestEndsOutliveTheOperator(t *testing.T) {
 	}
 }
 
-// TestFailuresOutliveTheOperator: how a pod failed, was deleted, or ended well
-// with a rank that its sidecar denies.
+// TestFailuresOutliveTheOperator: the status records how a pod failed, that it was
+// deleted, or that it succeeded while its sidecar reports a failed rank.
 func TestFailuresOutliveTheOperator(t *testing.T) {
 	for what, c := range map[string]struct {
 		end    func(s *story)
@@ -84,14 +83,14 @@ func TestFailuresOutliveTheOperator(t *testing.T) {
 			c.end(s)
 			o := s.o
 			o.Now, o.Noticed = at(10.5), at(10.2)
-			p := Next(&o) // the operator that saw it: nothing is settled yet
+			p := Next(&o) // the operator that saw it: the failure is not settled yet
 			if Finished(&p.Status) {
 				t.Fatalf("it is over at once: %+v", p.Status)
 			}
 			s.job.Status = p.Status
 			s.goes("cg-0-1-x")
 			s.o.Now, s.o.Noticed = at(60), at(20)
-			s.exit(0, 0, at(50)) // it is the first pod that ends now
+			s.exit(0, 0, at(50)) // the first pod ends only now
 			s.o.Pods[0].Status.Phase = corev1.PodSucceeded
 			s.next(Stop, v1alpha1.ConditionFailed)
 			if f := s.job.Status.FirstFailure; f.Reason != c.reason || deref(f.Rank) != c.rank || f.Pod != "cg-0-1-x" || f.Node != "node1" {
@@ -101,8 +100,8 @@ func TestFailuresOutliveTheOperator(t *testing.T) {
 	}
 }
 
-// TestEndsAreBounded: whatever thousands of pods say, the status keeps a few
-// ranges and the words of four.
+// TestEndsAreBounded: whatever thousands of pods report, the status keeps a few ranges
+// and the messages of four pods.
 func TestEndsAreBounded(t *testing.T) {
 	s := newStory(t)
 	s.job.Spec.PodManagement = v1alpha1.PodsExternal
@@ -121,7 +120,7 @@ func TestEndsAreBounded(t *testing.T) {
 		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: strings.Repeat("é", 6000), Reason: strings.Repeat("x", 999), FinishedAt: metav1.NewTime(noon)}}
 		s.o.Pods = append(s.o.Pods, p)
 	}
-	e := s.o.remember()
+	e := s.o.endedPods()
 	if len(e.Told) != toldMax || len(e.Succeeded) > 16<<10 {
 		t.Errorf("%d pods are told of, %d bytes of numbers", len(e.Told), len(e.Succeeded))
 	}
@@ -133,8 +132,8 @@ func TestEndsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzIntervals: whatever stands in a status is numbers below the limit, each
-// once and in order, and what was written is read again.
+// FuzzIntervals: any text in a status gives numbers below the limit, each once and in
+// order, and the output of written is read back.
 func FuzzIntervals(f *testing.F) {
 	for _, text := range []string{"", "0", "0-3,5", "3-1", "5,4", "-1", "0-2147483647", "1-2-3", ",,", "0-4095,7"} {
 		f.Add(text)

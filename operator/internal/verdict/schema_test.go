@@ -16,11 +16,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// definition is the part of the generated resource definition that these tests
-// look at.
+// definition is the generated resource definition that these tests read.
 const definition = "../../../charts/outrigger/generated/crds/outrigger.dev_mpijobs.yaml"
 
-// schema is what of OpenAPI the status uses.
+// schema is the part of OpenAPI that the status uses.
 type schema struct {
 	Type       string             `json:"type"`
 	Format     string             `json:"format"`
@@ -38,8 +37,8 @@ type schema struct {
 	ListKeys   []string           `json:"x-kubernetes-list-map-keys"`
 }
 
-// statusSchema is that of the status, as the API server has it. The file is
-// large, and read once.
+// statusSchema returns the schema of the status, as the API server has it. The file is
+// large, so it is read once.
 var statusSchema = sync.OnceValues(func() (*schema, error) {
 	text, err := os.ReadFile(definition)
 	if err != nil {
@@ -60,8 +59,8 @@ var statusSchema = sync.OnceValues(func() (*schema, error) {
 	return d.Spec.Versions[0].Schema.OpenAPI.Properties["status"], nil
 })
 
-// conforms checks that the API server would take a status, with at most one
-// True condition.
+// conforms checks that the API server would accept a status, and that at most one
+// condition is True.
 func conforms(t testing.TB, s *v1alpha1.MPIJobStatus) {
 	t.Helper()
 	text, err := json.Marshal(s)

@@ -15,12 +15,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// noon is when the stories begin.
+// noon is the start time of the stories.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-// story is a job of 4 ranks in 2 pods, and what happens to it.
+// story is a job of 4 ranks in 2 pods, with its events.
 type story struct {
 	t   *testing.T
 	o   Observation
@@ -31,11 +31,11 @@ func newStory(t *testing.T) *story {
 	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Name: "cg", Namespace: "hpc", Generation: 1}}
 	j.Spec.Ranks, j.Spec.RanksPerPod = 4, 2
 	j.Spec.Template.Spec.Containers = []corev1.Container{{Name: "solver"}}
-	j.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64) // stories about the wait for sidecars have another one
+	j.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64) // stories about the wait for sidecars set another one
 	return &story{t: t, job: j, o: Observation{Job: j, Now: noon}}
 }
 
-// begun is a story whose pods run.
+// begun returns a story whose pods run.
 func begun(t *testing.T) *story {
 	s := newStory(t)
 	s.next(Apply, v1alpha1.ConditionPending)
@@ -45,7 +45,7 @@ func begun(t *testing.T) *story {
 	return s
 }
 
-// pods are two running pods of an attempt.
+// pods adds two running pods of an attempt.
 func (s *story) pods(attempt int) {
 	s.o.Pods = nil
 	for i := range 2 {
@@ -65,7 +65,7 @@ func (s *story) pods(attempt int) {
 	}
 }
 
-// exit ends a pod's application, with its launcher's words if it had any.
+// exit ends a pod's application, with its launcher's message if there are failures.
 func (s *story) exit(pod int, code int32, when time.Time, failures ...podlife.Failure) {
 	text := ""
 	if failures != nil {
@@ -75,14 +75,14 @@ func (s *story) exit(pod int, code int32, when time.Time, failures ...podlife.Fa
 	s.o.Pods[pod].Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(when), Message: text, Reason: "Error"}}
 }
 
-// notice is what a controller does that sees a failure as it happens.
+// notice sets the state of a controller that sees a failure as it happens.
 func (s *story) notice(when time.Time, code int32) {
 	if code != 0 && s.o.Noticed.IsZero() {
 		s.o.Noticed = when
 	}
 }
 
-// sidecar ends a pod's sidecar with its words.
+// sidecar ends a pod's sidecar with a message.
 func (s *story) sidecar(pod int, code int32, when time.Time, m *podlife.Message) {
 	text := ""
 	if m != nil {
@@ -96,13 +96,13 @@ func (s *story) sidecar(pod int, code int32, when time.Time, m *podlife.Message)
 	}
 }
 
-// batch gives the batch Job a condition.
+// batch adds a condition to the batch Job.
 func (s *story) batch(kind batchv1.JobConditionType, reason string) {
 	s.o.Batch.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason}}
 }
 
-// next asks for the plan, checks it, and writes the status as the controller
-// would.
+// next returns the plan, checks it, and sets the status as the controller would write
+// it.
 func (s *story) next(action Action, condition string) Plan {
 	s.t.Helper()
 	o := s.o

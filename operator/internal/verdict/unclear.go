@@ -12,30 +12,31 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Told is what Kubernetes' events say of why a job does not run yet.
+// Told is what the events of Kubernetes say about why a job does not run yet.
 type Told struct {
-	Refusal string // of the Job's pods by the API server, or of another controller's by the webhook; empty: nothing
-	Remedy  string // for that; empty: none is known
-	Pod     string // name of the pod that Waits is about
-	Waits   string // what that pod waits for, by its sidecar, its kubelet or its scheduler; empty: nothing
+	Refusal string // refusal of the Job's pods by the API server, or of another controller's pods by the webhook; empty if none
+	Remedy  string // how to resolve it; empty if not known
+	Pod     string // name of the pod of Waits
+	Waits   string // what that pod waits for, according to its sidecar, kubelet or scheduler; empty if not known
 }
 
-// unclearAfter is how long pods may take to be made, and to start, before their events are
-// read: most jobs have begun by then.
+// unclearAfter is how long pods may take to be made and to start before their events
+// are read. Most jobs have started by then.
 const unclearAfter = 10 * time.Second
 
-// unclear are the reasons of Pending of a job whose pods do not say what they wait for.
+// unclear are the reasons of Pending that do not say what the pods wait for.
 var unclear = []string{reasonStarting, reasonExpected, v1alpha1.ReasonPodsMissing}
 
-// Unclear says of which objects events are to be read, since a plan does not say why the
-// job does not run: of the Job, or of the MPIJob of another controller's pods, since pods of it
-// are missing, and of a pod that waits. Before their time, left is how long that is away.
+// Unclear returns the objects whose events have to be read because the plan does not
+// say why the job does not run: the Job (for pods of other controllers, the MPIJob) if
+// pods are missing, and a pod that waits. Before they are due, left is the time until
+// then.
 func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Duration) {
 	c := state(&p.Status)
 	if p.Action != Apply || c == nil || c.Type != v1alpha1.ConditionPending || !slices.Contains(unclear, c.Reason) {
 		return false, nil, 0
 	}
-	// Another replica's clock may be ahead.
+	// The clock of another replica may be ahead.
 	if left = min(unclearAfter-o.Now.Sub(c.LastTransitionTime.Time), unclearAfter); left > 0 {
 		return false, nil, left
 	}
@@ -51,12 +52,12 @@ func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Dura
 	return len(o.lacks()) > 0, pod, 0
 }
 
-// EventRefused is the reason of the events of an MPIJob of whose pods the webhook has refused
-// one.
+// EventRefused is the reason of the events of an MPIJob of which the webhook has
+// refused a pod.
 const EventRefused = "PodRefused"
 
-// refusal is why the API server does not let the Job's pods be made, with the remedy where one
-// is known.
+// refusal returns why the API server refuses the Job's pods, and how to resolve that if
+// it is known.
 func (o *Observation) refusal() string {
 	text := limited(o.Told.Refusal, messageMax/2)
 	if o.Told.Remedy != "" {
@@ -65,7 +66,7 @@ func (o *Observation) refusal() string {
 	return text
 }
 
-// lacks are the numbers of the pods of another controller that are missing.
+// lacks returns the numbers of the missing pods of another controller.
 func (o *Observation) lacks() (numbers []int32) {
 	if !external(o.Job) {
 		return nil
@@ -78,8 +79,8 @@ func (o *Observation) lacks() (numbers []int32) {
 	return numbers
 }
 
-// lacking says which pods of another controller are missing for a while, how those are known
-// that are of the job, and why the last one was refused.
+// lacking describes which pods of another controller have been missing for a while,
+// which labels a pod of the job has, and why the last one was refused.
 func (o *Observation) lacking() string {
 	numbers := o.lacks()
 	if len(numbers) == 0 || o.NoWebhook || o.missing() < unclearAfter && o.Told.Refusal == "" {
@@ -96,7 +97,8 @@ func (o *Observation) lacking() string {
 	return text
 }
 
-// doubled is a pod that has the number of another one, which counts; nil: none.
+// doubled returns a pod that has the number of another pod, which counts; nil if there
+// is none.
 func (o *Observation) doubled() (p, of *corev1.Pod) {
 	first := map[int32]*corev1.Pod{}
 	for _, p := range o.Pods {
@@ -111,7 +113,7 @@ func (o *Observation) doubled() (p, of *corev1.Pod) {
 	return nil, nil
 }
 
-// waitsFor says of one pod that has not begun what it waits for; empty: nothing is known.
+// waitsFor describes what a pod that has not started waits for; empty if not known.
 func (o *Observation) waitsFor() string {
 	for _, p := range o.Pods {
 		if p.Name == o.Told.Pod && !Terminal(p) && !o.joined(p) {
@@ -121,8 +123,8 @@ func (o *Observation) waitsFor() string {
 	return ""
 }
 
-// unbegun is what a pod waits for. An init container that runs holds up whatever events tell
-// of; else these know, and what has no event is asked last.
+// unbegun describes what a pod waits for. A running init container comes first, since
+// it holds up everything else; then the events; then causes without an event.
 func (o *Observation) unbegun(p *corev1.Pod) string {
 	unplaced := p.Spec.NodeName == "" && unscheduled(p) == nil
 	switch c := o.initRuns(p); {
@@ -142,8 +144,8 @@ func (o *Observation) unbegun(p *corev1.Pod) string {
 	return ""
 }
 
-// initRuns is an init container for whose end the others of its pod wait, and which has run
-// for a while; nil: none.
+// initRuns returns an init container that has run for a while and has to end before the
+// others of its pod start; nil if there is none.
 func (o *Observation) initRuns(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
@@ -155,7 +157,7 @@ func (o *Observation) initRuns(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// claimsOf are the resource claims that a pod names.
+// claimsOf returns the resource claims that a pod names.
 func claimsOf(p *corev1.Pod) string {
 	var all []string
 	for i := range p.Spec.ResourceClaims {

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestRefusalIsQuoted: why pods are not made is in the condition 10 s after the Job could
-// make them, with the remedy where it is the job's.
+// TestRefusalIsQuoted: 10 s after the Job could make the pods, the condition says why
+// they are not made, and how to resolve it if the job can.
 func TestRefusalIsQuoted(t *testing.T) {
 	for refusal, within := range map[string][]string{
 		`FailedCreate: Error creating: pods "cg-0-0-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true`:       {"2 of 2 pods are not made: ", "runAsNonRoot"},
@@ -46,8 +46,8 @@ func TestRefusalIsQuoted(t *testing.T) {
 	}
 }
 
-// TestRemedyNamesTheContainer: the API server does not say which container of a pod is out of a
-// LimitRange, and the fields of the MPIJob that mend it are not those of its pods.
+// TestRemedyNamesTheContainer: the API server does not name the container that violates
+// a LimitRange, and the fields of the MPIJob that resolve it are not those of its pods.
 func TestRemedyNamesTheContainer(t *testing.T) {
 	memory := func(name, request, limit string) corev1.Container {
 		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{
@@ -73,8 +73,8 @@ func TestRemedyNamesTheContainer(t *testing.T) {
 	}
 }
 
-// TestOnePodsWait: of a job whose pods do not start one is named, with what it waits for,
-// and a deadline's message has that too.
+// TestOnePodsWait: if pods of a job do not start, the condition names one of them with
+// what it waits for, and so does the message of a deadline.
 func TestOnePodsWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		node, waits, want string
@@ -114,14 +114,15 @@ func TestOnePodsWait(t *testing.T) {
 			})
 		}
 	}
-	s := begun(t) // one that runs asks nothing
+	s := begun(t) // a running job reads no events
 	o, plan := s.o, Plan{Action: Apply, Status: s.job.Status}
 	if job, pod, left := Unclear(&o, &plan); job || pod != nil || left != time.Duration(0) {
 		t.Errorf("of a job that runs: %v, %v, %v", job, pod, left)
 	}
 }
 
-// TestWhatHasNoEvent: what a pod waits for of which no event tells is read off the pod.
+// TestWhatHasNoEvent: if no event says what a pod waits for, the pod's status and spec
+// are used.
 func TestWhatHasNoEvent(t *testing.T) {
 	always, card, template := corev1.ContainerRestartPolicyAlways, "card", "cards"
 	runs := func(p *corev1.Pod, name string, since float64) {
@@ -161,8 +162,8 @@ func TestWhatHasNoEvent(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTheSidecarIsTold: a pod that no node has memory for says how much of it the
-// sidecar asks for, by fields of the job.
+// TestMemoryOfTheSidecarIsTold: the message about a pod that no node has memory for
+// names the part of the sidecar, and the fields of the job that set it.
 func TestMemoryOfTheSidecarIsTold(t *testing.T) {
 	for message, told := range map[string]bool{"0/2 nodes are available: 2 Insufficient memory.": true, "0/2 nodes are available: 2 Insufficient cpu.": false} {
 		s := begun(t)
@@ -176,7 +177,8 @@ func TestMemoryOfTheSidecarIsTold(t *testing.T) {
 	}
 }
 
-// TestSidecarOfTheUsersEndsAgainAndAgain: a job whose ranks run says so.
+// TestSidecarOfTheUsersEndsAgainAndAgain: the message of a running job warns of a
+// container that is restarted repeatedly.
 func TestSidecarOfTheUsersEndsAgainAndAgain(t *testing.T) {
 	s := begun(t)
 	add := func(name string, restarts int32) {
@@ -196,8 +198,8 @@ func TestSidecarOfTheUsersEndsAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestWebhookIsOff: a job that waits for pods of another controller says that they cannot
-// have their sidecar.
+// TestWebhookIsOff: the message of a job that waits for pods of another controller says
+// that they cannot get a sidecar.
 func TestWebhookIsOff(t *testing.T) {
 	for _, off := range []bool{true, false} {
 		s := newStory(t)
@@ -209,8 +211,9 @@ func TestWebhookIsOff(t *testing.T) {
 	}
 }
 
-// TestPodsOfOthersAreMissing: a job says which pods of another controller it lacks, how these
-// are known, and why the last one was refused, after a while.
+// TestPodsOfOthersAreMissing: after a while, the message of a job names the missing
+// pods of another controller, the labels of a pod of the job, and why the last one was
+// refused.
 func TestPodsOfOthersAreMissing(t *testing.T) {
 	for _, there := range []int{0, 1} {
 		for _, refusal := range []string{"", "PodRefused: pod x: the pod has no number"} {
@@ -225,7 +228,7 @@ func TestPodsOfOthersAreMissing(t *testing.T) {
 			s.o.Now = at(11)
 			o, plan := s.o, Plan{Action: Apply, Status: s.job.Status}
 			if job, _, _ := Unclear(&o, &plan); !job {
-				t.Fatal("nobody asks for refusals")
+				t.Fatal("the events about refusals are not requested")
 			}
 			s.o.Told.Refusal = refusal
 			s.next(Apply, v1alpha1.ConditionPending)
@@ -238,8 +241,9 @@ func TestPodsOfOthersAreMissing(t *testing.T) {
 	}
 }
 
-// TestTwoPodsOfOneNumber: two pods that were made at once may have got one number. The second
-// one's sidecar has no certificate and ends, which is no failure of the job; the job says so.
+// TestTwoPodsOfOneNumber: two pods that were made at once may have the same number. The
+// sidecar of the second one gets no certificate and ends, which does not fail the job;
+// the message says so.
 func TestTwoPodsOfOneNumber(t *testing.T) {
 	s := newStory(t)
 	s.job.Spec.PodManagement = v1alpha1.PodsExternal
@@ -255,7 +259,8 @@ func TestTwoPodsOfOneNumber(t *testing.T) {
 	if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.Contains(m, "of the numbers 1: ") || !strings.Contains(m, "; pod cg-0-1-x has the number 0, which pod cg-0-0-x has: delete pod cg-0-1-x") {
 		t.Error(m)
 	}
-	// Its application may run, and wait for the sidecar, when it is deleted as was told.
+	// Its application may run, waiting for the sidecar, when the pod is deleted as the
+	// message asks.
 	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at(6))}}
 	p.Status.InitContainerStatuses[0].Started = new(true)
 	gone := metav1.NewTime(at(50))

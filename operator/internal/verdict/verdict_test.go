@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A job that succeeds, from the first look to its deletion.
+// A job that succeeds, from the first reconciliation to its deletion.
 func TestSuccess(t *testing.T) {
 	s := begun(t)
 	if r := s.job.Status.Ranks; *r.Running != 4 || s.job.Status.StartTime == nil {
@@ -43,7 +43,8 @@ func TestSuccess(t *testing.T) {
 	s.next(Delete, v1alpha1.ConditionComplete)
 }
 
-// Rank 3 exits with 3; the others fail because of it, and are heard of first.
+// Rank 3 exits with 3. The others fail because of it, and their ends are reported
+// first.
 func TestFirstFailureIsTheCause(t *testing.T) {
 	s := begun(t)
 	agreed := &podlife.Message{Failures: []podlife.Failure{{Rank: 3, Code: 1, Reason: podlife.RankVanished, Text: podlife.TextVanished, Time: at(10.01)}}}
@@ -62,8 +63,8 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	}
 }
 
-// Restarts: the status says why before anything is removed; the next attempt
-// starts when the old pods are gone; the limit is an end.
+// Restarts: the status has the cause before any object is removed; the next attempt
+// starts when the old pods are gone; at the limit, the job ends.
 func TestRestartLimit(t *testing.T) {
 	s := begun(t)
 	limit := int32(1)
@@ -72,16 +73,16 @@ func TestRestartLimit(t *testing.T) {
 		s.exit(1, 3, at(when), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(when)})
 		s.o.Now = at(when + 5)
 	}
-	die(10) // a restart removes the pods: nobody would read them
+	die(10) // a restart removes the pods, and their output
 	s.next(Wait, v1alpha1.ConditionRestarting)
 	if f := s.job.Status.FirstFailure; f == nil || *f.Attempt != 0 {
 		t.Fatalf("first failure %+v", f)
 	}
 	s.next(Remove, v1alpha1.ConditionRestarting)
 	s.o.Batch = nil
-	s.next(Wait, v1alpha1.ConditionRestarting) // pods are still there
+	s.next(Wait, v1alpha1.ConditionRestarting) // the pods still exist
 	s.o.Pods, s.o.Now = nil, s.o.Now.Add(backoffMin)
-	s.next(Remove, v1alpha1.ConditionPending) // what is left of the attempt
+	s.next(Remove, v1alpha1.ConditionPending) // the objects that are left of the attempt
 	if n := AttemptOf(s.job); n != 1 || s.job.Status.JobName != "" {
 		t.Fatalf("attempt %d, job %q", n, s.job.Status.JobName)
 	}
@@ -100,7 +101,7 @@ func TestRestartLimit(t *testing.T) {
 	}
 }
 
-// The pods of a lost node stay: a restart does not wait for them for ever.
+// The pods of a lost node stay: a restart waits for them only for a bounded time.
 func TestRestartBesideALostNode(t *testing.T) {
 	s := begun(t)
 	limit := int32(3)
@@ -120,8 +121,7 @@ func TestRestartBesideALostNode(t *testing.T) {
 	s.next(Remove, v1alpha1.ConditionPending)
 }
 
-// Suspended: pods that end because of it are no failure, and neither are their
-// remains after it.
+// Suspended: pods that end because of a suspension are not failures, also after it.
 func TestSuspendAndResume(t *testing.T) {
 	s := begun(t)
 	yes, no := true, false
@@ -134,7 +134,7 @@ func TestSuspendAndResume(t *testing.T) {
 	s.job.Spec.RunPolicy.Suspend = &no
 	s.o.Batch.Spec.Suspend = &no
 	s.o.Pods[1].DeletionTimestamp = &metav1.Time{Time: at(10)}
-	s.next(Apply, v1alpha1.ConditionPending) // the Job's controller has not begun
+	s.next(Apply, v1alpha1.ConditionPending) // the Job controller has not started
 	s.o.Batch.Status.StartTime = &metav1.Time{Time: at(20)}
 	s.o.Now = at(20)
 	s.next(Apply, v1alpha1.ConditionPending)
@@ -145,7 +145,7 @@ func TestSuspendAndResume(t *testing.T) {
 	s.next(Apply, v1alpha1.ConditionRunning)
 }
 
-// A queueing controller holds the Job: not our doing, and said so.
+// A queueing controller holds the Job, and the status says so.
 func TestQueued(t *testing.T) {
 	s := begun(t)
 	yes := true
@@ -156,8 +156,8 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-// What the cluster did to a pod is the reason, not the signal that its ranks
-// got.
+// The failure's reason is what the cluster did to a pod, and not the signal that its
+// ranks got.
 func TestWhatTheClusterDid(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(p *corev1.Pod)
@@ -179,7 +179,7 @@ func TestWhatTheClusterDid(t *testing.T) {
 	}
 }
 
-// A transport that is required and missing is no matter of trying again.
+// A missing transport that is required is not resolved by a restart.
 func TestTransportMissing(t *testing.T) {
 	s := begun(t)
 	limit := int32(5)
@@ -193,8 +193,8 @@ func TestTransportMissing(t *testing.T) {
 	}
 }
 
-// Pods that their node rejects are made again: the job waits and says why, and
-// fails when the Job gives up.
+// Pods that their node rejects are made again: the job waits with the cause in its
+// message, and fails when the Job gives up.
 func TestRejectedPods(t *testing.T) {
 	s := begun(t)
 	p := s.o.Pods[1]
@@ -214,7 +214,7 @@ func TestRejectedPods(t *testing.T) {
 	}
 }
 
-// A deadline counts from the start, and a restart does not help.
+// A deadline counts from the start, and a restart does not extend it.
 func TestDeadline(t *testing.T) {
 	s := begun(t)
 	limit, deadline := int32(5), int64(60)
@@ -230,8 +230,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// The time that a job is suspended, by its own word or a queue's, is not its
-// working time: the deadline begins again with the job, as that of a batch Job.
+// The time for which a job is suspended, by the user or by a queue, does not count: the
+// deadline starts again with the job, as that of a batch Job.
 func TestDeadlineAfterSuspension(t *testing.T) {
 	for name, own := range map[string]bool{"suspend": true, "queue": false} {
 		t.Run(name, func(t *testing.T) {
@@ -259,8 +259,9 @@ func TestDeadlineAfterSuspension(t *testing.T) {
 	}
 }
 
-// The Job of a job that is resumed has the time of its first start until its
-// controller sees that: neither is the job over its time, nor do pods lack.
+// The Job of a resumed job has the time of its first start until its controller has
+// seen that it is resumed. Until then, neither is the deadline over nor are pods
+// missing.
 func TestResumeOfAnOldStart(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(60))
@@ -286,7 +287,7 @@ func TestResumeOfAnOldStart(t *testing.T) {
 	}
 }
 
-// A Job that somebody deleted is a failure; one that is not there yet is not.
+// A deleted Job is a failure; a Job that does not exist yet is not.
 func TestJobDeleted(t *testing.T) {
 	s := newStory(t)
 	s.next(Apply, v1alpha1.ConditionPending)
@@ -294,7 +295,7 @@ func TestJobDeleted(t *testing.T) {
 	if f := s.job.Status.FirstFailure; f.Reason != v1alpha1.ReasonPodLost || !strings.Contains(f.Message, "cg-0") {
 		t.Fatalf("%+v", f)
 	}
-	// Of one that ran, the pods end a moment later: nothing runs then.
+	// The pods of a Job that ran end a moment later; then none runs.
 	s = begun(t)
 	s.o.Batch = nil
 	s.next(Stop, v1alpha1.ConditionFailed)
@@ -305,7 +306,7 @@ func TestJobDeleted(t *testing.T) {
 	}
 }
 
-// Pods that nobody makes are told of when they are late, with where to look.
+// Pods that are not made are reported after a while, with the command that shows why.
 func TestPodsMissing(t *testing.T) {
 	s := begun(t)
 	s.o.Pods = s.o.Pods[:1]
@@ -325,8 +326,8 @@ func TestPodsMissing(t *testing.T) {
 	}
 }
 
-// A node that was stopped finds containers gone when it is back: that it lost
-// them is the failure, and not how they ended, which nobody knows.
+// A node that was stopped finds containers missing when it is back. The failure is the
+// loss of the containers; how they ended is not known.
 func TestForgottenContainers(t *testing.T) {
 	s := begun(t)
 	s.sidecar(0, 255, at(5), nil)
@@ -353,7 +354,7 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// A profile is needed to start; a job that has been started has read it.
+// A profile is needed to start. A job that has been started does not read it again.
 func TestProfileDeleted(t *testing.T) {
 	s := newStory(t)
 	s.job.Spec.ProfileName, s.o.NoProfile = "fast", true
@@ -379,8 +380,8 @@ func TestProfileDeleted(t *testing.T) {
 	}
 }
 
-// At no time is more than one condition True: next checks that in every story;
-// here a job goes there and back.
+// At most one condition is True at any time. next checks this in every story; here a
+// job passes through several states.
 func TestConditionsTakeTurns(t *testing.T) {
 	s := begun(t)
 	before := condition(s.job, v1alpha1.ConditionPending)
@@ -394,8 +395,8 @@ func TestConditionsTakeTurns(t *testing.T) {
 	}
 }
 
-// A pod that is deleted while it works is drained, at once: it will be gone before
-// its ranks' last words are read. One that goes after a failure is not.
+// A pod that is deleted while its ranks run is drained at once: it will be gone before
+// its ranks' messages are read. A pod that is deleted after a failure is not.
 func TestPodDeleted(t *testing.T) {
 	s := begun(t)
 	grace := int64(30)
@@ -414,8 +415,8 @@ func TestPodDeleted(t *testing.T) {
 	s.failed(1, 3, "RankExited", "cg-0-0-x", "node0")
 }
 
-// The pod of the first failure ends by itself, so that its output stays: a pod
-// that still runs when the job is stopped is deleted. It is not waited for for ever.
+// The pod of the first failure ends by itself, so that its output stays: a running pod
+// is deleted when the job is stopped. The wait for its end is bounded.
 func TestOutputOfTheFirstFailure(t *testing.T) {
 	failed := func() *story {
 		s := begun(t)
@@ -423,7 +424,7 @@ func TestOutputOfTheFirstFailure(t *testing.T) {
 		s.exit(1, 3, at(10), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10)})
 		s.o.Now = at(14)
 		if p := s.next(Wait, v1alpha1.ConditionRunning); p.Requeue == 0 {
-			t.Fatal("nobody looks again")
+			t.Fatal("no reconciliation is due")
 		}
 		return s
 	}
@@ -439,11 +440,11 @@ func TestOutputOfTheFirstFailure(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionFailed)
 
 	s = failed()
-	s.o.Pods[1].DeletionTimestamp = &metav1.Time{Time: at(15)} // somebody takes it away
+	s.o.Pods[1].DeletionTimestamp = &metav1.Time{Time: at(15)} // deleted by another client
 	s.next(Stop, v1alpha1.ConditionFailed)
 }
 
-// TestLastLines that the ranks of the pod have printed are in the status.
+// TestLastLines: the status has the last output lines of the pod's ranks.
 func TestLastLines(t *testing.T) {
 	s := begun(t)
 	m := podlife.Message{Kind: podlife.KindRanks, Pod: 1, Output: "[2] no such mesh\n", Failures: []podlife.Failure{{Rank: 2, Code: 3, Reason: podlife.RankExited, Time: at(10)}}}
@@ -457,9 +458,9 @@ func TestLastLines(t *testing.T) {
 	conforms(t, &s.job.Status)
 }
 
-// TestVerdictWaitsForTheBlamedPod: a rank has exited because another one has aborted, of which
-// its sidecar tells when the grace of the pod is nearly over. Only then a rule decides on the
-// restart.
+// TestVerdictWaitsForTheBlamedPod: a rank exits because another one has aborted, which
+// its sidecar reports only when the pod's grace period is almost over. The restart
+// rules are applied after that.
 func TestVerdictWaitsForTheBlamedPod(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = nil
@@ -473,7 +474,7 @@ func TestVerdictWaitsForTheBlamedPod(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionFailed)
 	s.failed(2, 4, string(podlife.JobAborted), "cg-0-1-x", "node1")
 
-	// A long grace is not waited for as long as that.
+	// The wait is bounded even if the grace period is long.
 	s = begun(t)
 	s.job.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(3600))
 	s.exit(0, 1, at(10), podlife.Failure{Rank: 1, Code: 1, Reason: podlife.RankExited, Time: at(10)})
@@ -494,8 +495,8 @@ func TestVerdictWaitsForTheBlamedPod(t *testing.T) {
 	s.failed(0, 137, string(podlife.SidecarLost), "cg-0-0-x", "node0")
 }
 
-// Pods that another controller makes are told of just the same; nothing is
-// restarted or made for them.
+// Pods of another controller are reported in the same way; the operator neither
+// restarts nor makes them.
 func TestExternalPods(t *testing.T) {
 	for _, code := range []int32{0, 3} {
 		s := newStory(t)
@@ -520,8 +521,8 @@ func TestExternalPods(t *testing.T) {
 	}
 }
 
-// A pod of another controller that is gone without a word has failed the job: none
-// can take its place.
+// A pod of another controller that disappears without a report of its end fails the
+// job: no other pod can replace it.
 func TestExternalPodVanishes(t *testing.T) {
 	for _, ahead := range []float64{0, 3600, -3600} {
 		externalPodVanishes(t, ahead)
@@ -535,7 +536,7 @@ func externalPodVanishes(t *testing.T, ahead float64) {
 	s.next(Apply, v1alpha1.ConditionPending)
 	s.pods(0)
 	all := s.o.Pods
-	s.o.Pods = all[:1] // the other one is still to come: that is no failure
+	s.o.Pods = all[:1] // the other pod has not been made yet, which is not a failure
 	s.o.Now = at(300)
 	s.next(Apply, v1alpha1.ConditionPending)
 	s.o.Pods = all
@@ -554,8 +555,8 @@ func externalPodVanishes(t *testing.T, ahead float64) {
 	}
 }
 
-// TestContainersExit: a rank without a launcher is known by its container's code, and a
-// rule of restarts for that code counts.
+// TestContainersExit: a rank without a launcher is judged by its container's exit code,
+// and restart rules for that code apply.
 func TestContainersExit(t *testing.T) {
 	for _, c := range []struct {
 		code           int32
@@ -593,7 +594,7 @@ func TestContainersExit(t *testing.T) {
 }
 
 // TestApplicationOfAnotherName: the application of another controller's pod is the
-// container that the webhook has noted, and the others of the pod are not.
+// container that the webhook has recorded, and no other.
 func TestApplicationOfAnotherName(t *testing.T) {
 	s := newStory(t)
 	s.job.Spec.PodManagement = v1alpha1.PodsExternal
@@ -613,7 +614,7 @@ func TestApplicationOfAnotherName(t *testing.T) {
 }
 
 // TestPodsOwnDeadline: a pod that the kubelet ends for its spec's activeDeadlineSeconds
-// has not been killed by somebody.
+// is reported with that reason, and not as killed.
 func TestPodsOwnDeadline(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		s := begun(t)
@@ -636,8 +637,8 @@ func TestPodsOwnDeadline(t *testing.T) {
 	}
 }
 
-// TestContainerToldToEnd: a container that the kubelet ends for its probe is no fault of
-// the program's end, and a pod that somebody deletes is no probe's.
+// TestContainerToldToEnd: the message of a container that the kubelet ends because of a
+// probe names that possibility; the message of a deleted pod does not.
 func TestContainerToldToEnd(t *testing.T) {
 	for deleted, reason := range map[bool]string{false: "Terminated", true: v1alpha1.ReasonDrained} {
 		s := begun(t)
@@ -661,8 +662,8 @@ func TestContainerToldToEnd(t *testing.T) {
 	}
 }
 
-// TestFailuresNameTheirRemedy: a failure says which command shows the output, and which
-// limit was too small.
+// TestFailuresNameTheirRemedy: the message of a failure has the command that shows the
+// output, and the limit that was too small.
 func TestFailuresNameTheirRemedy(t *testing.T) {
 	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
 	for want, happens := range map[string]func(s *story, p *corev1.Pod){

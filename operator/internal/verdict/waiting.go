@@ -12,18 +12,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// rejections are the reasons with which a kubelet turns away a pod that was
-// scheduled to it. The Job makes such pods again.
+// rejections are the reasons with which a kubelet rejects a pod that was scheduled to
+// its node. The Job makes such pods again.
 var rejections = []string{
 	"UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage",
 	"TopologyAffinityError", "PodFeatureUnsupported",
 }
 
-// rejectionLimit is how many pods of one number may be turned away before the
-// job has failed. The Job controller waits longer from one to the next.
+// rejectionLimit is how many pods of one number may be rejected before the job fails.
+// The Job controller waits longer after each rejection.
 const rejectionLimit = 20
 
-// rejectedTooOften is the last of a number's pods when too many were turned away.
+// rejectedTooOften returns a pod of a number of which more than rejectionLimit pods
+// were rejected; nil if there is none.
 func (o *Observation) rejectedTooOften() *corev1.Pod {
 	times := map[int32]int{}
 	for _, p := range o.Pods {
@@ -36,7 +37,7 @@ func (o *Observation) rejectedTooOften() *corev1.Pod {
 	return nil
 }
 
-// lastRejected is the youngest pod that a node turned away.
+// lastRejected returns the youngest pod that a node rejected.
 func (o *Observation) lastRejected() (last *corev1.Pod) {
 	for _, p := range o.Pods {
 		if o.rejected(p) {
@@ -46,8 +47,8 @@ func (o *Observation) lastRejected() (last *corev1.Pod) {
 	return last
 }
 
-// turnedAway is the failure of a job whose pods nodes do not take.
-func (o *Observation) turnedAway(p *corev1.Pod) *v1alpha1.Failure {
+// rejectedFailure returns the failure of a job whose pods are rejected by nodes.
+func (o *Observation) rejectedFailure(p *corev1.Pod) *v1alpha1.Failure {
 	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonPodRejected, Message: rejection(p), Pod: p.Name, Node: p.Spec.NodeName}
 	if i := o.index(p); i >= 0 {
 		rank, _ := desired.Ranks(&o.Job.Spec, i)
@@ -60,7 +61,7 @@ func rejection(p *corev1.Pod) string {
 	return fmt.Sprintf("node %s rejected pod %s, which is made again: %s: %s", p.Spec.NodeName, p.Name, p.Status.Reason, p.Status.Message)
 }
 
-// rejected reports whether a node turned the pod away before it ran anything.
+// rejected reports whether a node rejected the pod before any container started.
 func (o *Observation) rejected(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodFailed || o.started(p) {
 		return false
@@ -71,14 +72,14 @@ func (o *Observation) rejected(p *corev1.Pod) bool {
 // images are the reasons of containers that wait for an image.
 var images = []string{"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
 
-// obstacles are the reasons of containers that wait for something else that
-// does not come by itself.
+// obstacles are the reasons of containers that wait for another condition that does not
+// resolve without an action by a user.
 var obstacles = []string{
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff",
 	"PreCreateHookError", "PreStartHookError", "PostStartHookError",
 }
 
-// held says what a container waits for.
+// held describes what a container waits for.
 func held(p *corev1.Pod, c *corev1.ContainerStatus) string {
 	text := fmt.Sprintf("pod %s: container %s: %s: %s", p.Name, c.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
 	if t := c.LastTerminationState.Terminated; t != nil {
@@ -87,22 +88,22 @@ func held(p *corev1.Pod, c *corev1.ContainerStatus) string {
 	return text
 }
 
-// waiting says why ranks are not running yet: a condition's reason and message.
+// waiting returns why ranks are not running yet, as a condition's reason and message.
 func (o *Observation) waiting() (reason, message string) {
 	rejected := o.lastRejected()
-	var grouped string // what is said of a pod that waits for others of its group
+	var grouped string // message about a pod that waits for others of its group
 	for _, p := range o.Pods {
 		if Terminal(p) {
 			continue
 		}
-		if reason, message := heldUp(p); reason != "" {
+		if reason, message := waitingOn(p); reason != "" {
 			return reason, message
 		}
 		c := unscheduled(p)
 		switch {
 		case c == nil || rejected != nil:
 		case c.Reason == corev1.PodReasonSchedulingGated:
-			return v1alpha1.ReasonSchedulingGated, fmt.Sprintf("pod %s: %s: whoever set its schedulingGates has to remove them", p.Name, c.Message)
+			return v1alpha1.ReasonSchedulingGated, fmt.Sprintf("pod %s: %s: the controller or user that set its schedulingGates has to remove them", p.Name, c.Message)
 		case c.Reason != reasonSchedulable:
 			return v1alpha1.ReasonUnschedulable, fmt.Sprintf("pod %s: %s", p.Name, c.Message) + demand(p, c.Message)
 		case grouped == "":
@@ -125,8 +126,8 @@ func (o *Observation) waiting() (reason, message string) {
 	return reasonStarting, fmt.Sprintf("%d of %d ranks run", running(o), o.Job.Spec.Ranks) + o.waitsFor() + o.lacking() + o.unqueued() + o.unruly()
 }
 
-// demand says what of the memory that a pod finds on no node is its sidecar's: the job says so
-// by other fields than those of its container.
+// demand describes which part of the memory that no node has is the sidecar's, because
+// other fields than those of the container set it.
 func demand(p *corev1.Pod, message string) string {
 	of := limitOf(p.Spec.InitContainers, names.ContainerSidecar)
 	if of == "" || !strings.Contains(message, "Insufficient memory") {
@@ -135,7 +136,7 @@ func demand(p *corev1.Pod, message string) string {
 	return "; the sidecar of each pod asks for a memory" + of + ", which memory.arena and ranksPerPod make less"
 }
 
-// looping warns of a native sidecar of the user's that ends again and again beside ranks that
+// looping warns of a native sidecar of the user that ends again and again while ranks
 // run.
 func (o *Observation) looping() string {
 	for _, p := range o.Pods {
@@ -149,12 +150,12 @@ func (o *Observation) looping() string {
 	return ""
 }
 
-// loopsAfter is how often a native sidecar has to be started again before it is told of.
+// loopsAfter is how often a native sidecar has to be restarted before the warning.
 const loopsAfter = 2
 
-// heldUp is what a container of a pod waits for that does not come by itself; no
-// reason: none does.
-func heldUp(p *corev1.Pod) (reason, message string) {
+// waitingOn returns the obstacle that a container of a pod waits for; the reason is
+// empty if there is none.
+func waitingOn(p *corev1.Pod) (reason, message string) {
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && slices.Contains(images, w.Reason) {
 			return v1alpha1.ReasonImageUnavailable, held(p, &c)
@@ -165,11 +166,12 @@ func heldUp(p *corev1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// reasonSchedulable is what Volcano's scheduler says of a pod that has room, and
-// no node because others of its group have none.
+// reasonSchedulable is the reason that Volcano's scheduler gives to a pod that would
+// fit, but gets no node because others of its group do not.
 const reasonSchedulable = "Schedulable"
 
-// unscheduled is what a scheduler has said of a pod without a node; nil: nothing.
+// unscheduled returns the condition with which a scheduler explains why a pod has no
+// node; nil if there is none.
 func unscheduled(p *corev1.Pod) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

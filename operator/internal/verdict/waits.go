@@ -14,19 +14,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// Waits are what the ranks of a job wait for, as their sidecars have said.
+// Waits is what the ranks of a job wait for, according to their sidecars.
 type Waits struct {
-	Stuck bool     // every rank only waits: a suspected deadlock
-	Lines []string // of why.Explain
+	Stuck bool     // every rank waits: a suspected deadlock
+	Lines []string // as returned by why.Explain
 
-	Disagree []string // what ranks disagree about (why.Disagreements)
+	Disagree []string // what the ranks disagree about (why.Disagreements)
 }
 
-// waitsMax bounds what a message has of them: the first lines say what is wrong.
+// waitsMax bounds their part of a message. The first lines name the problem.
 const waitsMax = 1500
 
-// text are the lines in one, of a bounded length: a job has many ranks, and what
-// a sidecar says may be made up.
+// text joins the lines to a text of bounded length: a job has many ranks, and a sidecar
+// may report any text.
 func (w *Waits) text() string {
 	if w == nil || len(w.Lines) == 0 {
 		return ""
@@ -34,10 +34,10 @@ func (w *Waits) text() string {
 	return limited("; "+strings.Join(w.Lines, "; "), waitsMax)
 }
 
-// disagreement is what its ranks disagree about, in a bounded text.
+// disagreement returns what the ranks disagree about, in a bounded text.
 func (w *Waits) disagreement() string { return limited(strings.Join(w.Disagree, "; "), waitsMax) }
 
-// overdue is what is said of a job that has used up its time.
+// overdue returns the message of a job that has used up its time.
 func (o *Observation) overdue() string {
 	text := fmt.Sprintf("not finished within %d s", *o.Job.Spec.RunPolicy.ActiveDeadlineSeconds)
 	if c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionPending); c != nil && c.Status == metav1.ConditionTrue && (o.Batch != nil || len(o.Pods) > 0) {
@@ -47,15 +47,16 @@ func (o *Observation) overdue() string {
 	return text + o.Waits.text()
 }
 
-// Overdue reports whether a plan ends the job for its time: then what its ranks
-// wait for is worth a question.
+// Overdue reports whether a plan ends the job because of its deadline. In that case the
+// ranks are asked what they wait for.
 func Overdue(p *Plan) bool {
 	f := p.Status.FirstFailure
 	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionFailed) && f != nil && f.Reason == v1alpha1.ReasonDeadlineExceeded
 }
 
-// Suspects is how long all ranks of a job must have waited for a suspected deadlock,
-// 0: nobody looks; and for how long all of them run, at least, below 0: they do not.
+// Suspects returns how long all ranks of a job must have waited for a suspected
+// deadlock (0: deadlocks are not looked for), and the minimum time for which all of
+// them have run (negative: they do not all run).
 func Suspects(o *Observation) (after, age time.Duration) {
 	after = o.Job.Spec.RunPolicy.DeadlockAfter()
 	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
@@ -65,18 +66,18 @@ func Suspects(o *Observation) (after, age time.Duration) {
 	return after, max(o.Now.Sub(c.LastTransitionTime.Time), 0)
 }
 
-// reasonDisagree is that of a running job whose ranks disagree, and of one that has
-// failed by that.
+// reasonDisagree is the reason of a running job whose ranks disagree, and of a job that
+// has failed for that.
 const reasonDisagree = string(podlife.RanksDisagree)
 
-// Disagrees reports that it was told of a job that its ranks disagree. What they have
-// begun does not change any more, so that is not taken back.
+// Disagrees reports whether the status already says that the ranks disagree. What the
+// ranks have started does not change, so this is not withdrawn.
 func Disagrees(o *Observation) bool {
 	c := o.told()
 	return c != nil && c.Reason == reasonDisagree
 }
 
-// running is the reason and the message of a job that runs.
+// running returns the reason and the message of a running job.
 func (o *Observation) running() (reason, message string) {
 	was, looked := o.told(), o.Job.Spec.RunPolicy.DeadlockAfter() > 0
 	switch {
@@ -87,13 +88,13 @@ func (o *Observation) running() (reason, message string) {
 	case o.Waits != nil && o.Waits.Stuck && was == nil:
 		return v1alpha1.ReasonSuspectedDeadlock, why.Suspicion(o.Job.Spec.RunPolicy.DeadlockAfter()) + o.Waits.text()
 	case looked && was != nil && (o.Waits == nil || o.Waits.Stuck):
-		return was.Reason, was.Message // how long they wait by now is no news
+		return was.Reason, was.Message // a longer wait is not reported again
 	}
 	return reasonStarted, fmt.Sprintf("all %d ranks have been started", o.Job.Spec.Ranks) + o.looping() + o.starved() + o.unqueued() + o.unruly()
 }
 
-// unqueued warns of a job that names a queue in a cluster without Kueue: it runs at once,
-// and takes part in no quota.
+// unqueued warns of a job that names a queue in a cluster without Kueue. The job runs
+// at once, and no quota applies to it.
 func (o *Observation) unqueued() string {
 	if !o.NoQueue || external(o.Job) {
 		return ""
@@ -101,24 +102,25 @@ func (o *Observation) unqueued() string {
 	return "; " + TextNoQueue
 }
 
-// TextNoQueue is what is said of a job that names a queue where there are none.
+// TextNoQueue is the message about a job that names a queue in a cluster without Kueue.
 const TextNoQueue = "the label " + desired.LabelQueue + " names a queue, and this cluster has no Kueue, so that no queue holds the job: have the administrator install Kueue, or take the label off"
 
-// starved warns of an application that requests no CPU: beside a sidecar that does
-// it has the smallest share where the node is busy.
+// starved warns of an application that requests no CPU: if its sidecar does, the
+// application has the smallest share on a busy node.
 func (o *Observation) starved() string {
 	for _, p := range o.Pods {
 		for i := range p.Spec.Containers {
 			c := &p.Spec.Containers[i]
 			if c.Name == o.ApplicationName(p) && c.Resources.Requests.Cpu().IsZero() && p.Spec.Resources == nil {
-				return fmt.Sprintf("; container %s requests no CPU and gets the smallest share beside its sidecar: set its resources.requests.cpu", c.Name)
+				return fmt.Sprintf("; container %s requests no CPU and gets the smallest share of the CPU, after its sidecar: set its resources.requests.cpu", c.Name)
 			}
 		}
 	}
 	return ""
 }
 
-// told is the job's condition if it says that ranks disagree or wait for ever.
+// told returns the job's Running condition if it reports a disagreement or a suspected
+// deadlock.
 func (o *Observation) told() *metav1.Condition {
 	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonSuspectedDeadlock && c.Reason != reasonDisagree {
@@ -127,8 +129,8 @@ func (o *Observation) told() *metav1.Condition {
 	return c
 }
 
-// deadlocked is the failure of a job whose suspected deadlock is to be one. Of ranks
-// that disagree none comes to another's message by computing.
+// deadlocked returns the failure of a job whose suspected deadlock counts as a failure.
+// A disagreement counts too, because computing does not resolve it.
 func (o *Observation) deadlocked() *v1alpha1.Failure {
 	after := o.Job.Spec.RunPolicy.DeadlockAfter()
 	if o.Waits == nil || after <= 0 || o.Job.Spec.RunPolicy.DeadlockAction != v1alpha1.DeadlockFail {

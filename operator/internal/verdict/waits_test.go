@@ -13,8 +13,9 @@ import (
 
 const eachOther = "ranks 0 and 1 wait for each other: 0 in recv from 1 tag 3, 1 in recv from 0 tag 3"
 
-// TestDeadlockIsTold: a running job of which every rank waits says so, keeps to its
-// words while nobody asks and while it lasts, and takes them back.
+// TestDeadlockIsTold: the status of a running job whose ranks all wait reports a
+// suspected deadlock. It stays unchanged while the ranks are not asked and while the
+// deadlock lasts, and is withdrawn when it ends.
 func TestDeadlockIsTold(t *testing.T) {
 	s := begun(t)
 	const told = "suspected deadlock: every rank has waited for 5m0s or longer, and nothing is under way; " + eachOther
@@ -36,13 +37,13 @@ func TestDeadlockIsTold(t *testing.T) {
 	}
 }
 
-// TestDeadlockFails: where the job asks for that, it is a failure as any other,
-// with restarts and their rules.
+// TestDeadlockFails: if the job asks for it, a suspected deadlock is a failure like any
+// other, with restarts and their rules.
 func TestDeadlockFails(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.DeadlockAction = v1alpha1.DeadlockFail
 	s.job.Spec.RunPolicy.RestartLimit = new(int32(1))
-	s.o.Waits = new(Waits) // some rank may compute
+	s.o.Waits = new(Waits) // a rank may compute
 	s.next(Apply, v1alpha1.ConditionRunning)
 	s.o.Waits = &Waits{Stuck: true, Lines: []string{eachOther}}
 	s.next(Wait, v1alpha1.ConditionRestarting)
@@ -55,7 +56,7 @@ func TestDeadlockFails(t *testing.T) {
 	s.next(Stop, v1alpha1.ConditionFailed)
 }
 
-// TestDeadlineSaysWhatRanksWaitFor, in a message that the API server takes.
+// TestDeadlineSaysWhatRanksWaitFor: the API server accepts the message.
 func TestDeadlineSaysWhatRanksWaitFor(t *testing.T) {
 	s := begun(t)
 	s.job.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(60))
@@ -71,8 +72,8 @@ func TestDeadlineSaysWhatRanksWaitFor(t *testing.T) {
 	}
 }
 
-// TestSuspects: ranks are asked when all run, by for how long they have, and nobody has
-// turned it off.
+// TestSuspects: ranks are asked if all of them run, depending on how long they have
+// run, and unless the job turns it off.
 func TestSuspects(t *testing.T) {
 	s := begun(t)
 	for _, x := range []struct {
@@ -93,9 +94,10 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// TestDisagreementIsTold: a running job whose ranks disagree says so and keeps to it,
-// also where a deadlock was told before, or seems to be taken back; where a deadlock is
-// to be a failure, that is one, whether ranks may compute or not.
+// TestDisagreementIsTold: the status of a running job whose ranks disagree reports it
+// and keeps it, also if a deadlock was reported before or the disagreement is not found
+// again. If a deadlock is to be a failure, a disagreement is one, even if ranks may
+// compute.
 func TestDisagreementIsTold(t *testing.T) {
 	const minds = "ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"
 	s := begun(t)
@@ -116,7 +118,7 @@ func TestDisagreementIsTold(t *testing.T) {
 			t.Errorf("look %d: %s: %s", i, c.Reason, c.Message)
 		}
 	}
-	s.job.Spec.RunPolicy.DeadlockAfterSeconds = new(int32(0)) // it is not wanted any more
+	s.job.Spec.RunPolicy.DeadlockAfterSeconds = new(int32(0)) // the check is turned off
 	s.next(Apply, v1alpha1.ConditionRunning)
 	if c := condition(s.job, v1alpha1.ConditionRunning); c.Reason != reasonStarted {
 		t.Errorf("turned off: %s", c.Reason)
@@ -131,10 +133,10 @@ func TestDisagreementIsTold(t *testing.T) {
 	}
 }
 
-// TestNoCPU: a job whose application requests no CPU is warned.
+// TestNoCPU: the status of a job whose application requests no CPU has a warning.
 func TestNoCPU(t *testing.T) {
 	for cpu, want := range map[string]string{
-		"":     "all 4 ranks have been started; container solver requests no CPU and gets the smallest share beside its sidecar: set its resources.requests.cpu",
+		"":     "all 4 ranks have been started; container solver requests no CPU and gets the smallest share of the CPU, after its sidecar: set its resources.requests.cpu",
 		"500m": "all 4 ranks have been started",
 	} {
 		s := begun(t)
