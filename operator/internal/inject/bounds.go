@@ -5,14 +5,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Bounds are what the LimitRanges of a namespace say of each container; empty: nothing.
+// Bounds are the bounds of the LimitRanges of a namespace for containers; the zero
+// value has none.
 type Bounds struct {
-	Least  corev1.ResourceList // that a container may request; absent: any
-	Preset *resource.Quantity  // limit of CPU of a container that has none; nil: it stays without
+	Least  corev1.ResourceList // minimum requests of a container; absent: no minimum
+	Preset *resource.Quantity  // default CPU limit of a container; nil: none
 }
 
-// BoundsOf are the strictest of several LimitRanges, as the API server holds containers
-// to each of them. Of their default limits it takes one.
+// BoundsOf returns the strictest bounds of several LimitRanges, since the API server
+// applies all of them. Of their default limits, the API server uses one.
 func BoundsOf(ranges []corev1.LimitRange) (b Bounds) {
 	for i := range ranges {
 		for _, item := range ranges[i].Spec.Limits {
@@ -36,9 +37,9 @@ func BoundsOf(ranges []corev1.LimitRange) (b Bounds) {
 	return b
 }
 
-// request is the CPU that a sidecar without a limit and without a wish of its job's asks
-// for, within the bounds: a request over its limit is refused, and so is one under the
-// least.
+// request returns the CPU request of a sidecar without a limit and without a value from
+// its job, within the bounds: the API server refuses a request over the limit or under
+// the minimum.
 func (b *Bounds) request(cpu resource.Quantity) resource.Quantity {
 	if b.Preset != nil && b.Preset.Cmp(cpu) < 0 {
 		cpu = *b.Preset

@@ -16,10 +16,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// programDir holds the programs of our images.
+// programDir is the directory of the programs in Outrigger's images.
 const programDir = "/usr/local/bin"
 
-// The programs of the sidecar's image, and the launcher where it is installed.
+// Paths of the programs in the sidecar's image, and of the installed launcher.
 const (
 	programSidecar = programDir + "/outrigger-sidecar"
 	programLaunch  = programDir + "/outrigger-launch"
@@ -29,14 +29,14 @@ const (
 	startedFile    = names.SharedDir + "/started"
 )
 
-// podNumber is the pod's number in arguments and paths; the kubelet puts it in.
+// podNumber is the pod's number in arguments and paths. The kubelet expands it.
 const podNumber = "$(" + names.EnvPod + ")"
 
-// indexField is where Jobs tell each pod its number.
+// indexField is the field in which Jobs store the number of each pod.
 const indexField = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
-// podEnv is the variable behind podNumber. It comes first, since a variable
-// sees only those before it.
+// podEnv returns the variable that podNumber refers to. It has to come first, since a
+// variable can only refer to earlier ones.
 func podEnv(s *Settings) corev1.EnvVar {
 	if s.Number != nil {
 		return corev1.EnvVar{Name: names.EnvPod, Value: strconv.Itoa(int(*s.Number))}
@@ -46,16 +46,16 @@ func podEnv(s *Settings) corev1.EnvVar {
 	}}
 }
 
-// cpu is what a sidecar asks the scheduler for when nobody says more. There is
-// no limit then: a throttled engine would hold up every rank of the job.
+// cpu is the default CPU request of a sidecar. There is no default limit: a throttled
+// engine would hold up every rank of the job.
 var cpu = resource.MustParse("250m")
 
-// installCPU is what the init container requests when nothing is said: it runs for a
-// moment, and has no limit.
+// installCPU is the default CPU request of the init container. It runs for a moment,
+// and has no limit.
 var installCPU = resource.MustParse("10m")
 
-// restricted is the security context of Pod Security's level of that name, for a user; 0:
-// one that the platform chooses.
+// restricted returns the security context of the level "restricted" of Pod Security,
+// for a user id; 0: the platform chooses the user.
 func restricted(user int64) *corev1.SecurityContext {
 	no, yes := false, true
 	c := &corev1.SecurityContext{
@@ -69,7 +69,7 @@ func restricted(user int64) *corev1.SecurityContext {
 	return c
 }
 
-// install copies the launcher to where the application can run it.
+// install returns the init container that copies the launcher to the shared directory.
 func install(s *Settings, user int64) corev1.Container {
 	return corev1.Container{
 		Name: names.ContainerInstall, Image: s.Image, ImagePullPolicy: s.PullPolicy,
@@ -80,11 +80,12 @@ func install(s *Settings, user int64) corev1.Container {
 	}
 }
 
-// installResources are those of the init container. Memory, and CPU where values or the job
-// speak of it, are the sidecar's: the scheduler counts the larger of this and of what runs
-// later, so that they cost nothing, and what bounds containers and lets the sidecar in lets
-// this one in too. Its limits are its requests where the sidecar has one of CPU: or no pod
-// could be Guaranteed.
+// installResources returns the resources of the init container. Its memory, and its CPU
+// if the job or the operator sets it, are those of the sidecar. This costs nothing,
+// since the scheduler counts the maximum of this container and of those that run later,
+// and a LimitRange that admits the sidecar then also admits this container. If the
+// sidecar has a CPU limit, the limits equal the requests; otherwise no pod could have
+// the QoS class Guaranteed.
 func installResources(s *Settings) corev1.ResourceRequirements {
 	of := resources(s)
 	requests := corev1.ResourceList{corev1.ResourceCPU: of.Requests[corev1.ResourceCPU], corev1.ResourceMemory: of.Requests[corev1.ResourceMemory]}
@@ -98,8 +99,8 @@ func installResources(s *Settings) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// sidecar is a native sidecar: an init container that stays, so that it is
-// there before the application and goes after it.
+// sidecar returns the native sidecar: an init container that keeps running, so that it
+// starts before the application and ends after it.
 func sidecar(s *Settings, user int64) corev1.Container {
 	always := corev1.ContainerRestartPolicyAlways
 	args := []string{
@@ -126,36 +127,38 @@ func sidecar(s *Settings, user int64) corev1.Container {
 		Resources:       resources(s),
 		VolumeMounts:    sidecarMounts(),
 		SecurityContext: restricted(user),
-		// A sidecar is alive before it is ready, for which it may wait for any length of time:
-		// the issuer may be away. The application's launcher waits, too.
+		// A sidecar is alive before it is ready. It may wait for readiness for any
+		// time, since the issuer may be unavailable; the application's launcher waits
+		// for it.
 		StartupProbe: &corev1.Probe{
 			ProbeHandler:        asks("/healthz"),
 			InitialDelaySeconds: startDelay, PeriodSeconds: 1, FailureThreshold: startFailures, TimeoutSeconds: 1,
 		},
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler:  asks("/readyz?started"), // the answer waits for it (obs.Starting)
+			ProbeHandler:  asks("/readyz?started"), // the request waits until the sidecar is ready (obs.Starting)
 			PeriodSeconds: 10, FailureThreshold: readyFailures, TimeoutSeconds: 10,
 		},
 	}
 }
 
-// startDelay is when a sidecar is asked first. Each probe that fails is a warning among the pod's
-// events, and a kubelet, which counts the container's start in whole seconds, may ask at the very
-// moment of it. 2 of its seconds are at least one.
+// startDelay is the time of the first probe, in seconds. Each failed probe causes a
+// warning in the pod's events. A kubelet counts the container's start in whole seconds,
+// so that a delay of 1 may be none; a delay of 2 is at least one second.
 const startDelay = 2
 
-// How many probes may fail, one after another.
+// Consecutive failures of probes that are allowed.
 const (
-	startFailures = 600       // 10 minutes of a node that has too much to do to start a program
-	readyFailures = 1_000_000 // 57 days: a sidecar that has been ready stays so, whether its node is busy or not
+	startFailures = 600       // 10 minutes, for a node that is too busy to start a program
+	readyFailures = 1_000_000 // 115 days at one probe per 10 s: a busy node does not make a ready sidecar unready
 )
 
 func asks(path string) corev1.ProbeHandler {
 	return corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("metrics")}}
 }
 
-// metrics is where a sidecar serves what ranks do: on the pod's loopback it is
-// reached by kubectl port-forward, for which Kubernetes asks who may.
+// metrics returns the flag for the address of a sidecar's metrics. On the pod's
+// loopback address, clients reach it by kubectl port-forward, which Kubernetes
+// authorizes.
 func (s *Settings) metrics() string {
 	if s.LocalMetrics {
 		return "--metrics=127.0.0.1:" + strconv.Itoa(names.PortMetricsLocal)
@@ -189,7 +192,7 @@ func resources(s *Settings) corev1.ResourceRequirements {
 	return r
 }
 
-// atLeast is the larger of two quantities.
+// atLeast returns the larger of two quantities.
 func atLeast(least, wish resource.Quantity) resource.Quantity {
 	if wish.Cmp(least) > 0 {
 		return wish
@@ -197,8 +200,8 @@ func atLeast(least, wish resource.Quantity) resource.Quantity {
 	return least
 }
 
-// application puts the launcher before the container's command, or tells a
-// container that is itself a rank which one.
+// application puts the launcher before the container's command. If the container itself
+// is a rank, it sets the variables with the socket and the rank.
 func application(c *corev1.Container, s *Settings, drain time.Duration) error {
 	c.VolumeMounts = append(c.VolumeMounts, sharedMount())
 	c.Env = append([]corev1.EnvVar{podEnv(s)}, c.Env...)
@@ -226,10 +229,10 @@ func application(c *corev1.Container, s *Settings, drain time.Duration) error {
 	return nil
 }
 
-// graceDefault is a pod's terminationGracePeriodSeconds when its template leaves it out.
+// graceDefault is the default of a pod's terminationGracePeriodSeconds.
 const graceDefault = 30
 
-// Grace is how long a pod's containers have between SIGTERM and SIGKILL.
+// Grace returns the time between SIGTERM and SIGKILL of a pod's containers.
 func Grace(spec *corev1.PodSpec) time.Duration {
 	seconds := int64(graceDefault)
 	if s := spec.TerminationGracePeriodSeconds; s != nil {
@@ -238,17 +241,18 @@ func Grace(spec *corev1.PodSpec) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// leaveTime is what of a pod's grace is left to its launcher, which kills the ranks and
-// leaves its last words, and to its sidecar, which leaves last.
+// leaveTime is the part of a pod's grace period that is reserved for its launcher,
+// which kills the ranks and writes its termination message, and for its sidecar, which
+// ends last.
 const leaveTime = 2 * time.Second
 
-// drainTime is what of a pod's grace the ranks have: all but leaveTime, at least half of
-// it, and more than nothing.
+// drainTime returns the part of a pod's grace period that the ranks have: all but
+// leaveTime, at least half of it, and at least half a second.
 func drainTime(grace time.Duration) time.Duration {
 	return max(grace-leaveTime, grace/2, time.Second/2)
 }
 
-// launchFlags tell the launcher what a job asks of it that most do not.
+// launchFlags returns the launcher's flags for optional settings of a job.
 func (s *Settings) launchFlags() []string {
 	var flags []string
 	if s.MPI != "" {
@@ -260,7 +264,7 @@ func (s *Settings) launchFlags() []string {
 	return flags
 }
 
-// withEnv sets a variable that has a value and that the template has not set itself.
+// withEnv sets a variable if value is not empty and the template does not set it.
 func withEnv(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
 	if value == "" || slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return e.Name == name }) {
 		return env

@@ -12,16 +12,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Webhooks are called more than once for a pod, and a pod's author may bring a copy of
-// what is added. So containers and volumes that are there already have to be the very
-// ones that would be added, after the defaulting of the API server. Allowed are what
-// admission legally changes: imagePullPolicy (AlwaysPullImages), resources that ours
-// does not name (LimitRanger), the user and the SELinux level (OpenShift), and the variables
-// and mounts of Settings (workload identity). Another webhook could otherwise start a program in the sidecar's
-// container, which has the job's key.
+// The API server may call a webhook more than once for a pod, and the author of a pod
+// may include a copy of the added containers. Existing containers and volumes therefore
+// have to equal the ones that would be added, after the defaulting of the API server.
+// Allowed are changes that other admission makes: imagePullPolicy (AlwaysPullImages),
+// resources that ours does not name (LimitRanger), the user and the SELinux level
+// (OpenShift), and the variables and mounts of Settings (workload identity). Otherwise
+// another webhook could start a program in the sidecar's container, which has the job's
+// key.
 
-// has reports whether a pod has containers by the names of ours with their volumes; one
-// that lacks a part of them has names that are taken.
+// has reports whether a pod has all containers and volumes with our names. If it has
+// only some of them, check reports these names as taken.
 func has(spec *corev1.PodSpec) bool {
 	for _, name := range reserved {
 		if !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }) {
@@ -36,7 +37,8 @@ func has(spec *corev1.PodSpec) bool {
 	return true
 }
 
-// alike names the first difference between what a pod has and what it would be given.
+// alike returns an error with the first difference between the pod's containers and
+// volumes and those that would be added.
 func alike(spec *corev1.PodSpec, s *Settings) error {
 	ours := volumes(s)
 	if hasSHM(spec) {
@@ -60,8 +62,8 @@ func alike(spec *corev1.PodSpec, s *Settings) error {
 	return nil
 }
 
-// difference is the first difference of a container from ours that is not allowed;
-// empty: there is none. It changes both.
+// difference returns the first field in which a container differs from ours in a way
+// that is not allowed; empty if there is none. It changes both.
 func difference(c, want *corev1.Container, s *Settings) string {
 	if what := added(c, want, s); what != "" {
 		return what
@@ -83,8 +85,8 @@ func difference(c, want *corev1.Container, s *Settings) string {
 	return ""
 }
 
-// added takes the variables and mounts out of c that ours does not have and that are
-// allowed, and names the first that is not.
+// added removes the allowed additional variables and mounts from c, and returns the
+// first one that is not allowed.
 func added(c, want *corev1.Container, s *Settings) (what string) {
 	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool {
 		if slices.ContainsFunc(want.Env, func(o corev1.EnvVar) bool { return o.Name == e.Name }) {
@@ -107,7 +109,8 @@ func added(c, want *corev1.Container, s *Settings) (what string) {
 	return what
 }
 
-// resourceDifference names a resource that ours has and that is another one in r.
+// resourceDifference returns the first resource of ours that r lacks or has with
+// another value.
 func resourceDifference(r, want *corev1.ResourceRequirements) string {
 	if len(r.Claims) > 0 {
 		return "resources.claims"
@@ -125,8 +128,8 @@ func resourceDifference(r, want *corev1.ResourceRequirements) string {
 	return ""
 }
 
-// setDefaults is what the API server does to the fields of a container that ours uses
-// or leaves out (pkg/apis/core/v1/defaults.go of Kubernetes).
+// setDefaults sets the defaults of the API server in the fields of a container that
+// ours uses or leaves out (pkg/apis/core/v1/defaults.go of Kubernetes).
 func setDefaults(c *corev1.Container) {
 	fill(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	fill(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)

@@ -1,10 +1,11 @@
-// Package inject gives a pod its sidecar. It is the one place that knows what a
-// pod with Outrigger looks like: the operator uses it for the pods of MPIJobs,
-// the webhook for pods of other controllers.
+// Package inject adds the sidecar to a pod. It owns the form of a pod with Outrigger:
+// the containers, volumes, mounts and variables that are added, and the checks of pods
+// that cannot get them. The operator uses it for the pods of MPIJobs, and the webhook
+// for pods of other controllers.
 //
-// The application keeps its user, its image and its security context. It gets
-// one mount, the directory with the sidecar's socket; devices, certificates and
-// the job document go to the sidecar alone.
+// The application keeps its user, its image and its security context. It gets one
+// mount, the directory with the sidecar's socket, and, if it uses an MPI, /dev/shm.
+// Only the sidecar gets the devices, the token and the job document.
 package inject
 
 import (
@@ -22,44 +23,44 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Settings of the pods of one job.
+// Settings are the settings for the pods of one job.
 type Settings struct {
-	Namespace  string            // of the pods
-	Container  string            // the application's; empty: the pod's only one
-	Image      string            // with outrigger-sidecar and outrigger-launch in its root
+	Namespace  string            // namespace of the pods
+	Container  string            // name of the application's container; empty: the only one
+	Image      string            // image with outrigger-sidecar and outrigger-launch
 	PullPolicy corev1.PullPolicy // empty: Kubernetes' default
-	ConfigMap  string            // with the job document
+	ConfigMap  string            // name of the ConfigMap with the job document
 	Ranks      int32
 	PerPod     int32
 	Launch     v1alpha1.LaunchMode
-	MPI        v1alpha1.MPI // empty: a program that is linked to one is refused
+	MPI        v1alpha1.MPI // empty: a program that is linked to an MPI is refused
 	Devices    []v1alpha1.DeviceRequest
-	Number     *int32 // of the one pod that this is about; nil: Jobs tell each pod its own
+	Number     *int32 // number of the pod; nil: the Job sets the number of each pod
 	Memory     memory.Sizes
-	Resources  v1alpha1.SidecarResources // what the job or the operator wishes for sidecars
-	Wished     bool                      // the job itself says how much CPU its sidecars request
-	Bounds     Bounds                    // of the namespace's LimitRanges
+	Resources  v1alpha1.SidecarResources // resources that the job or the operator sets for sidecars
+	Wished     bool                      // the job itself sets the CPU request of its sidecars
+	Bounds     Bounds                    // bounds of the namespace's LimitRanges
 	Wait       string                    // OUTRIGGER_WAIT of the ranks; empty: their default
 	Allocs     string                    // OUTRIGGER_MPI_ARENA of the ranks; empty: off
 	SHM        *resource.Quantity        // size of /dev/shm of an MPI program; nil: as the pod's limits allow
 	Stdin      string                    // file that rank 0 reads; empty: none
 	Progress   string                    // OUTRIGGER_MPI_PROGRESS of the ranks; empty: the default
 	LogLevel   string                    // empty: info
-	User       *int64                    // of sidecars where UIDs has none; nil: UserDefault; 0: the platform chooses
-	UIDs       UIDs                      // of the namespace
-	// LocalMetrics has metrics served inside of the pod alone.
+	User       *int64                    // user of sidecars if UIDs is empty; nil: UserDefault; 0: the platform chooses
+	UIDs       UIDs                      // user ids of the namespace
+	// LocalMetrics makes the sidecar serve metrics only within the pod.
 	LocalMetrics bool
-	// AllowedVariables and AllowedMounts are names of variables and paths of mounts that
-	// other admission may add to what Outrigger adds, and that are left there.
+	// AllowedVariables and AllowedMounts are the names of variables and the paths of
+	// mounts that other admission webhooks may add to the containers of Outrigger.
 	AllowedVariables, AllowedMounts []string
 }
 
-// ErrPod is wrapped by every complaint about a pod.
+// ErrPod is wrapped by all errors about a pod.
 var ErrPod = errors.New("the pod cannot get a sidecar")
 
-// Pod adds the sidecar to spec, in place. A pod that has ours already is left as
-// it is: webhooks are asked more than once. What else is in it is looked at all
-// the same, or a pod that brings a copy of ours could bring what it liked.
+// Pod adds the sidecar to spec, in place. A pod that already has it is left unchanged,
+// because the API server may call a webhook more than once. The rest of such a pod is
+// checked too; otherwise, a pod with a copy of the sidecar would bypass the checks.
 func Pod(spec *corev1.PodSpec, s *Settings) error {
 	if has(spec) {
 		return errors.Join(alike(spec, s), check(others(spec, s), s))
@@ -77,10 +78,10 @@ func Pod(spec *corev1.PodSpec, s *Settings) error {
 	return application(s.application(spec), s, drainTime(Grace(spec)))
 }
 
-// Application is the index of the application among a pod's containers: the one that an
-// annotation (names.AnnotationContainer) names, else the one with the name that the
-// MPIJob's template has, else the only one. Other webhooks add containers of their own,
-// before the operator's or after it.
+// Application returns the index of the application among a pod's containers: the
+// container that the annotation names.AnnotationContainer names, or the one with the
+// name in the MPIJob's template, or the only one. Other webhooks may add containers
+// before or after the operator's webhook is called.
 func Application(containers []corev1.Container, annotated, template string) (int, error) {
 	find := func(name string) int {
 		return slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
@@ -100,7 +101,7 @@ func Application(containers []corev1.Container, annotated, template string) (int
 	return 0, fmt.Errorf("%w: its containers are %s, and none has the name in the MPIJob's template, %q: name the application's by the annotation %s", ErrPod, listed(containers), template, names.AnnotationContainer)
 }
 
-// listedMax is how many containers a refusal lists.
+// listedMax bounds the containers that an error lists.
 const listedMax = 20
 
 func listed(containers []corev1.Container) string {
@@ -114,7 +115,7 @@ func listed(containers []corev1.Container) string {
 	return strings.Join(all, ", ")
 }
 
-// application is the application's container; nil: the pod does not have it.
+// application returns the application's container; nil if the pod does not have it.
 func (s *Settings) application(spec *corev1.PodSpec) *corev1.Container {
 	i := 0
 	if s.Container != "" {
@@ -126,7 +127,7 @@ func (s *Settings) application(spec *corev1.PodSpec) *corev1.Container {
 	return &spec.Containers[i]
 }
 
-// others is what of a pod with ours is not ours.
+// others returns a copy of a pod's spec without the parts that Outrigger added.
 func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
 	rest := spec.DeepCopy()
 	rest.Volumes = slices.DeleteFunc(rest.Volumes, func(v corev1.Volume) bool { return isReserved(v.Name) })
@@ -144,7 +145,8 @@ func others(spec *corev1.PodSpec, s *Settings) *corev1.PodSpec {
 // reserved are the names of the volumes that are added to every pod.
 var reserved = []string{names.VolumeShared, names.VolumeJob, names.VolumeToken, names.VolumeNone}
 
-// Reserved reports whether a name is one of the containers and volumes that are added to pods.
+// Reserved reports whether a name is that of a container or volume that is added to
+// pods.
 func Reserved(name string) bool {
 	return name == names.ContainerSidecar || name == names.ContainerInstall || isReserved(name)
 }
@@ -153,7 +155,7 @@ func isReserved(volume string) bool {
 	return volume == names.VolumeSHM || slices.Contains(reserved, volume)
 }
 
-// check finds names and mounts that would collide with those added.
+// check returns an error if names or mounts of the pod collide with the added ones.
 func check(spec *corev1.PodSpec, s *Settings) error {
 	app := s.application(spec)
 	if app == nil {
@@ -175,7 +177,8 @@ func check(spec *corev1.PodSpec, s *Settings) error {
 			return err
 		}
 	}
-	// A container's own policy goes before its pod's (Kubernetes 1.34 and newer).
+	// The policy of a container takes precedence over its pod's (Kubernetes 1.34 and
+	// newer).
 	if c := app; c.RestartPolicy != nil && *c.RestartPolicy != corev1.ContainerRestartPolicyNever || len(c.RestartPolicyRules) > 0 {
 		return fmt.Errorf("%w: container %q has a restartPolicy or restartPolicyRules by which it is started again: its ranks could not join again; ranks are restarted all together, see runPolicy.restartLimit", ErrPod, c.Name)
 	}
@@ -187,9 +190,9 @@ func check(spec *corev1.PodSpec, s *Settings) error {
 	return nil
 }
 
-// checkPod refuses what would show the application its sidecar's processes and
-// memory, and so its key, or give it another network than its sidecar's peers know, and pods
-// in which no sidecar runs.
+// checkPod refuses settings that would show the sidecar's processes and memory, and so
+// its key, to the application, or that would put the pod on another network than the
+// one that the peers know. It also refuses pods in which the sidecar cannot run.
 func checkPod(spec *corev1.PodSpec) error {
 	if spec.OS != nil && spec.OS.Name == corev1.Windows {
 		return fmt.Errorf("%w: its os is windows, and the sidecar is a program of Linux, whose settings the API server refuses there: leave os out, or take linux", ErrPod)
@@ -205,8 +208,8 @@ func checkPod(spec *corev1.PodSpec) error {
 	return nil
 }
 
-// checkNames refuses pods that cannot find the other pods of their job: the name of each
-// is one of the cluster, in the pod's namespace.
+// checkNames refuses pods that cannot resolve the names of the other pods of their job,
+// which are names of the cluster in the pod's namespace.
 func checkNames(spec *corev1.PodSpec, namespace string) error {
 	switch spec.DNSPolicy {
 	case corev1.DNSDefault:
@@ -221,7 +224,7 @@ func checkNames(spec *corev1.PodSpec, namespace string) error {
 	return nil
 }
 
-// checkVolume keeps the sidecar's tokens to the sidecar.
+// checkVolume refuses volumes that would give the sidecar's token to another container.
 func checkVolume(v *corev1.Volume) error {
 	if isReserved(v.Name) {
 		return fmt.Errorf("%w: its volume %q has a name that Outrigger needs", ErrPod, v.Name)

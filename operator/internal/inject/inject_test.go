@@ -46,7 +46,7 @@ func busy() corev1.PodSpec {
 	}
 }
 
-// What the user has asked for stays as it is, beside what is added.
+// The containers and settings of the user stay unchanged when others are added.
 func TestUntouched(t *testing.T) {
 	was, is := busy(), busy()
 	s := settings()

@@ -10,22 +10,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// UserDefault is the sidecar's user where nothing else is said; it needs no rights and owns
-// nothing.
+// UserDefault is the default user id of the sidecar. It needs no rights and owns no
+// files.
 const UserDefault = 65532
 
-// UIDs are the users that a namespace has for its pods, and no others, where it has some: on
-// OpenShift each has a range (SecurityContextConstraints restricted-v2). Count 0: any.
+// UIDs is the range of user ids that a namespace allows for its pods. On OpenShift each
+// namespace has a range (SecurityContextConstraints restricted-v2). Count 0: any user
+// id is allowed.
 type UIDs struct{ First, Count int64 }
 
-// annotationUIDs has the range of a namespace: FIRST/COUNT or FIRST-LAST.
+// annotationUIDs is the annotation with the range of a namespace: FIRST/COUNT or
+// FIRST-LAST.
 const annotationUIDs = "openshift.io/sa.scc.uid-range"
 
-// uidMax is the last user that Kubernetes takes.
+// uidMax is the largest user id that Kubernetes accepts.
 const uidMax = 1<<31 - 1
 
-// UIDsOf reads the range that the annotations of a namespace have. What is no range counts
-// as none: the platform admits no pod by it either.
+// UIDsOf parses the range in the annotations of a namespace. An invalid range counts as
+// none: the platform does not admit pods by it either.
 func UIDsOf(annotations map[string]string) UIDs {
 	text := strings.TrimSpace(annotations[annotationUIDs])
 	from, size, counted := strings.Cut(text, "/")
@@ -56,16 +58,16 @@ func rangeOf(first, last int64) UIDs {
 	return UIDs{first, last - first + 1}
 }
 
-// has reports whether a user is one of the range; root is none.
+// has reports whether a user id is in the range. Root is not.
 func (u UIDs) has(user int64) bool {
 	return user > 0 && user >= u.First && user < u.First+u.Count
 }
 
-// user is the sidecar's in a pod: one of the namespace's range, the last that no other
-// container of the pod has, so that what belongs to the sidecar's user belongs to no other
-// program. Where the range has no such user, it is the last one, which then is another
-// container's, too (docs/security.md). Without a range it is that of the settings; 0: the
-// platform chooses.
+// user returns the sidecar's user id in a pod. If the namespace has a range, it is the
+// last id of the range that no other container of the pod has, so that no other program
+// has access to what belongs to the sidecar's user. If all ids are taken, it is the
+// last one, which another container has too (docs/security.md). Without a range, it is
+// the user of the settings; 0: the platform chooses.
 func (s *Settings) user(spec *corev1.PodSpec) int64 {
 	if s.UIDs.Count == 0 {
 		if s.User != nil {
@@ -75,7 +77,7 @@ func (s *Settings) user(spec *corev1.PodSpec) int64 {
 	}
 	taken := s.otherUsers(spec)
 	last := s.UIDs.First + s.UIDs.Count - 1
-	for user := last; user >= s.UIDs.First; user-- { // as many steps as containers, at most
+	for user := last; user >= s.UIDs.First; user-- { // at most as many steps as there are containers
 		if s.UIDs.has(user) && !slices.Contains(taken, user) {
 			return user
 		}
@@ -83,8 +85,8 @@ func (s *Settings) user(spec *corev1.PodSpec) int64 {
 	return last
 }
 
-// otherUsers are the users of the containers of a pod that are not ours. One that names no user
-// has the pod's, or gets the first one of the range.
+// otherUsers returns the user ids of the containers of a pod that are not ours. A
+// container without a user id has the pod's, or gets the first one of the range.
 func (s *Settings) otherUsers(spec *corev1.PodSpec) (users []int64) {
 	general := s.UIDs.First
 	if c := spec.SecurityContext; c != nil && c.RunAsUser != nil {
@@ -102,9 +104,10 @@ func (s *Settings) otherUsers(spec *corev1.PodSpec) (users []int64) {
 	return users
 }
 
-// assigned takes out of a container's security context what restricted-v2 gives containers
-// that do not say it themselves: a user of the namespace's range, which is no other
-// container's if ours is not, and the SELinux level of the namespace. It changes both.
+// assigned removes from a container's security context what restricted-v2 assigns to
+// containers that do not set it: a user id of the namespace's range, which no other
+// container has if ours has none in common with them, and the SELinux level of the
+// namespace. It changes both.
 func (s *Settings) assigned(is, ours *corev1.SecurityContext, spec *corev1.PodSpec) {
 	if is == nil || ours == nil {
 		return

@@ -10,21 +10,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// sharedBytes bounds the shared directory, which holds sockets and the
-// launcher. Messages are not in it: segments are anonymous memory, passed over
-// the socket.
+// sharedBytes bounds the shared directory, which holds sockets and the launcher.
+// Messages are not in it: segments are anonymous memory, passed over the socket.
 const sharedBytes = 64 << 20
 
-// tokenSeconds is how long a sidecar's token is good, the least that Kubernetes
-// gives: it is used once, when the sidecar starts, and made anew by the kubelet.
+// tokenSeconds is the lifetime of a sidecar's token, the minimum of Kubernetes. The
+// token is used when the sidecar starts, and the kubelet renews it.
 const tokenSeconds = 600
 
-// accountDir is where Kubernetes mounts the token of the pod's service account
-// into every container that has nothing there.
+// accountDir is where Kubernetes mounts the token of the pod's service account into
+// every container without another mount there.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount" //nolint:gosec // a directory
 
-// readable is the mode of the job document and the token: nobody but their
-// mounting container sees them, whatever user that runs as.
+// readable is the mode of the job document and the token. Only the container that
+// mounts them sees them, whatever user it runs as.
 var readable int32 = 0o444
 
 func volumes(s *Settings) []corev1.Volume {
@@ -50,24 +49,24 @@ func sharedMount() corev1.VolumeMount {
 	return corev1.VolumeMount{Name: names.VolumeShared, MountPath: names.SharedDir}
 }
 
-// shmDir is where MPIs keep what the ranks of a pod share. A container runtime gives 64 MiB
-// there, and a process that touches more than there is ends by SIGBUS.
+// shmDir is where MPIs keep the memory that the ranks of a pod share. A container
+// runtime provides 64 MiB there, and a process that touches more gets SIGBUS.
 const shmDir = "/dev/shm"
 
-// givesSHM reports whether the application gets a /dev/shm: an MPI program does whose
-// container mounts none itself.
+// givesSHM reports whether the application gets a volume at /dev/shm: it does if it
+// uses an MPI and its container mounts none.
 func (s *Settings) givesSHM(app *corev1.Container) bool {
 	return app != nil && s.MPI.Used() && !slices.ContainsFunc(app.VolumeMounts, func(m corev1.VolumeMount) bool {
 		return mounted(m.MountPath) == shmDir
 	})
 }
 
-// mounted is where the kubelet mounts what has a path: a path that does not begin at the root
-// counts from there.
+// mounted returns where the kubelet mounts a path: a relative path is taken from the
+// root.
 func mounted(at string) string { return path.Join("/", at) }
 
-// shmVolume is memory of the containers that write to it. Without a limit of its own the
-// kubelet sizes it by those of the pod's containers.
+// shmVolume returns a memory volume, which is charged to the containers that write to
+// it. Without a size limit, the kubelet sizes it by the limits of the pod's containers.
 func shmVolume(s *Settings) corev1.Volume {
 	return corev1.Volume{Name: names.VolumeSHM, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 		Medium: corev1.StorageMediumMemory, SizeLimit: s.SHM,
@@ -82,12 +81,14 @@ func hasSHM(spec *corev1.PodSpec) bool {
 	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == names.VolumeSHM })
 }
 
-// noToken keeps the token of the pod's service account out of a container.
+// noToken returns a mount that hides the token of the pod's service account from a
+// container.
 func noToken() corev1.VolumeMount {
 	return corev1.VolumeMount{Name: names.VolumeNone, MountPath: accountDir, ReadOnly: true}
 }
 
-// sidecarMounts shows the sidecar the job document and its own token.
+// sidecarMounts returns the mounts of the sidecar, with the job document and its own
+// token.
 func sidecarMounts() []corev1.VolumeMount {
 	return []corev1.VolumeMount{
 		sharedMount(),
