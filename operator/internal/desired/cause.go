@@ -10,26 +10,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// annotationCause keeps for which failure a Job was ended: the operator may be killed
-// before it has written that into the status, and the pods that the Job ends tell
-// nothing but that it did.
+// annotationCause records the failure for which a Job was ended. The operator may be
+// killed before it has written the failure to the status, and the status of the ended
+// pods does not have the cause.
 const annotationCause = names.Group + "/cause"
 
-// causeMax bounds the annotation, in bytes. The cache keeps it of each Job that was
-// ended, and whoever may change Jobs may write it.
+// causeMax bounds the annotation, in bytes. The cache keeps it for each ended Job, and
+// any client with the right to change Jobs can write it.
 const causeMax = 4 << 10
 
-// endedAfter is the deadline of a Job that is ended, in seconds: the shortest one.
+// endedAfter is the deadline of a Job that is ended, in seconds: the shortest possible.
 const endedAfter = 1
 
-// ReasonSucceeded is that of a Job which is ended since all its ranks have ended well, while
+// ReasonSucceeded is the reason for ending a Job whose ranks have all succeeded while
 // containers of others keep pods running.
 const ReasonSucceeded = "RanksSucceeded"
 
-// Ending ends a Job's pods and keeps those that have ended, as a deadline that is
-// over does, and says for which failure. Where a pod has failed the Job says so and not that
-// it had a deadline, which its user has never set: the Job controller looks at the limit
-// first.
+// Ending returns the patch that ends a Job's running pods and keeps the ended ones, as
+// an exceeded deadline does, and that records the failure. It also sets backoffLimit to
+// 0, unless the job succeeded: the Job controller checks that limit first, so that a
+// Job with a failed pod reports the failure, and not a deadline that its user has not
+// set.
 func Ending(f *v1alpha1.Failure) Patch {
 	p := Patch{spec: map[string]any{"activeDeadlineSeconds": endedAfter}}
 	if f == nil || f.Reason != ReasonSucceeded {
@@ -41,7 +42,7 @@ func Ending(f *v1alpha1.Failure) Patch {
 	return p
 }
 
-// cause is a failure as JSON, of which the message is cut where it has no room: a
+// cause returns a failure as JSON. It shortens the message if the JSON is too long: a
 // control character takes six bytes.
 func cause(f *v1alpha1.Failure) string {
 	if f == nil {
@@ -60,14 +61,14 @@ func cause(f *v1alpha1.Failure) string {
 	}
 }
 
-// ended reports whether a Job was ended so.
+// ended reports whether Ending has ended a Job.
 func ended(batch *batchv1.Job) bool {
 	s := batch.Spec.ActiveDeadlineSeconds
 	return s != nil && *s == endedAfter
 }
 
-// CauseOf is the failure for which a Job was ended; nil: it was not, or does not tell.
-// Whoever may change the Job may have written it.
+// CauseOf returns the failure for which a Job was ended; nil if it was not ended or has
+// no record. Any client with the right to change the Job may have written it.
 func CauseOf(batch *batchv1.Job) *v1alpha1.Failure {
 	text := batch.Annotations[annotationCause]
 	if text == "" || len(text) > causeMax || !ended(batch) {

@@ -1,5 +1,7 @@
-// Package desired says which objects an MPIJob needs, one file an object. It is
-// pure: what is random comes in with the Identity.
+// Package desired computes the objects that an MPIJob needs, one file per object: the
+// Job, the job document, the Service, the network policy, the disruption budget and the
+// pod group. It also owns the annotations of a Job that record what the operator last
+// requested and why it ended the Job. It is pure: random values are in the Identity.
 package desired
 
 import (
@@ -17,21 +19,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// Options of the operator that show in its objects.
+// Options are the operator's options that affect the objects.
 type Options struct {
 	Image    string // of the sidecar
 	Pull     string // image pull policy; empty: Kubernetes' default
 	LogLevel string // of sidecars; empty: info
-	// LocalMetrics has sidecars serve metrics inside of their pods alone.
+	// LocalMetrics makes sidecars serve metrics only within their pods.
 	LocalMetrics bool
-	// Sidecar is what sidecars get whose job does not say otherwise.
+	// Sidecar is the default of the sidecars' resources.
 	Sidecar v1alpha1.SidecarResources
-	// Policies are made for each job; nil: none are.
+	// Policies configures the network policy of each job; nil: none is made.
 	Policies *Policies
-	// User is that of sidecars in namespaces without a range of users; nil:
+	// User is the user id of sidecars in namespaces without a range of user ids. nil:
 	// inject.UserDefault; 0: the platform chooses.
 	User *int64
-	// AllowedVariables and AllowedMounts are what other admission may add to sidecars.
+	// AllowedVariables and AllowedMounts are what other admission webhooks may add to
+	// sidecars.
 	AllowedVariables, AllowedMounts []string
 }
 
@@ -41,23 +44,23 @@ type Attempt struct {
 	Profile v1alpha1.FabricProfileSpec // empty: no profile
 	Number  int32                      // 0: the first start
 	Options Options
-	// Peers is the name of the Service by which the pods find each other, or ByIssuer, as
-	// the job document has it (PeersOf); empty: there is no document yet.
+	// Peers is the name of the Service by which the pods find each other, or ByIssuer,
+	// as in the job document (PeersOf); empty: there is no document yet.
 	Peers string
-	// Bounds are those of the LimitRanges of the job's namespace.
+	// Bounds are the bounds of the LimitRanges in the job's namespace.
 	Bounds inject.Bounds
-	// UIDs are the users that the namespace has for its pods.
+	// UIDs are the user ids that the namespace allows for its pods.
 	UIDs inject.UIDs
-	// Minor is the minor version of the cluster's Kubernetes, 1.Minor; 0: it is not known.
+	// Minor is the minor version of the cluster's Kubernetes, 1.Minor; 0: not known.
 	Minor int
 }
 
-// ByIssuer, in the place of a Service's name, is of pods that find each other by the
-// addresses that the issuer tells. No Service has that name.
+// ByIssuer, in place of the name of a Service, means that pods find each other by the
+// addresses that the issuer returns. A Service cannot have this name.
 const ByIssuer = "@issuer"
 
-// peers is the name of the attempt's Service, or ByIssuer: pods of other controllers have
-// names of their own, by which these and the application know them.
+// peers returns the name of the attempt's Service, or ByIssuer for pods of other
+// controllers: their controller and the application know these by their own names.
 func (a *Attempt) peers() string {
 	switch {
 	case a.Peers != "":
@@ -72,27 +75,28 @@ func (a *Attempt) peers() string {
 // gives them.
 func (a *Attempt) Named() bool { return a.peers() != ByIssuer }
 
-// Name is that of the attempt's Job.
+// Name returns the name of the attempt's Job.
 func (a *Attempt) Name() string { return AttemptName(a.Job.Name, a.Number) }
 
-// DocumentName is that of the attempt's ConfigMap.
+// DocumentName returns the name of the attempt's ConfigMap.
 func (a *Attempt) DocumentName() string { return jobdoc.DocumentName(a.Job, a.Number) }
 
-// AttemptName is that of an attempt's Job.
+// AttemptName returns the name of an attempt's Job.
 func AttemptName(job string, number int32) string { return jobdoc.Name(job, number) }
 
-// Pods of the job.
+// Pods returns the number of pods of the job.
 func (a *Attempt) Pods() int32 { return Pods(&a.Job.Spec) }
 
-// Pods is how many pods a job has.
+// Pods returns the number of pods of a job.
 func Pods(s *v1alpha1.MPIJobSpec) int32 { return jobdoc.Pods(s) }
 
-// Ranks of a pod: the first, and how many.
+// Ranks returns the first rank of a pod and the number of its ranks.
 func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
 	return jobdoc.Ranks(s, pod)
 }
 
-// meta is an object's metadata: owned by the MPIJob, so that it goes with it.
+// meta returns an object's metadata. The MPIJob owns the object, which is therefore
+// deleted with it.
 func (a *Attempt) meta(name string) metav1.ObjectMeta {
 	yes := true
 	return metav1.ObjectMeta{
@@ -107,7 +111,7 @@ func (a *Attempt) meta(name string) metav1.ObjectMeta {
 	}
 }
 
-// selected are the labels by which the attempt's pods are found.
+// selected returns the labels of the attempt's pods.
 func (a *Attempt) selected() map[string]string {
 	return map[string]string{names.LabelJob: a.Job.Name, names.LabelAttempt: strconv.Itoa(int(a.Number))}
 }
@@ -118,7 +122,7 @@ func (a *Attempt) attemptMeta() metav1.ObjectMeta {
 	return m
 }
 
-// settings of the attempt's pods.
+// settings returns the settings for the attempt's pods.
 func (a *Attempt) settings() *inject.Settings {
 	s := &a.Job.Spec
 	sizes := jobdoc.MemoryOf(s, &a.Profile, a.Pods())
@@ -137,8 +141,7 @@ func (a *Attempt) settings() *inject.Settings {
 	}
 }
 
-// over is a list of resources with what a job says in the place of what is said
-// for all jobs.
+// over returns the resources in all, replaced by those in job where job has them.
 func over(all, job corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	maps.Copy(out, all)
@@ -146,9 +149,9 @@ func over(all, job corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Join makes a pod of another controller the attempt's pod of a number, with its sidecar.
-// It keeps its own names, unless the job document, which an operator of an earlier release
-// has made, has another one for it.
+// Join makes a pod of another controller the attempt's pod with the given number, and
+// adds its sidecar. The pod keeps its names, unless the job document, made by an
+// operator of an earlier release, has another name for it.
 func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	at, err := inject.Application(p.Spec.Containers, p.Annotations[names.AnnotationContainer], a.templated())
 	if err != nil {
@@ -180,11 +183,11 @@ func (a *Attempt) Join(p *corev1.Pod, number int32) error {
 	return nil
 }
 
-// minorRestartPolicy is the minor version of Kubernetes from which on each container may have
-// a restartPolicy of its own (KEP-5307, on by default).
+// minorRestartPolicy is the minor version of Kubernetes since which a container can
+// have a restartPolicy of its own (KEP-5307, on by default).
 const minorRestartPolicy = 35
 
-// templated is the name of the application's container in the MPIJob's template.
+// templated returns the name of the application's container in the MPIJob's template.
 func (a *Attempt) templated() string {
 	for i := range a.Job.Spec.Template.Spec.Containers {
 		return a.Job.Spec.Template.Spec.Containers[i].Name
@@ -192,8 +195,8 @@ func (a *Attempt) templated() string {
 	return ""
 }
 
-// staysDown reports whether the application is not started again although its
-// pod says so: a container's own policy goes before it.
+// staysDown reports whether the container's own restart policy, which takes precedence
+// over the pod's, prevents its restart.
 func staysDown(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyNever && len(c.RestartPolicyRules) == 0
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// DisruptionBudget forbids evictions of the job's pods, if the job asks for it;
-// else it is nil. One pod less is the whole job less. It says minAvailable,
-// since maxUnavailable needs a controller with the scale subresource, and a Job
-// has none.
+// DisruptionBudget returns a budget that forbids evictions of the job's pods, if the
+// job asks for it; nil otherwise. The job cannot run with one pod less. The budget has
+// minAvailable, since maxUnavailable needs a controller with the scale subresource,
+// which a Job does not have.
 func (a *Attempt) DisruptionBudget() *policyv1.PodDisruptionBudget {
 	if a.Job.Spec.RunPolicy.Disruption != v1alpha1.DisruptionPrevented {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// ConfigMap holds the job document. Pods are in it as a pattern: each of
-// thousands of sidecars reads the whole of it.
+// ConfigMap returns the object with the job document. The document describes the pods
+// by a pattern, because each of thousands of sidecars reads the whole document.
 func (a *Attempt) ConfigMap(id *Identity) (*corev1.ConfigMap, error) {
 	d := a.Document(id.ID)
 	issuer := id.Issuer
@@ -39,22 +39,22 @@ func (a *Attempt) ConfigMap(id *Identity) (*corev1.ConfigMap, error) {
 	}, nil
 }
 
-// Names reports whether the job document in a ConfigMap is about the identity id. It may be
-// of a later release: a job goes on with the document that it has.
+// Names reports whether the job document in a ConfigMap has the identity id. The
+// document may be of a later release: a job keeps the document that it has.
 func Names(c *corev1.ConfigMap, id string) bool {
 	d, err := bootstrap.Look([]byte(c.Data[names.BootstrapFile]))
 	return err == nil && d.Job.ID == id
 }
 
-// addressesURL is where an issuer tells addresses of pods, by the place where it gives
-// certificates: https://HOST/v1/addresses for https://HOST/v1/certificate.
+// addressesURL returns the URL at which an issuer returns the addresses of pods, given
+// its URL for certificates: https://HOST/v1/addresses for https://HOST/v1/certificate.
 func addressesURL(certificates string) string {
 	return certificates[:strings.LastIndexByte(certificates, '/')+1] + "addresses"
 }
 
-// PeersOf is the name of the Service by which the pods of a job document find each other,
-// or ByIssuer: an attempt keeps it, also where an operator of another release goes on with
-// it. Empty: the document has no such names.
+// PeersOf returns the name of the Service by which the pods of a job document find each
+// other, or ByIssuer. An attempt keeps it even if an operator of another release
+// continues it. The result is empty if the document has no such names.
 func PeersOf(c *corev1.ConfigMap) string {
 	d, err := bootstrap.Look([]byte(c.Data[names.BootstrapFile]))
 	if err != nil {
@@ -71,7 +71,7 @@ func PeersOf(c *corev1.ConfigMap) string {
 	return labels[1]
 }
 
-// Document is the job document of the attempt.
+// Document returns the job document of the attempt.
 func (a *Attempt) Document(id string) *bootstrap.Document { return a.doc().Document(id) }
 
 func (a *Attempt) doc() *jobdoc.Attempt {

@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// How pods name their group.
+// The label and the annotation by which pods name their group.
 const (
 	labelPodGroup      = "scheduling.x-k8s.io/pod-group"
 	annotationPodGroup = "scheduling.k8s.io/group-name" // Volcano's
@@ -20,8 +20,9 @@ var gangKinds = map[v1alpha1.Gang]schema.GroupVersionKind{
 	v1alpha1.GangVolcano:          {Group: "scheduling.volcano.sh", Version: "v1beta1", Kind: "PodGroup"},
 }
 
-// PodGroup is the attempt's, by which its pods are scheduled all or none; nil
-// when none is asked for. Its schedulers' types are not needed for three fields.
+// PodGroup returns the group by which the attempt's pods are scheduled all or none; nil
+// if the job asks for none. It is unstructured, so that the types of the schedulers are
+// not needed for three fields.
 func (a *Attempt) PodGroup() *unstructured.Unstructured {
 	kind, ok := gangKinds[a.Job.Spec.RunPolicy.Gang]
 	if !ok {
@@ -42,7 +43,7 @@ func (a *Attempt) PodGroup() *unstructured.Unstructured {
 	return u
 }
 
-// group has the pods of a template name their group.
+// group adds the name of their group to the pods of a template.
 func (a *Attempt) group(template *corev1.PodTemplateSpec) {
 	switch a.Job.Spec.RunPolicy.Gang {
 	case v1alpha1.GangSchedulerPlugins:

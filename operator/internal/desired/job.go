@@ -16,21 +16,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// LabelQueue is how Kueue knows the Jobs that it admits.
+// LabelQueue is the label by which Kueue finds the Jobs that it manages.
 const LabelQueue = "kueue.x-k8s.io/queue-name"
 
-// labelsQueued are what else Kueue reads off a Job: the priority of its admission,
-// and how long it may run once it is admitted.
+// labelsQueued are the other labels that Kueue reads: the priority of the admission,
+// and the maximum run time after it.
 var labelsQueued = []string{"kueue.x-k8s.io/priority-class", "kueue.x-k8s.io/max-exec-time-seconds"}
 
-// failureLimit is how many pods may fail before the Job gives up by itself,
-// deletes the others and takes their logs along. It never shall: what a failure
-// is, and how often a pod may be turned away by nodes, verdict says.
+// failureLimit is the number of failed pods at which the Job gives up by itself and
+// deletes the others with their logs. It is so large that the Job never does: package
+// verdict decides what a failure is, and how often nodes may reject a pod.
 const failureLimit = math.MaxInt32
 
-// BatchJob is the attempt's Indexed Job. It has no policy for pods that fail:
-// one that went by exit codes would fail a Job that is being suspended, whose
-// ranks end each other. What a failure is, verdict says.
+// BatchJob returns the attempt's Indexed Job. It has no pod failure policy: a policy by
+// exit codes would fail a Job during its suspension, because ranks end each other.
+// Package verdict decides what a failure is.
 func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	s := &a.Job.Spec
 	template := *s.Template.DeepCopy()
@@ -39,14 +39,14 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	}
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if template.Spec.EnableServiceLinks == nil {
-		// Kubernetes' default gives each container seven variables for every Service of
-		// the namespace: 3,000 Services make 0.9 MB, and exec fails over its limit.
+		// By default, Kubernetes gives each container seven variables for every Service
+		// of the namespace. 3,000 Services make 0.9 MB, and exec fails above its limit.
 		template.Spec.EnableServiceLinks = new(false)
 	}
 	template.Spec.Subdomain = a.peers()
 	m := a.attemptMeta()
 	template.Labels = merged(m.Labels, template.Labels, a.selected())
-	delete(template.Labels, names.LabelInject) // they have theirs: the webhook would refuse them
+	delete(template.Labels, names.LabelInject) // they have a sidecar, and the webhook would refuse them
 	a.group(&template)
 	m.Annotations = merged(a.queued(), map[string]string{annotationSteered: a.wishes()})
 	if q := a.Job.Labels[LabelQueue]; q != "" {
@@ -68,11 +68,11 @@ func (a *Attempt) BatchJob() (*batchv1.Job, error) {
 	}, nil
 }
 
-// prefixQueued begins the annotations that Kueue reads off a Job, for the request by which
-// it has nodes provisioned.
+// prefixQueued is the prefix of the annotations that Kueue copies from a Job to its
+// request for the provisioning of nodes.
 const prefixQueued = "provreq.kueue.x-k8s.io/"
 
-// queued are the annotations of an MPIJob that are for its queue.
+// queued returns the annotations of an MPIJob that are for its queue.
 func (a *Attempt) queued() map[string]string {
 	kept := map[string]string{}
 	for name, value := range a.Job.Annotations {
@@ -83,8 +83,8 @@ func (a *Attempt) queued() map[string]string {
 	return kept
 }
 
-// suspend is what this operator wants of the Job's field of that name. A queue
-// controller owns it otherwise: then it is nil, and left as it is.
+// suspend returns the value that the operator wants in the Job's field suspend. It is
+// nil if a queue controller owns the field, which is then left unchanged.
 func (a *Attempt) suspend() *bool {
 	want := a.Job.Spec.RunPolicy.Suspend != nil && *a.Job.Spec.RunPolicy.Suspend
 	if !want && a.Job.Labels[LabelQueue] != "" {
@@ -93,14 +93,15 @@ func (a *Attempt) suspend() *bool {
 	return &want
 }
 
-// annotationSteered keeps what was last asked of a Job that may change, so that
-// it is asked once, and whoever else steers the Job is not fought.
+// annotationSteered records the last requested values of the Job's fields that may
+// change. Each request is made once, so that the operator does not fight other
+// controllers that change the same fields.
 const annotationSteered = names.Group + "/steered"
 
-// steeredMax bounds it, in bytes: a label's value is the longest part.
+// steeredMax bounds it, in bytes. The longest part is the value of a label.
 const steeredMax = 256
 
-// wishes is what is asked of the Job that may change, as one word.
+// wishes returns the requested values of the Job's fields that may change, as one word.
 func (a *Attempt) wishes() string {
 	suspend := "-"
 	if s := a.suspend(); s != nil {
@@ -113,7 +114,7 @@ func (a *Attempt) wishes() string {
 	return wishes
 }
 
-// LabelsRead are those of an MPIJob's labels that are read again.
+// LabelsRead returns the labels of an MPIJob that the operator reads.
 func LabelsRead(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for _, l := range append([]string{LabelQueue}, labelsQueued...) {
@@ -124,8 +125,8 @@ func LabelsRead(all map[string]string) map[string]string {
 	return kept
 }
 
-// AnnotationsRead are those of a Job's annotations that are read again: others are for
-// whoever set them, and as long as they like.
+// AnnotationsRead returns the annotations of a Job that the operator reads. Other
+// annotations belong to other clients, and may have any length.
 func AnnotationsRead(batch *batchv1.Job) map[string]string {
 	kept := map[string]string{}
 	if v, ok := batch.Annotations[annotationSteered]; ok && len(v) <= steeredMax {
@@ -137,17 +138,17 @@ func AnnotationsRead(batch *batchv1.Job) map[string]string {
 	return kept
 }
 
-// Steered reports whether what is asked of a Job has been asked already.
+// Steered reports whether the present values have been requested of a Job.
 func (a *Attempt) Steered(batch *batchv1.Job) bool {
 	return batch.Annotations[annotationSteered] == a.wishes()
 }
 
-// Patch is a merge patch of a Job, by its metadata and its spec.
+// Patch is a merge patch of a Job's metadata and spec.
 type Patch struct {
 	meta, spec map[string]any
 }
 
-// Of is the patch as JSON, for this Job and no later one of its name.
+// Of returns the patch as JSON, for this Job and no later one of the same name.
 func (p Patch) Of(batch *batchv1.Job) ([]byte, error) {
 	meta := maps.Clone(p.meta)
 	if meta == nil {
@@ -161,10 +162,10 @@ func (p Patch) Of(batch *batchv1.Job) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// Steering brings a Job to what is asked of it now; done: nothing else is left to do
-// for that.
+// Steering returns the patch that sets the requested values of a Job. done records them
+// as requested, and must be false while a part of the change remains.
 func (a *Attempt) Steering(done bool) Patch {
-	var queue *string // null: without
+	var queue *string // null removes the label
 	if q, ok := a.Job.Labels[LabelQueue]; ok {
 		queue = &q
 	}
@@ -189,12 +190,12 @@ func merged(ours ...map[string]string) map[string]string {
 
 func pull(policy string) corev1.PullPolicy { return corev1.PullPolicy(policy) }
 
-// NumberOf reads the attempt's number from an object's labels; -1 if it has none.
+// NumberOf returns the attempt number in an object's labels; -1 if there is none.
 func NumberOf(labels map[string]string) int32 { return Numeral(labels[names.LabelAttempt]) }
 
-// Numeral reads a number that a label has, as Kubernetes and we write it; -1 if it is none.
-// What has more than one way to be written is none: caches are asked by the text, and a
-// pod could have another one's number and not be found by it.
+// Numeral parses the number in a label; -1 if it is not valid. Only the canonical form
+// is valid: the caches are indexed by the text, so a pod with another form of a number
+// would not be found by the number.
 func Numeral(text string) int32 {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || n < 0 || strconv.FormatInt(n, 10) != text {

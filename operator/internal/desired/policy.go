@@ -13,17 +13,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Policies say what the network policy of a job admits, as the chart gives it in JSON.
+// Policies configure the network policies of jobs. The chart passes them as JSON.
 type Policies struct {
-	// Operator is the operator's namespace, and Pods the labels of its pods.
+	// Operator is the operator's namespace, and Pods are the labels of its pods.
 	Operator string            `json:"-"`
 	Pods     map[string]string `json:"operatorPods"`
 	// MetricsFrom may read metrics and reports, in addition to the operator.
 	MetricsFrom []networkingv1.NetworkPolicyPeer `json:"metricsFrom"`
-	// OtherPorts are those of the application that are open; all others are closed.
+	// OtherPorts are the open ports of the application. All others are closed.
 	OtherPorts []OtherPort `json:"otherPorts"`
-	// Egress is EgressRestricted, where pods of jobs may connect to what the job needs
-	// alone; else policies say nothing of it.
+	// Egress is EgressRestricted if the pods of jobs may only connect to what the job
+	// needs. Otherwise, the policies do not cover egress.
 	Egress string `json:"egress"`
 }
 
@@ -33,8 +33,8 @@ const (
 	EgressRestricted = "Restricted"
 )
 
-// OtherPort is a port of the application, or several that follow each other, and which
-// peers may connect to it; none: all.
+// OtherPort is a port or a range of ports of the application, with the peers that may
+// connect to it; no peers: all may.
 type OtherPort struct {
 	Port     int32                            `json:"port"`
 	EndPort  int32                            `json:"endPort"`  // 0: Port
@@ -44,7 +44,7 @@ type OtherPort struct {
 
 const portMax = 65535
 
-// ParsePolicies reads Policies; operator is the operator's namespace.
+// ParsePolicies parses Policies. operator is the operator's namespace.
 func ParsePolicies(text, operator string) (*Policies, error) {
 	p := &Policies{Operator: operator}
 	if err := json.Unmarshal([]byte(text), p); err != nil {
@@ -73,9 +73,10 @@ func ParsePolicies(text, operator string) (*Policies, error) {
 	return p, nil
 }
 
-// NetworkPolicy admits what the job needs and no more, if the operator makes such
-// policies; else it is nil. Policies add up: in a namespace that denies by default it
-// opens these ports, and in one that does not it closes all others of the job's pods.
+// NetworkPolicy returns a policy that admits the connections that the job needs, if the
+// operator makes such policies; nil otherwise. Policies are additive: in a namespace
+// that denies by default, this one opens the job's ports; in other namespaces, it
+// closes all other ports of the job's pods.
 func (a *Attempt) NetworkPolicy() *networkingv1.NetworkPolicy {
 	p := a.Options.Policies
 	if p == nil {
@@ -95,7 +96,7 @@ func (a *Attempt) NetworkPolicy() *networkingv1.NetworkPolicy {
 	}
 }
 
-// operator are the operator's pods.
+// operator returns the peer that selects the operator's pods.
 func (p *Policies) operator() networkingv1.NetworkPolicyPeer {
 	peer := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: p.Operator}}}
 	if len(p.Pods) > 0 {
@@ -108,7 +109,7 @@ func (p *Policies) ingress(own *metav1.LabelSelector, localMetrics bool) []netwo
 	rules := []networkingv1.NetworkPolicyIngressRule{
 		{From: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers)}},
 	}
-	if !localMetrics { // else the port has health alone, for the kubelet, which no policy keeps out
+	if !localMetrics { // otherwise, the port serves only health to the kubelet, which policies do not block
 		rules = append(rules, networkingv1.NetworkPolicyIngressRule{
 			From: append([]networkingv1.NetworkPolicyPeer{p.operator()}, p.MetricsFrom...), Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortMetrics, names.PortMetrics)},
 		})
@@ -120,8 +121,9 @@ func (p *Policies) ingress(own *metav1.LabelSelector, localMetrics bool) []netwo
 	return rules
 }
 
-// egress is what a job's pods connect to: each other, the issuer, and name servers,
-// which may be pods behind another port, or no pods at all.
+// egress returns the destinations of a job's pods: each other, the issuer, and name
+// servers. Name servers may be pods behind another port, or not pods at all, so their
+// rule is by port only.
 func (p *Policies) egress(own *metav1.LabelSelector) []networkingv1.NetworkPolicyEgressRule {
 	var dns []networkingv1.NetworkPolicyPort
 	for _, port := range []int32{53, 5353} {
@@ -134,7 +136,7 @@ func (p *Policies) egress(own *metav1.LabelSelector) []networkingv1.NetworkPolic
 	}
 }
 
-// ports are those from first to last.
+// ports returns the range of ports from first to last.
 func ports(protocol corev1.Protocol, first, last int32) networkingv1.NetworkPolicyPort {
 	from := intstr.FromInt32(first)
 	p := networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &from}

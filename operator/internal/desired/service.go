@@ -8,8 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Service is headless: it only gives names to the pods, of every attempt. Names
-// are there before pods are ready, since sidecars dial each other to become so.
+// Service returns a headless Service, which only gives names to the pods of every
+// attempt. The names exist before the pods are ready, since sidecars have to dial each
+// other to become ready.
 func (a *Attempt) Service() *corev1.Service {
 	return &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
