@@ -1,8 +1,8 @@
-// Package guard serves metrics to who may see them: who that is, and what they
-// may, the API server says, as it does for kubelets and for other operators
-// (TokenReview, then SubjectAccessReview of a non-resource URL). controller-
-// runtime's own filter does the same with the API server's packages, of which
-// nothing else here has a use.
+// Package guard restricts metrics to authorized clients. The API server authenticates
+// the client's token and authorizes its user (TokenReview, then SubjectAccessReview of
+// a non-resource URL), as it does for kubelets and for other operators.
+// controller-runtime's own filter does the same, but depends on packages of the API
+// server that nothing else here needs.
 package guard
 
 import (
@@ -23,28 +23,29 @@ import (
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// How long an answer of the API server counts, as in kubelets, and how many are
-// kept: a scraper costs two calls in a minute, a stranger who asks again and
-// again with one token two in ten seconds.
+// Bounds of the cache of answers and of reviews. An answer is used as long as in
+// kubelets: a scraper costs two calls a minute, and a client that repeats one invalid
+// token costs two calls in ten seconds.
 const (
 	allowedTime = time.Minute
 	refusedTime = 10 * time.Second
 	answersMax  = 1024
 	tokenMax    = 16 << 10
 	reviewTime  = 10 * time.Second
-	atOnce      = 16 // reviews; more callers are told to come again
+	atOnce      = 16 // concurrent reviews; further clients get status 503
 )
 
-// HeaderMax bounds the header of a request that shows a token, in bytes.
+// HeaderMax bounds the header of a request with a token, in bytes.
 const HeaderMax = tokenMax + 4<<10
 
-// Judge says whether who has a token may do something to a non-resource URL.
+// Judge decides whether the holder of a token may access a non-resource URL.
 type Judge interface {
-	// Allowed reports it; the error is the API server's and says nothing of the caller.
+	// Allowed returns the HTTP status for the request. An error means that the API
+	// server did not decide.
 	Allowed(ctx context.Context, token, path, verb string) (status int, err error)
 }
 
-// Guard lets those pass to a handler whom the judge allows.
+// Guard passes the requests that the judge allows to a handler.
 type Guard struct {
 	Judge Judge
 	Next  http.Handler
@@ -54,12 +55,12 @@ type Guard struct {
 	busy    chan struct{}
 }
 
-// New makes a guard.
+// New returns a guard.
 func New(j Judge, next http.Handler, log logr.Logger) *Guard {
 	return &Guard{Judge: j, Next: next, Log: log, answers: cache.NewLRUExpireCache(answersMax), busy: make(chan struct{}, atOnce)}
 }
 
-// Provider makes the filter of a manager's metrics.
+// Provider returns the filter for a manager's metrics.
 func Provider(config *rest.Config, client *http.Client) (metrics.Filter, error) {
 	api, err := kubernetes.NewForConfigAndClient(config, client)
 	if err != nil {
@@ -70,7 +71,7 @@ func Provider(config *rest.Config, client *http.Client) (metrics.Filter, error) 
 	}, nil
 }
 
-// question is what an answer is kept for; tokens are not.
+// question is the key of a cached answer. It has a hash, so that tokens are not stored.
 type question struct {
 	token      [sha256.Size]byte
 	path, verb string
@@ -90,15 +91,15 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.StatusUnauthorized:
 		http.Error(w, "the API server does not know the token", status)
 	default:
-		http.Error(w, "the API server could not be asked; come again", status)
+		http.Error(w, "the API server gave no answer; try again", status)
 	}
 }
 
-// status is the answer to a question, if need be the API server's.
+// status returns the answer to a question, from the cache or from the API server.
 func (g *Guard) status(ctx context.Context, token, path, verb string) int {
 	q := question{sha256.Sum256([]byte(token)), path, verb}
 	if known, ok := g.answers.Get(q); ok {
-		return known.(int) //nolint:forcetypeassert // nothing else is added
+		return known.(int) //nolint:forcetypeassert // all values are ints
 	}
 	select {
 	case g.busy <- struct{}{}:
@@ -110,7 +111,7 @@ func (g *Guard) status(ctx context.Context, token, path, verb string) int {
 	defer cancel()
 	status, err := g.Judge.Allowed(ctx, token, path, verb)
 	if err != nil {
-		g.Log.Error(err, "who asks for metrics could not be found out")
+		g.Log.Error(err, "the client of a request for metrics could not be authenticated")
 		return http.StatusServiceUnavailable
 	}
 	life := refusedTime
@@ -121,7 +122,7 @@ func (g *Guard) status(ctx context.Context, token, path, verb string) int {
 	return status
 }
 
-// reviewer has the API server judge.
+// reviewer is a Judge that asks the API server.
 type reviewer struct{ api kubernetes.Interface }
 
 func (v *reviewer) Allowed(ctx context.Context, token, path, verb string) (int, error) {

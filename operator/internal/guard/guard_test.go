@@ -40,10 +40,10 @@ func TestGuard(t *testing.T) {
 		"Basic c2NyYXBlcg==": {http.StatusUnauthorized, "want a token"},
 		"Bearer ":            {http.StatusUnauthorized, "want a token"},
 		"Bearer " + strings.Repeat("x", tokenMax+1): {http.StatusUnauthorized, "want a token"},
-		"Bearer scraper":        {http.StatusOK, "metrics"},
-		"Bearer tenant":         {http.StatusForbidden, "ClusterRole outrigger-metrics"},
-		"Bearer junk":           {http.StatusUnauthorized, "does not know"},
-		"Bearer nobody answers": {http.StatusServiceUnavailable, "come again"},
+		"Bearer scraper":   {http.StatusOK, "metrics"},
+		"Bearer tenant":    {http.StatusForbidden, "ClusterRole outrigger-metrics"},
+		"Bearer junk":      {http.StatusUnauthorized, "does not know"},
+		"Bearer no answer": {http.StatusServiceUnavailable, "try again"},
 	} {
 		for range 3 {
 			r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
@@ -55,7 +55,7 @@ func TestGuard(t *testing.T) {
 			}
 		}
 	}
-	for q, n := range map[string]int{"scraper get /metrics": 1, "tenant get /metrics": 1, "junk get /metrics": 1, "nobody answers get /metrics": 3} {
+	for q, n := range map[string]int{"scraper get /metrics": 1, "tenant get /metrics": 1, "junk get /metrics": 1, "no answer get /metrics": 3} {
 		if j.asked[q] != n {
 			t.Errorf("%s: asked %d times, want %d", q, j.asked[q], n)
 		}
