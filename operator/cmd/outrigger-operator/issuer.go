@@ -18,17 +18,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
 )
 
-// Calls a second for reviews of tokens, which are made once for each pod where
-// signatures do not decide, and of looks for pods that caches do not know: they
-// have their own account, so that neither a large job's start nor strangers hold
-// up the jobs.
+// Calls per second of the issuer's own client: reviews of tokens, one per pod if
+// signatures do not decide, and reads of pods that the caches do not have. The limit is
+// separate, so that neither the start of a large job nor untrusted callers delay the
+// controller.
 const (
 	reviewQPS   = 400
 	reviewBurst = 800
 )
 
-// issue adds the issuer to a manager, and returns the keys that it shares with
-// the controller.
+// issue adds the issuer to a manager, and returns the keys that it shares with the
+// controller.
 func (o *options) issue(ctx context.Context, config *rest.Config, m ctrl.Manager, log logr.Logger) (*issuer.Keys, error) {
 	namespace := o.home()
 	if namespace == "" {
@@ -62,8 +62,8 @@ func (o *options) issue(ctx context.Context, config *rest.Config, m ctrl.Manager
 	})
 }
 
-// signatures judges tokens by the keys that the API server publishes; nil when
-// every token is to be reviewed.
+// signatures returns a verifier of tokens with the keys that the API server publishes;
+// nil if every token has to be reviewed.
 func (o *options) signatures(config *rest.Config) (*issuer.Signatures, error) {
 	if o.reviewTokens {
 		return nil, nil

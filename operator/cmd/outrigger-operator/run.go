@@ -111,7 +111,7 @@ func run(ctx context.Context, o *options) error {
 	return m.Start(ctx)
 }
 
-// logger is that of the whole process.
+// logger returns the logger of the whole process.
 func (o *options) logger() (logr.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -123,11 +123,11 @@ func (o *options) logger() (logr.Logger, error) {
 	return logger, nil
 }
 
-// home is the namespace of the operator's own objects; empty outside of a pod, unless
-// it is told.
+// home returns the namespace of the operator's own objects; empty outside of a pod,
+// unless a flag sets it.
 func (o *options) home() string { return cmp.Or(o.serving.Namespace, webhook.Namespace()) }
 
-// describe reads what flags say as JSON of the objects of jobs.
+// describe parses the flags that describe objects of jobs as JSON.
 func (o *options) describe() error {
 	if o.user < 0 {
 		return fmt.Errorf("--sidecar-user is %d, want 0 (the platform chooses) or the number of a user", o.user)
@@ -149,8 +149,8 @@ func (o *options) describe() error {
 	return nil
 }
 
-// ask has the controller ask sidecars for their transports, for failures, and for what ranks
-// wait for, unless sidecars answer inside of their pods alone.
+// ask sets the sources of transports, failures and waits to requests to sidecars,
+// unless sidecars answer only within their pods.
 func (o *options) ask(r *controller.Reconciler) error {
 	switch o.sidecarMetrics {
 	case metricsNetwork:

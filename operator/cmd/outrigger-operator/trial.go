@@ -18,7 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/trial"
 )
 
-// trialCommand is the test of an installation, which `helm test` runs in a pod.
+// trialCommand returns the command that tests an installation. `helm test` runs it in a
+// pod.
 func trialCommand() *cobra.Command {
 	t := trial.Trial{Out: os.Stdout}
 	var pull, tolerations string
