@@ -117,7 +117,7 @@ func TestGang(t *testing.T) {
 			for _, p := range standInPods(t, batch) {
 				exits(t, p, 3, "")
 			}
-			becomes(t, j, v1alpha1.ConditionRestarting) // or nobody has seen how they ended
+			becomes(t, j, v1alpha1.ConditionRestarting) // or how they ended is not known
 			eventually(t, func() error {                // nothing else deletes pods here
 				return api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0))
 			})

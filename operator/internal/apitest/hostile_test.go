@@ -52,8 +52,7 @@ func TestProfileChangesWhileTheJobRuns(t *testing.T) {
 	}
 }
 
-// TestForeignPod: a pod that somebody else has made with a job's labels is not
-// heard.
+// TestForeignPod: a pod of another creator with a job's labels is ignored.
 func TestForeignPod(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -186,8 +185,8 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestOldJobStays: a restart waits for a Job that somebody holds back from its
-// deletion, without asking again and again.
+// TestOldJobStays: a restart waits for a Job whose deletion a finalizer holds up,
+// without repeated deletions.
 func TestOldJobStays(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, restarting)
@@ -212,7 +211,7 @@ func TestOldJobStays(t *testing.T) {
 	})
 	quiet(t)
 	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-1"}, new(batchv1.Job)); !apierrors.IsNotFound(err) {
-		t.Errorf("the next attempt has begun beside the old Job: %v", err)
+		t.Errorf("the next attempt has begun before the end of the old Job: %v", err)
 	}
 	for _, p := range pods {
 		if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {

@@ -129,8 +129,8 @@ func (w *way) Create(ctx context.Context, r *authenticationv1.TokenReview) error
 	return w.reviews.Create(ctx, r)
 }
 
-// TestIssuer: a pod of a job gets the certificate of its own place in its own
-// job; whoever shows another token gets none.
+// TestIssuer: a pod of a job gets the certificate for its number in its job; a client
+// with another token gets none.
 func TestIssuer(t *testing.T) {
 	for name, w := range ways(t) {
 		t.Run(name, func(t *testing.T) {
@@ -230,8 +230,8 @@ func theIssuer(t *testing.T, s *issuer.Server, signature bool) {
 	}
 }
 
-// TestIssuerOfExternalPods: of two pods of one number the older one is in the
-// job, and the other gets no certificate, whoever has let it in.
+// TestIssuerOfExternalPods: of two pods with one number, the older one is in the job,
+// and the other gets no certificate, even if the webhook admitted it.
 func TestIssuerOfExternalPods(t *testing.T) {
 	server := httptest.NewServer(resident.Handler())
 	defer server.Close()

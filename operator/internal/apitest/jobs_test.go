@@ -212,7 +212,7 @@ func TestSuspend(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionRunning)
 }
 
-// TestNotOurs: what somebody else owns is neither taken over nor deleted.
+// TestNotOurs: an object of another owner is neither taken over nor deleted.
 func TestNotOurs(t *testing.T) {
 	ns := namespace(t)
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-ranks"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Selector: map[string]string{"a": "b"}}}

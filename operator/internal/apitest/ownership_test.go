@@ -37,7 +37,7 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.Suspend = ptr(true) })
 	becomes(t, j, v1alpha1.ConditionSuspended)
-	// What the job's attempt was given makes room for what is somebody else's.
+	// The objects of the job's attempt are replaced by objects of another owner.
 	if err := api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(jobdoc.DocumentName(j, 0))}); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func jobsWebhook(ns string, operation admissionv1.OperationType) *admissionv1.Va
 func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
 	t.Helper()
 	broken := jobsWebhook(ns, operation)
-	broken.Webhooks[0].ClientConfig.URL = ptr("https://127.0.0.1:1/nobody")
+	broken.Webhooks[0].ClientConfig.URL = ptr("https://127.0.0.1:1/unreachable")
 	if err := api.Create(t.Context(), broken); err != nil {
 		t.Fatal(err)
 	}
@@ -257,8 +257,8 @@ func TestDisruptionAllowedBetweenAttempts(t *testing.T) {
 	}
 }
 
-// TestDocumentThatStays: a document of another identity that somebody's finalizer
-// keeps is told of, and not fought.
+// TestDocumentThatStays: a document of another identity that a finalizer keeps is
+// reported, and not deleted again and again.
 func TestDocumentThatStays(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.ProfileName = "later" })

@@ -184,7 +184,7 @@ func TestLooks(t *testing.T) {
 	step(time.Second, "a", errStrange, 5) // withdrawn
 	p.down = fmt.Errorf("forbidden")
 	step(keysAge-time.Second, "b", nil, 5)
-	step(time.Second, "b", errUnjudged, 6) // nobody knows any more
+	step(time.Second, "b", errUnjudged, 6) // no published key is known any more
 	step(time.Second, "b", errUnjudged, 6)
 	p.down = nil
 	step(lookPause, "b", nil, 7)

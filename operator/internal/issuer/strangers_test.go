@@ -134,8 +134,8 @@ func requested(t *testing.T) []byte {
 	return request
 }
 
-// TestStrangersHoldNobodyUp: whoever makes tokens up, in any number, neither keeps
-// the API server at work nor sidecars waiting.
+// TestStrangersHoldNobodyUp: any number of forged tokens neither loads the API server
+// nor delays sidecars.
 func TestStrangersHoldNobodyUp(t *testing.T) {
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -165,7 +165,7 @@ func TestStrangersHoldNobodyUp(t *testing.T) {
 		}
 	}
 	if status, text := post(t, server, good, request); status != http.StatusForbidden || !strings.Contains(text, "there is no pod p") {
-		t.Errorf("a sidecar beside strangers: %d %s", status, text)
+		t.Errorf("a sidecar among untrusted callers: %d %s", status, text)
 	}
 	close(reviews.open)
 	away.Wait()
@@ -176,8 +176,8 @@ func TestStrangersHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestCachesBehind: a replica whose caches have not heard of a job, its restart or
-// its pod refuses nobody for that: a refusal is a sidecar's end.
+// TestCachesBehind: a replica whose caches do not have a job, its restart or its pod
+// yet does not refuse a sidecar for that, because a refusal ends the sidecar.
 func TestCachesBehind(t *testing.T) {
 	job := func(restarts int32) *v1alpha1.MPIJob {
 		j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "job"}}
@@ -229,7 +229,7 @@ func TestCachesBehind(t *testing.T) {
 		"it is taken for sure":    {append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), append(objects{pod("o", "o", corev1.PodRunning, 1)}, is...), http.StatusForbidden, "has the number of pod o"},
 		"a number in other words": {objects{job(1), batch, other}, objects{job(1), batch, other}, http.StatusForbidden, "has no number"},
 		"an earlier MPIJob's":     {objects{external, joined("earlier", "p", "u", 2)}, objects{external, joined("earlier", "p", "u", 2)}, http.StatusForbidden, "of an earlier MPIJob cg"},
-		"beside an earlier one's": {objects{external, joined("earlier", "o", "o", 1), mine}, nil, http.StatusOK, ""},
+		"after an earlier one's":  {objects{external, joined("earlier", "o", "o", 1), mine}, nil, http.StatusOK, ""},
 		"of the earlier, so far":  {objects{former, mine}, objects{external, mine}, http.StatusOK, ""},
 		"a job that is over":      {objects{over, batch, is[2]}, objects{over, batch, is[2]}, http.StatusForbidden, "is over"},
 	} {
@@ -327,8 +327,9 @@ func TestSharesAreBounded(t *testing.T) {
 	}
 }
 
-// TestOnePodAsksNoMoreThanItsShare: a pod that asks without end is told when it may ask again,
-// by either question, and pods beside it have their answers.
+// TestOnePodAsksNoMoreThanItsShare: a pod that sends requests without end is told when
+// it may send the next one, for both kinds of requests, and other pods still get
+// answers.
 func TestOnePodAsksNoMoreThanItsShare(t *testing.T) {
 	job := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "job"}}
 	job.Spec.Ranks, job.Spec.RanksPerPod, job.Spec.PodManagement = 2, 1, v1alpha1.PodsExternal

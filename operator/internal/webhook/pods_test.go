@@ -142,7 +142,7 @@ func TestNumbers(t *testing.T) {
 		"a worker beyond its group":               {leaderWorkerSet("0", "2"), "", "do not say which of its pods"},
 		"a LeaderWorkerSet without index":         {map[string]string{labelLeaderSet: "set", "apps.kubernetes.io/pod-index": "1"}, "", "do not say which of its pods"},
 		"a LeaderWorkerSet with a number of ours": {map[string]string{labelLeaderSet: "set", names.LabelPodNumber: "2"}, "2", ""},
-		"nobody's":                                {nil, "", "the pod has no number"},
+		"of no controller":                        {nil, "", "the pod has no number"},
 		"beyond the job":                          {map[string]string{names.LabelPodNumber: "4"}, "", "number 4 of a job of 4 pods"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -196,13 +196,13 @@ func TestPodsOfAnEarlierJob(t *testing.T) {
 	}
 	c.pods, c.job.UID = []corev1.Pod{*old}, "2"
 	if err := h.join(t.Context(), "hpc", pod("new", labels)); err == nil || !strings.Contains(err.Error(), "pod old of an earlier MPIJob cg has the number 2 until it has ended") {
-		t.Errorf("beside one that runs: %v", err)
+		t.Errorf("while one runs: %v", err)
 	}
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 		c.pods[0].Status.Phase, c.pods[0].Status.ContainerStatuses = phase, make([]corev1.ContainerStatus, 1)
 		p := pod("new", labels)
 		if err := h.join(t.Context(), "hpc", p); err != nil || p.Labels[names.LabelJobUID] != "2" {
-			t.Errorf("beside one that has %s: %v, labels %v", phase, err, p.Labels)
+			t.Errorf("while there is one that has %s: %v, labels %v", phase, err, p.Labels)
 		}
 	}
 	c.job.DeletionTimestamp = new(metav1.Now())
