@@ -126,8 +126,8 @@ func (d *Directory) Remove(resource string) error {
 	return nil
 }
 
-// replace writes a file of which nobody sees a half. The temporary file has no
-// .json at its end: runtimes read every file that has.
+// replace writes a file atomically. The name of the temporary file does not end in
+// .json, because runtimes read every file with that suffix.
 func replace(name string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

@@ -26,7 +26,7 @@ func TestSuccessor(t *testing.T) {
 	old := newRig(t)
 	next := newRigAt(t, nil, old.socket)
 	if _, err := next.caller(sidecar()).Memlock(t.Context(), 1); err != nil {
-		t.Errorf("beside the predecessor: %v", err)
+		t.Errorf("while the predecessor runs: %v", err)
 	}
 	old.stop()
 	if _, err := next.caller(sidecar()).Memlock(t.Context(), 1); err != nil {

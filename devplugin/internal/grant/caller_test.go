@@ -44,8 +44,8 @@ func (n *node) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 // containerID is the n-th invented one.
 func containerID(n int) string { return fmt.Sprintf("%064x", n) }
 
-// newNode has one pod: container 1 is the sidecar with an HCA, 2 the
-// application without devices, 3 has a device of somebody else's, 4 was not
+// newNode returns a node with one pod. Container 1 is the sidecar with an HCA, 2 the
+// application without devices, 3 has a device of another resource, and 4 was not
 // started by a kubelet.
 func newNode() *node {
 	n := &node{}
@@ -146,9 +146,9 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// Everyone else is refused: the application beside the sidecar, a container
-// with other devices, a container that is not the kubelet's, a process of the
-// node, one whose cgroup and runtime disagree, one that is gone.
+// All other callers are refused: the application in the sidecar's pod, a container with
+// other devices, a container that is not the kubelet's, a process of the node, a
+// process whose cgroup and runtime disagree, and one that has ended.
 func TestIdentifyRefuses(t *testing.T) {
 	d := newDirectory(t, newNode())
 	d.run(t, 2, uid, containerID(2))

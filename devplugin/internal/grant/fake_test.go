@@ -126,7 +126,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// caller connects as somebody; nil is somebody without a device.
+// caller connects as the given container; nil: as one without a device.
 func (r *rig) caller(c *Caller) *grant.Client {
 	r.t.Helper()
 	r.who.expect(c)

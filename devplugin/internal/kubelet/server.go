@@ -107,8 +107,8 @@ func list(units []offer.Unit) []*api.Device {
 		if u.Healthy {
 			all[i].Health = api.Healthy
 		}
-		// A device without topology fits everywhere, which is the truth of one
-		// whose node nobody knows.
+		// A device without topology fits on every NUMA node, which is right for a
+		// device whose node is not known.
 		if u.NUMA >= 0 {
 			all[i].Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: int64(u.NUMA)}}}
 		}

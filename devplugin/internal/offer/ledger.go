@@ -43,8 +43,8 @@ type Ledger struct {
 
 	mu        sync.Mutex
 	resources []resource
-	// withdrawn are functions, by PCI address, that nobody shall get now; why is
-	// what to say.
+	// withdrawn are the functions, by PCI address, that must not be allocated now. why
+	// is the reason for the error.
 	withdrawn []string
 	why       string
 	// held are the units of containers, and when the kubelet last said so; known

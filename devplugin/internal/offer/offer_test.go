@@ -74,7 +74,8 @@ func TestHealth(t *testing.T) {
 	step("engines back", "0000:00:04.0 []; wq0.0 []")
 }
 
-// Functions that are about to be taken away are nobody's, and come back.
+// Functions that are about to be removed are not allocated, and are offered again
+// later.
 func TestWithdrawn(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, select: {functions: [vf]}}]")

@@ -67,7 +67,7 @@ func TestAssign(t *testing.T) {
 			`pools: [{kind: hca, select: {names: [mlx5_3, "0000:d8:00.0"]}}]`,
 			"outrigger.dev/hca: mlx5_3 mlx5_1\n",
 		},
-		"a channel that the host uses is nobody's": {
+		"a channel that the host uses is not offered": {
 			"pools: [{kind: ioat, select: {numa: [0]}}]",
 			"outrigger.dev/ioat: 0000:00:04.1 0000:00:04.2 0000:00:04.3\n",
 		},
@@ -105,8 +105,8 @@ func TestAssignIsSteady(t *testing.T) {
 	}
 }
 
-// What the node itself uses is nobody's, unless the pool asks for it; what was
-// offered before stays.
+// Devices that the node itself uses are not offered, unless the pool asks for them; a
+// device that was offered before stays.
 func TestHostUse(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	n.Link("sys/class/net/ib0/device", "sys/bus/pci/devices/"+n.InfiniBand.Function.Address)

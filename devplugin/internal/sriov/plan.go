@@ -106,7 +106,8 @@ func (p *planner) settable() bool {
 func (p *planner) vf(vf *VF) {
 	reset := false
 	if p.want.Addresses == generate {
-		// One without a driver was left so by whoever made it quietly.
+		// A function without a driver was left so by the process that made it without
+		// probing.
 		reset = p.address(vf) || vf.Driver == "" && p.have.Probing
 	}
 	if t := Trust(p.want.Trust); t != TrustUnknown && vf.Trust != t {
@@ -128,7 +129,7 @@ func (p *planner) address(vf *VF) bool {
 	if bytes.Equal(want, vf.Hardware) {
 		return false
 	}
-	if vf.Driver != "" { // else nobody can be using it
+	if vf.Driver != "" { // without a driver it cannot be in use
 		if why := p.used.holds(vf); why != "" {
 			p.problem("vf %d (%s) shall have the address %s and has %s, but it %s", vf.Number, vf.Address, want, orNone(vf.Hardware.String()), why)
 			return false

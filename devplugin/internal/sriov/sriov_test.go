@@ -134,7 +134,7 @@ func TestPlan(t *testing.T) {
 			"vf 1: trust enabled\n! vf 1 (0000:3b:00.3) shall have the address M1 and has none, but it is allocated to a container",
 		},
 		"left without a driver":       {nil, two(func(f *Function) { f.VFs[1].Driver = "" }), allocated, "vf 1: bind its driver anew"},
-		"nobody binds":                {nil, two(func(f *Function) { f.VFs[1].Driver, f.Probing = "", false }), Use{}, ""},
+		"no driver binds":             {nil, two(func(f *Function) { f.VFs[1].Driver, f.Probing = "", false }), Use{}, ""},
 		"kept addresses":              {func(w *pool.VirtualFunctions) { w.Addresses = "keep" }, two(func(f *Function) { f.VFs[1] = VF{Number: 1, Trust: TrustEnabled} }), Use{}, ""},
 		"distrust":                    {func(w *pool.VirtualFunctions) { w.Trust = "disabled" }, two(func(f *Function) { f.VFs[0].Trust = TrustUnknown }), allocated, "vf 0: trust disabled\nvf 1: trust disabled"},
 		"no interface":                {nil, two(func(f *Function) { f.Interface = "" }), Use{}, "! no network interface of the card is in this network namespace: run with hostNetwork: true; for InfiniBand, load ib_ipoib"},
@@ -419,7 +419,7 @@ func TestHeldByOthers(t *testing.T) {
 		away    bool
 		free    bool
 	}{
-		"nobody":                          {nil, false, true},
+		"not in use":                      {nil, false, true},
 		"another function":                {[]string{vfAddress(7), "GPU-3b", "0000-3b-00-0"}, false, true},
 		"a device plugin, by address":     {[]string{vfAddress(1)}, false, false},
 		"a share":                         {[]string{vfAddress(1) + "::3"}, false, false},
