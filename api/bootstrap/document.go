@@ -46,7 +46,7 @@ type Job struct {
 	ID   string `json:"id"`
 }
 
-// Pod is one sidecar with the ranks beside it, which follow one another.
+// Pod is one sidecar with the ranks of its pod, which have consecutive numbers.
 type Pod struct {
 	Name      string `json:"name"`
 	Address   string `json:"address"` // host:port that the sidecar listens on

@@ -16,8 +16,8 @@ type Pattern struct {
 
 const number = "%d"
 
-// count is how many pods a job of ranks ranks has. The sum of both may be more than
-// an int has room for: whoever wrote the document chose ranksPerPod.
+// count returns the number of pods of a job with the given number of ranks. ranksPerPod
+// is not trusted: ranks+RanksPerPod may overflow an int.
 func (p *Pattern) count(ranks int) int { return (ranks-1)/p.RanksPerPod + 1 }
 
 // pods of a job of ranks ranks; the last one has those that are left.

@@ -29,17 +29,17 @@ func TestPattern(t *testing.T) {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
 	for what, text := range map[string]string{
-		"no ranks a pod":  document("5", `{"name":"j-%d","address":"j-%d.j:7077","ranksPerPod":0}`),
-		"no ranks":        document("0", `{"name":"j-%d","address":"j-%d.j:7077","ranksPerPod":1}`),
-		"too many ranks":  document("2000000", `{"name":"j-%d","address":"j-%d.j:7077","ranksPerPod":1}`),
-		"one address":     document("2", `{"name":"j-%d","address":"j.j:7077","ranksPerPod":1}`),
-		"two numbers":     document("2", `{"name":"j-%d","address":"j-%d.%d:7077","ranksPerPod":1}`),
-		"a long name":     document("2", `{"name":"`+strings.Repeat("j", 600)+`","address":"j-%d:1","ranksPerPod":1}`),
-		"too much of it":  document("1000000", `{"name":"`+strings.Repeat("j", 500)+`","address":"j-%d:1","ranksPerPod":1}`),
-		"pods beside it":  `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pods":[{"name":"a","address":"a:1","firstRank":0,"ranks":1}],"pattern":{"name":"j","address":"j:1","ranksPerPod":1}}`,
-		"issuer, no URL":  `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pattern":{"name":"j","address":"j:1","ranksPerPod":1},"tls":{"ca":"x","issuer":{"url":"http://a/b","ca":"x","tokenFile":"t"}}}`,
-		"issuer, no CA":   `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pattern":{"name":"j","address":"j:1","ranksPerPod":1},"tls":{"issuer":{"url":"https://a/b","ca":"x","tokenFile":"t"}}}`,
-		"issuer, no file": `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pattern":{"name":"j","address":"j:1","ranksPerPod":1},"tls":{"ca":"x","issuer":{"url":"https://a/b","ca":"x","tokenFile":""}}}`,
+		"no ranks a pod":     document("5", `{"name":"j-%d","address":"j-%d.j:7077","ranksPerPod":0}`),
+		"no ranks":           document("0", `{"name":"j-%d","address":"j-%d.j:7077","ranksPerPod":1}`),
+		"too many ranks":     document("2000000", `{"name":"j-%d","address":"j-%d.j:7077","ranksPerPod":1}`),
+		"one address":        document("2", `{"name":"j-%d","address":"j.j:7077","ranksPerPod":1}`),
+		"two numbers":        document("2", `{"name":"j-%d","address":"j-%d.%d:7077","ranksPerPod":1}`),
+		"a long name":        document("2", `{"name":"`+strings.Repeat("j", 600)+`","address":"j-%d:1","ranksPerPod":1}`),
+		"too much of it":     document("1000000", `{"name":"`+strings.Repeat("j", 500)+`","address":"j-%d:1","ranksPerPod":1}`),
+		"pods and a pattern": `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pods":[{"name":"a","address":"a:1","firstRank":0,"ranks":1}],"pattern":{"name":"j","address":"j:1","ranksPerPod":1}}`,
+		"issuer, no URL":     `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pattern":{"name":"j","address":"j:1","ranksPerPod":1},"tls":{"ca":"x","issuer":{"url":"http://a/b","ca":"x","tokenFile":"t"}}}`,
+		"issuer, no CA":      `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pattern":{"name":"j","address":"j:1","ranksPerPod":1},"tls":{"issuer":{"url":"https://a/b","ca":"x","tokenFile":"t"}}}`,
+		"issuer, no file":    `{"version":1,"job":{"name":"j","id":"abc"},"ranks":1,"pattern":{"name":"j","address":"j:1","ranksPerPod":1},"tls":{"ca":"x","issuer":{"url":"https://a/b","ca":"x","tokenFile":""}}}`,
 	} {
 		if _, err := Parse([]byte(text)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
@@ -47,9 +47,9 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestPatternOfHugePods: pods of more ranks than an int has room for beside the job's
-// are one pod, and not the end of the process that reads the document: the operator
-// reads what a tenant may have written.
+// TestPatternOfHugePods: if ranksPerPod plus the job's ranks overflows an int, there is
+// one pod, and the process that reads the document does not crash. The operator reads
+// documents that a tenant may have written.
 func TestPatternOfHugePods(t *testing.T) {
 	for _, per := range []int{math.MaxInt - 1, math.MaxInt} {
 		d, err := Parse(fmt.Appendf(nil, `{"version":%d,"job":{"name":"a/b","id":"x"},"ranks":4,"tls":{},"pattern":{"name":"p-%%d","address":"p-%%d:1","ranksPerPod":%d}}`, Version, per))

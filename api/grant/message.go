@@ -1,5 +1,6 @@
-// Package grant is what a sidecar and the node's agent say to each other: see
-// PROTOCOL.md beside this file, whose sections are cited here.
+// Package grant is the protocol between a sidecar and the node's agent, by which the
+// sidecar gets devices: messages, packets, and the sidecar's client. PROTOCOL.md in
+// this folder specifies it; comments cite its sections.
 package grant
 
 import (
@@ -56,7 +57,7 @@ func (m *Message) Encode() []byte {
 	return b
 }
 
-// Parse reads a message. It knows every operation, whoever may say it.
+// Parse parses a message. It accepts every operation, of either side.
 func Parse(b []byte) (*Message, error) {
 	if len(b) > MessageMax {
 		return nil, fmt.Errorf("a message of more than %d bytes", MessageMax)

@@ -62,7 +62,7 @@ func descriptors(rights []byte) ([]*os.File, error) {
 	for i := range messages {
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			continue // credentials or the like, which nobody asked for
+			continue // credentials or other control messages that were not requested
 		}
 		for _, fd := range fds {
 			files = append(files, os.NewFile(uintptr(fd), "granted"))

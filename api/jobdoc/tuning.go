@@ -25,8 +25,9 @@ var (
 	}
 )
 
-// startWithin is how long sidecars wait for each other: pods of one job may be
-// scheduled far apart, and whoever waits for a node must not fail the others.
+// startWithin is how long sidecars wait for each other. Pods of one job may be
+// scheduled at very different times, and a pod that waits for a node must not fail the
+// others.
 const startWithin = 7 * 24 * time.Hour
 
 func (a *Attempt) tuning() bootstrap.Tuning {

@@ -13,8 +13,8 @@ const (
 	EnvArena = "OUTRIGGER_ARENA"
 	// EnvWait is the wait policy of the client: poll, yield or block.
 	EnvWait = "OUTRIGGER_WAIT"
-	// EnvProvider names the folder of liboutrigger-fi.so, where the launcher does
-	// not have it beside itself.
+	// EnvProvider names the folder of liboutrigger-fi.so, for the case that it is not
+	// in the launcher's own folder.
 	EnvProvider = "OUTRIGGER_PROVIDER_PATH"
 	// EnvLibMPI is the libmpi of Open MPI programs, where outrigger-pmix does not
 	// find it as they do.
@@ -124,8 +124,8 @@ const (
 	SharedDir = "/run/outrigger"
 	JobDir    = "/etc/outrigger/job"
 	TokenDir  = "/var/run/secrets/outrigger.dev" //nolint:gosec // a directory
-	// TokenFile is the sidecar's token in TokenDir, and TokenAudience whom it is
-	// for: nobody else takes it.
+	// TokenFile is the sidecar's token in TokenDir. TokenAudience is the audience of
+	// the token; no other service accepts it.
 	TokenFile     = "token"
 	TokenAudience = Group + "/issuer"
 	// PortPeers is where sidecars listen for each other, PortMetrics where they

@@ -13,10 +13,10 @@ import (
 type Report struct {
 	Pod, FirstRank, Ranks int
 	Launcher, Sidecar     *Message // nil: none was left
-	Application, Daemon   *Ending  // of the two containers; nil: they run, or nobody knows
+	Application, Daemon   *Ending  // ends of the two containers; nil: running, or not known
 }
 
-// Ending is how a container ended, as whoever ran it knows.
+// Ending is how a container ended, according to its runtime.
 type Ending struct {
 	Code   int
 	Signal string
@@ -101,8 +101,8 @@ type suspect struct {
 	absent bool // others have failed because the rank had closed its session
 }
 
-// tellAlone completes the text of a failure that no launcher has told of: the
-// rank has ended with 0, or nobody knows how.
+// tellAlone completes the text of a failure that no launcher has reported: the rank
+// ended with 0, or how it ended is not known.
 func (s *suspect) tellAlone() {
 	if s.refused() {
 		s.Text = "was " + s.Text
@@ -245,7 +245,7 @@ func (in *inquiry) follows(f *Failure) bool {
 	return false
 }
 
-// firstOf is the index of the earliest failure that nobody asked for; -1: there
+// firstOf returns the index of the earliest failure that was not requested; -1 if there
 // is none.
 func firstOf(list []Failure) int {
 	first := -1

@@ -51,7 +51,7 @@ func two(a, b Report) []Report {
 
 const lost = TextLost + "1 (ranks 2-3) is lost"
 
-// TestBlame: the guilty one is found whoever's message is read first.
+// TestBlame: the same rank is found whichever message is read first.
 func TestBlame(t *testing.T) {
 	abort := TextAborted + ": no sense"
 	lie := TextExpelled + "it lied"
@@ -178,7 +178,7 @@ func TestBlame(t *testing.T) {
 			two(Report{Launcher: ranks(exited(0, 9, 3)), Sidecar: agree(seen(3, 1, TextAbsent+"1"+TextAbsentFrom+"barrier", 5))}, Report{}),
 			&Verdict{0, exited(0, 9, 3)},
 		},
-		"nobody calls Close, and all end with 0": {
+		"no rank calls Close, and all end with 0": {
 			two(Report{Launcher: ranks(), Sidecar: agree(seen(0, 1, TextVanished, 5)), Application: &Ending{Time: at(5)}},
 				Report{Launcher: ranks(), Sidecar: agree(seen(3, 1, TextVanished, 5.1)), Application: &Ending{Time: at(5)}}),
 			&Verdict{0, failed(0, RankVanished, TextVanished+": call Close (MPI_Finalize) before the program ends, or becomes another one", 5)},
@@ -289,8 +289,8 @@ func TestBlame(t *testing.T) {
 			&Verdict{1, Failure{Rank: 2, Code: 78, Reason: TransportMissing, Text: "no HCA", Time: at(1)}},
 		},
 		"no rank can be named": {
-			two(Report{Sidecar: agree(seen(NoRank, 1, "nobody's fault", 2))}, Report{}),
-			&Verdict{0, failed(NoRank, JobFailed, "nobody's fault", 2)},
+			two(Report{Sidecar: agree(seen(NoRank, 1, "no rank's fault", 2))}, Report{}),
+			&Verdict{0, failed(NoRank, JobFailed, "no rank's fault", 2)},
 		},
 		"a launcher that speaks for another pod": {
 			two(Report{Launcher: ranks(exited(3, 7, 1))}, Report{Launcher: ranks(exited(2, 5, 8))}), &Verdict{1, exited(2, 5, 8)},
@@ -313,7 +313,7 @@ func TestSentence(t *testing.T) {
 		"rank 3 (pod 1) was killed by SIGKILL": {1, killed(3, 0)},
 		"rank 3 (pod 1) failed: expelled: it":  {1, failed(3, RankExpelled, "expelled: it", 0)},
 		"pod 1: no HCA":                        {1, Failure{Rank: 2, Reason: TransportMissing, Text: "no HCA"}},
-		"the job failed: nobody can be named":  {1, failed(NoRank, JobFailed, "nobody can be named", 0)},
+		"the job failed: no rank can be named": {1, failed(NoRank, JobFailed, "nobody can be named", 0)},
 	} {
 		if got := v.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

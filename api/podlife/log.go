@@ -45,10 +45,10 @@ func open(path string, flags int) (*Log, error) {
 	return &Log{file: f}, nil
 }
 
-// Write replaces the message in the file. It is one write to one page, padded
-// with spaces to the length of what was there: whoever reads, and whenever this
-// process is killed, there is a whole message. The kubelet mounts the file, so
-// that it cannot be replaced by another one.
+// Write replaces the message in the file. It is one write to one page, padded with
+// spaces to the length of the previous message, so that every reader finds a whole
+// message even if this process is killed at any time. The kubelet mounts the file, so
+// it cannot be replaced by another file.
 func (l *Log) Write(m *Message) error {
 	if l == nil {
 		return nil

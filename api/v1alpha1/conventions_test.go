@@ -97,12 +97,12 @@ func TestConventionsBite(t *testing.T) {
 		r := rules{used: map[string]bool{}, complain: func(format string, _ ...any) { found = found || strings.Contains(format, want) }}
 		r.object("", &field{Properties: map[string]*field{"field": f}}, reflect.TypeFor[bad]())
 		if !found {
-			t.Errorf("nobody complains about: %s", want)
+			t.Errorf("no complaint about: %s", want)
 		}
 	}
 }
 
-// rules walks a schema beside the Go type that it was generated from.
+// rules checks a schema together with the Go type that it was generated from.
 type rules struct {
 	file     string
 	seen     int

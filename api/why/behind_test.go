@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// In a barrier of 64 ranks everybody waits for somebody who waits: who has not come is
-// said before them, in one line.
+// In a barrier of 64 ranks, each waiting rank waits for a rank that waits. The ranks
+// that have not arrived are reported before them, in one line.
 func TestBehind(t *testing.T) {
 	barrier := func(of int) Wait {
 		return Wait{Kind: Collective, Name: "barrier", Round: 1, Rounds: 10, For: []int{of}, Seconds: 4}

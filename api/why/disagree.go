@@ -51,7 +51,7 @@ const disagreeMost = 4
 func disagreements(ranks []Rank, over bool) (lines []string) {
 	at := map[place][]side{}
 	asked := numbers{}
-	for i := range ranks { // those that somebody waits in
+	for i := range ranks { // collectives in which at least one rank waits
 		for j := range ranks[i].Waits {
 			if w := &ranks[i].Waits[j]; w.Kind == Collective {
 				b := Begun{w.Context, w.Lead, w.Number, w.Name, w.Order, 1}

@@ -54,8 +54,8 @@ func TestDisagreements(t *testing.T) {
 			[]Rank{waiting(0, in("barrier", ^uint32(0))), {Rank: 1, Past: []Begun{{Name: "scan", Number: 3, Count: 9}}}},
 			"rank 0 is in barrier, rank 1 was in scan",
 		},
-		"ahead":              {[]Rank{waiting(0, in("barrier", 9)), waiting(1, in("gather of root 1", 3))}, ""},
-		"nobody waits in it": {[]Rank{{Rank: 0, Past: []Begun{was("barrier", 3)}}, {Rank: 1, Past: []Begun{was("scan", 3)}}}, ""},
+		"ahead":               {[]Rank{waiting(0, in("barrier", 9)), waiting(1, in("gather of root 1", 3))}, ""},
+		"no rank waits in it": {[]Rank{{Rank: 0, Past: []Begun{was("barrier", 3)}}, {Rank: 1, Past: []Begun{was("scan", 3)}}}, ""},
 	} {
 		got := Disagreements(c.ranks)
 		if c.want == "" && len(got) > 0 || c.want != "" && !slices.Equal(got, []string{TextDisagreement + c.want}) {
@@ -106,7 +106,7 @@ func TestRightProgramsAgree(t *testing.T) {
 		if got := append(Disagreements(ranks), Disagreed(ranks)...); len(got) > 0 {
 			t.Fatalf("seed %d: %q", seed, got)
 		}
-		// And one that errs is found, whoever else has left.
+		// A rank that calls another collective is found even if others have left.
 		r := &ranks[rng.IntN(len(ranks))]
 		wrong := Begun{Number: 41, Name: "scan"}
 		for i := range ranks {

@@ -10,7 +10,7 @@ import (
 type Lock struct {
 	Window  uint32   `json:"window"`
 	Holders []Holder `json:"holders,omitempty"` // the longest first
-	More    int      `json:"more,omitempty"`    // of them beside these
+	More    int      `json:"more,omitempty"`    // number of further ones
 }
 
 // Holder is a rank that has a lock.

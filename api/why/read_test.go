@@ -79,8 +79,9 @@ func costs(what func() any) (all, kept uint64) {
 	return after.TotalAlloc - before.TotalAlloc, max(later.HeapAlloc, before.HeapAlloc) - before.HeapAlloc
 }
 
-// TestReadOfStrangers: whoever answers in a sidecar's place does not fill its reader's
-// memory, neither by lists of what takes more room than its text nor by long words.
+// TestReadOfStrangers: an untrusted program that answers in place of a sidecar cannot
+// fill the reader's memory, neither by lists whose elements take more memory than their
+// text nor by long words.
 func TestReadOfStrangers(t *testing.T) {
 	const ranks, length = 128, 1 << 20
 	long := func(text string) string { return strings.Repeat(text, length/len(text)) }

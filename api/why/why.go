@@ -38,7 +38,7 @@ type Rank struct {
 	Unread  bool      `json:"unread,omitempty"`  // what has come for it lies unread
 	Moves   bool      `json:"moves,omitempty"`   // a message of its requests is under way, or one to another pod
 	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
-	More    int       `json:"more,omitempty"`    // requests beside them
+	More    int       `json:"more,omitempty"`    // number of further requests
 	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
 	Count   int       `json:"count,omitempty"`   // all of them
 	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for

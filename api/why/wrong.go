@@ -39,8 +39,9 @@ func (r *Rank) next(at map[int]*Rank) int {
 	return needs[0]
 }
 
-// cycles tells of ranks that wait for each other. A program may still be right
-// whose request beside the oldest one ends it: hence what each of them does.
+// cycles reports ranks that wait for each other. The program may still be correct, if a
+// request other than the oldest one ends the wait; so the lines say what each rank
+// does.
 func cycles(ranks []Rank) (lines []string) {
 	at := map[int]*Rank{}
 	for i := range ranks {

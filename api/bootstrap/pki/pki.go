@@ -42,9 +42,9 @@ func New(job string, life time.Duration) (*Authority, error) {
 	return newAuthority(job, key, life)
 }
 
-// FromSeed makes the authority of a job whose key is a function of a secret
-// seed: whoever has the seed can make it again, and certificates of one verify
-// by the certificate of another.
+// FromSeed makes the authority of a job. Its key is a function of a secret seed: every
+// holder of the seed can make the authority again, and the certificate of one copy
+// verifies what another copy has signed.
 func FromSeed(job string, seed [ed25519.SeedSize]byte, life time.Duration) (*Authority, error) {
 	return newAuthority(job, ed25519.NewKeyFromSeed(seed[:]), life)
 }
@@ -65,9 +65,9 @@ func newAuthority(job string, key crypto.Signer, life time.Duration) (*Authority
 	return &Authority{job: job, cert: cert, key: key, life: life}, nil
 }
 
-// skew is how far clocks may be behind who signs: a node's whose time is not kept
-// would take every certificate for one of the future. Keys are new, so that an
-// hour before them is nobody's.
+// skew is how far a clock may be behind the signer's: a node with a wrong clock would
+// otherwise reject every certificate as not valid yet. The keys are new, so no valid
+// certificate of such a key exists for the hour before.
 const skew = time.Hour
 
 func template(life time.Duration) *x509.Certificate {

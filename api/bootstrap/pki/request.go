@@ -15,7 +15,8 @@ import (
 const RequestMax = 8 << 10
 
 // NewRequest makes a key, which stays with the caller, and a request for its
-// certificate, PEM. The request names nobody: who asks, the issuer finds out.
+// certificate, PEM. The request has no name: the issuer determines the caller from its
+// token.
 func NewRequest() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
