@@ -313,7 +313,7 @@ func TestSentence(t *testing.T) {
 		"rank 3 (pod 1) was killed by SIGKILL": {1, killed(3, 0)},
 		"rank 3 (pod 1) failed: expelled: it":  {1, failed(3, RankExpelled, "expelled: it", 0)},
 		"pod 1: no HCA":                        {1, Failure{Rank: 2, Reason: TransportMissing, Text: "no HCA"}},
-		"the job failed: no rank can be named": {1, failed(NoRank, JobFailed, "nobody can be named", 0)},
+		"the job failed: no rank can be named": {1, failed(NoRank, JobFailed, "no rank can be named", 0)},
 	} {
 		if got := v.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
