@@ -18,14 +18,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// PathAddresses is where sidecars ask for the addresses of pods that other controllers
-// make: these keep the names that their controllers give them, and no Service of the job
-// has names for them. PathAddresses?part=N is about the pods of one part
-// (bootstrap.AddressesPart).
+// PathAddresses is the path at which sidecars get the addresses of pods that other
+// controllers make. These pods keep the names that their controllers give them, and no
+// Service of the job has names for them. PathAddresses?part=N returns the pods of one
+// part (bootstrap.AddressesPart).
 const PathAddresses = "/v1/addresses"
 
-// addresses tells a sidecar where the other pods of its job are: by their status, which
-// their kubelets write, and by nothing that a caller says.
+// addresses returns to a sidecar the addresses of the other pods of its job. They come
+// from the pods' statuses, which their kubelets write, and never from a caller.
 func (s *Server) addresses(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	token, err := tokenOf(r)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *Server) addresses(_ http.ResponseWriter, r *http.Request) ([]byte, erro
 	return json.Marshal(bootstrap.Addresses{Pods: pods})
 }
 
-// located are the addresses of the pods of one part, as far as they are known here. A
-// replica whose caches are behind knows fewer, and is asked again.
+// located returns the known addresses of the pods of one part. A replica whose caches
+// are behind knows fewer, and the sidecar asks again.
 func (s *Server) located(ctx context.Context, at *place, part int32) (map[int][]netip.Addr, error) {
 	found := map[int][]netip.Addr{}
 	first := part * bootstrap.AddressesMax
@@ -71,8 +71,8 @@ func (s *Server) located(ctx context.Context, at *place, part int32) (map[int][]
 	return found, nil
 }
 
-// holder is the pod that has a number, of those with its labels: the one that gets a
-// certificate for it. nil: there is none, or it has ended.
+// holder returns, of the pods with the labels of a number, the pod that gets the
+// certificate for it; nil if there is none or it has ended.
 func holder(pods []corev1.Pod, job *v1alpha1.MPIJob) *corev1.Pod {
 	var first *corev1.Pod
 	for i := range pods {
@@ -90,7 +90,7 @@ func holder(pods []corev1.Pod, job *v1alpha1.MPIJob) *corev1.Pod {
 	return first
 }
 
-// addressesOf are a pod's, of which there is one of each family.
+// addressesOf returns a pod's addresses, one per address family.
 func addressesOf(p *corev1.Pod) (list []netip.Addr) {
 	for _, ip := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
 		at, err := netip.ParseAddr(ip.IP)

@@ -23,11 +23,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// refusal is why a caller gets no certificate, and the HTTP status of it.
+// refusal is the reason why a request is refused, with its HTTP status.
 type refusal struct {
 	status int
 	cause  string
-	start  bool // it is what each pod goes through that starts, and no trouble
+	start  bool // it happens at every start of a pod, and is not a fault
 	after  int  // seconds until the caller may ask again; 0: at any time
 }
 
@@ -37,21 +37,21 @@ func refuse(status int, format string, a ...any) error {
 	return &refusal{status: status, cause: fmt.Sprintf(format, a...)}
 }
 
-// What a TokenReview tells of a token that is bound to a pod.
+// Extra fields of a TokenReview of a token that is bound to a pod.
 const (
 	extraPodName = "authentication.kubernetes.io/pod-name"
 	extraPodUID  = "authentication.kubernetes.io/pod-uid"
 )
 
-// accountPrefix begins the user of a service account: the namespace follows.
+// accountPrefix is the prefix of a service account's user name. The namespace follows.
 const accountPrefix = "system:serviceaccount:"
 
-// caller is the pod that a token was given to.
+// caller is the pod that a token was issued to.
 type caller struct{ namespace, name, uid string }
 
-// whose finds out whose token it is: by its signature, or, where the published
-// keys do not decide, by a review. What strangers make up costs a review only
-// now and then: who is known by the keys waits for none of them.
+// whose returns the pod of a token: by the token's signature, or, if the published keys
+// do not decide, by a review. Reviews of such tokens are rate-limited, so that forged
+// tokens do not delay callers with a known key.
 func (s *Server) whose(ctx context.Context, token, address string) (*caller, error) {
 	if s.Signatures == nil {
 		return s.review(ctx, token)
@@ -67,8 +67,8 @@ func (s *Server) whose(ctx context.Context, token, address string) (*caller, err
 	return c, err
 }
 
-// review asks the API server whose token it is. One for somebody else, one that
-// has expired and one whose pod is gone are nobody's.
+// review has the API server review a token. A token for another audience, an expired
+// one and one whose pod is gone are refused.
 func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 	select {
 	case s.busy <- struct{}{}:
@@ -91,9 +91,10 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 	return &caller{namespace, name[0], uid[0]}, nil
 }
 
-// place is the caller's place in its job. A refusal is final for a sidecar, and
-// the caches of a replica may be behind: nobody is refused by them alone. The API server
-// is asked for no more callers than it may be, in all, of one namespace and of one pod.
+// place returns the position of the caller in its job. A refusal is final for a
+// sidecar, and the caches of a replica may be behind, so a refusal by the caches is
+// confirmed at the API server. These reads are rate-limited in total, by namespace and
+// by pod.
 func (s *Server) place(ctx context.Context, c *caller, address string) (*place, error) {
 	at, err := (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
 	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
@@ -105,20 +106,20 @@ func (s *Server) place(ctx context.Context, c *caller, address string) (*place, 
 	return (&search{s, s.Live, ofLabels}).place(ctx, c, address)
 }
 
-// place is that of a caller in its job.
+// place is the position of a caller: its job, the attempt and the number of its pod.
 type place struct {
 	job             *v1alpha1.MPIJob
 	attempt, number int32
 }
 
-// ofLabels selects the pods of a place in a job at the API server.
+// ofLabels selects the pods with one number in an attempt of a job at the API server.
 func ofLabels(job string, attempt, number int32) client.ListOption {
 	return client.MatchingLabels{
 		names.LabelJob: job, names.LabelAttempt: strconv.Itoa(int(attempt)), batchv1.JobCompletionIndexAnnotation: strconv.Itoa(int(number)),
 	}
 }
 
-// search looks for a caller: in the caches, or at the API server.
+// search looks up a caller, in the caches or at the API server.
 type search struct {
 	*Server
 	in      client.Reader
@@ -154,13 +155,13 @@ func (s *search) place(ctx context.Context, c *caller, address string) (*place, 
 	return &place{job, attempt, number}, nil
 }
 
-// pod is the caller's pod. One whose address has not been heard of yet asks again,
-// which costs nobody a call.
+// pod returns the caller's pod. If the pod's address is not known yet, the caller has
+// to ask again, which costs no call to the API server.
 func (s *search) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	err := s.in.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: c.name}, pod)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != c.uid: // an earlier one of that name
+	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != c.uid: // an earlier pod of the same name
 		return nil, refuse(http.StatusForbidden, "there is no pod %s with the token's UID", c.name)
 	case err != nil:
 		return nil, refuse(http.StatusServiceUnavailable, "looking for pod %s: %v", c.name, err)
@@ -172,8 +173,8 @@ func (s *search) pod(ctx context.Context, c *caller) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// from holds a token to the pod that it was given to: one that was carried
-// elsewhere is of no use there.
+// from refuses a token that does not come from an address of its pod, such as a stolen
+// one.
 func (s *search) from(pod *corev1.Pod, address string) error {
 	if !s.CheckAddress || same(pod.Status.PodIP, address) || slices.ContainsFunc(pod.Status.PodIPs, func(i corev1.PodIP) bool { return same(i.IP, address) }) {
 		return nil
@@ -181,20 +182,20 @@ func (s *search) from(pod *corev1.Pod, address string) error {
 	return refuse(http.StatusForbidden, "the token of pod %s came from %s, which is not its address %s: it was stolen, or the network translates addresses (see issuer.checkAddress of the chart)", pod.Name, address, pod.Status.PodIP)
 }
 
-// same compares addresses, which may be written in several ways.
+// same compares two addresses, which may be written in different forms.
 func same(a, b string) bool {
 	x, err := netip.ParseAddr(a)
 	y, err2 := netip.ParseAddr(b)
 	return err == nil && err2 == nil && x.Unmap().WithZone("") == y.Unmap().WithZone("")
 }
 
-// sidecared reports whether a pod has a sidecar of ours, as the kubelet tells.
+// sidecared reports whether a pod has Outrigger's sidecar, according to its spec.
 func sidecared(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == names.ContainerSidecar })
 }
 
-// job is the MPIJob of a pod that its own Job, or for External pods another
-// controller, has made.
+// job returns the MPIJob of a pod. The pod must have been made by the attempt's Job,
+// or, if podManagement is External, by any controller.
 func (s *search) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, error) {
 	name := pod.Labels[names.LabelJob]
 	if name == "" {
@@ -226,9 +227,9 @@ func (s *search) job(ctx context.Context, pod *corev1.Pod) (*v1alpha1.MPIJob, er
 	return job, nil
 }
 
-// first refuses a pod whose number an older one has, which has not failed and is
-// not going: whoever may create pods can give them any labels and owners, and of
-// two that are created at once the webhook may have seen neither.
+// first refuses a pod if an older pod, which has not failed and is not being deleted,
+// has the same number. Every client with the right to create pods can give them any
+// labels and owners, and if two pods are created at once, the webhook may see neither.
 func (s *search) first(ctx context.Context, pod *corev1.Pod, job *v1alpha1.MPIJob, attempt, number int32) error {
 	pods := new(corev1.PodList)
 	if err := s.in.List(ctx, pods, client.InNamespace(pod.Namespace), s.ofPlace(job.Name, attempt, number), client.UnsafeDisableDeepCopy); err != nil {

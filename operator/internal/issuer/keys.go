@@ -1,11 +1,11 @@
-// Package issuer gives sidecars their certificates. A sidecar makes its key
-// itself and shows a token that Kubernetes has given to its pod alone; the issuer
-// has the token reviewed, finds out whose pod it is, and signs for that place in
-// that job. No private key is ever kept or sent.
+// Package issuer issues the certificates of sidecars. A sidecar makes its own key and
+// sends a token that Kubernetes has issued to its pod; the issuer verifies the token,
+// determines the pod, and signs a certificate for the pod's number in its job. It never
+// stores or sends the private key of a sidecar. The package owns the certificate
+// authorities of jobs, the verification of tokens, and the bounds on untrusted callers.
 //
-// Every replica of the operator serves, without an agreement: the keys of all
-// authorities are functions of one secret, which is in the operator's own
-// namespace.
+// Every replica of the operator serves, without coordination: the keys of all
+// authorities are derived from one secret in the operator's own namespace.
 package issuer
 
 import (
@@ -29,30 +29,30 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 )
 
-// SecretName is the Secret with the secret, SecretKey its place there.
+// SecretName is the Secret with the seed, and SecretKey is its key in the Secret.
 const (
 	SecretName  = "outrigger-issuer"
 	SecretKey   = "seed"
 	secretBytes = 32
 )
 
-// certificateLife is longer than any job: sidecars check certificates when they
-// connect, and may connect again after a break.
+// certificateLife is longer than any job: sidecars check certificates at every
+// connection, including connections after a break.
 const certificateLife = 365 * 24 * time.Hour
 
-// authoritiesMax bounds the authorities that are kept. Making one takes two
-// signatures, and each pod of a job needs it.
+// authoritiesMax bounds the cached authorities. An authority takes two signatures to
+// make, and each pod of a job needs it.
 const authoritiesMax = 1024
 
-// Keys makes the authorities of all jobs from one secret.
+// Keys derives the authorities of all jobs from one secret.
 type Keys struct {
 	secret []byte
 
 	mu   sync.Mutex
-	made map[string]*pki.Authority // by the attempt's identity
+	made map[string]*pki.Authority // by the identity of the attempt
 }
 
-// NewKeys takes the secret.
+// NewKeys returns the Keys of a secret.
 func NewKeys(secret []byte) (*Keys, error) {
 	if len(secret) < secretBytes {
 		return nil, fmt.Errorf("issuer: the secret has %d bytes, want at least %d", len(secret), secretBytes)
@@ -60,7 +60,7 @@ func NewKeys(secret []byte) (*Keys, error) {
 	return &Keys{secret: secret, made: map[string]*pki.Authority{}}, nil
 }
 
-// Load reads the secret, or makes it, once for all replicas.
+// Load reads the secret. If there is none, it makes one for all replicas.
 func Load(ctx context.Context, api client.Client, namespace string) (*Keys, error) {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: SecretName}}
 	key := client.ObjectKeyFromObject(s)
@@ -73,7 +73,7 @@ func Load(ctx context.Context, api client.Client, namespace string) (*Keys, erro
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: SecretName, Labels: map[string]string{"app.kubernetes.io/part-of": "outrigger"}},
 			Immutable:  &yes, Data: map[string][]byte{SecretKey: fresh},
 		}
-		if err = api.Create(ctx, s); apierrors.IsAlreadyExists(err) { // another replica was first
+		if err = api.Create(ctx, s); apierrors.IsAlreadyExists(err) { // another replica has made it
 			err = api.Get(ctx, key, s)
 		}
 	}
@@ -83,20 +83,20 @@ func Load(ctx context.Context, api client.Client, namespace string) (*Keys, erro
 	return NewKeys(s.Data[SecretKey])
 }
 
-// derive makes 32 bytes of the secret for one purpose.
+// derive returns 32 bytes that are derived from the secret for one purpose and name.
 func (k *Keys) derive(purpose, name string) [ed25519.SeedSize]byte {
 	h := hmac.New(sha256.New, k.secret)
 	h.Write([]byte(purpose + "\x00" + name))
 	return [ed25519.SeedSize]byte(h.Sum(nil))
 }
 
-// ID is the identity of an attempt of an MPIJob.
+// ID returns the identity of an attempt of an MPIJob.
 func (k *Keys) ID(job types.UID, attempt int32) string {
 	id := k.derive("id", string(job)+"/"+strconv.Itoa(int(attempt)))
 	return hex.EncodeToString(id[:16])
 }
 
-// Authority signs for the sidecars of one attempt.
+// Authority returns the authority that signs for the sidecars of one attempt.
 func (k *Keys) Authority(id string) (*pki.Authority, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,12 +114,12 @@ func (k *Keys) Authority(id string) (*pki.Authority, error) {
 	return a, nil
 }
 
-// endpoint signs for the issuers themselves.
+// endpoint returns the authority that signs for the issuers themselves.
 func (k *Keys) endpoint() (*pki.Authority, error) {
 	return pki.FromSeed("issuer", k.derive("endpoint", ""), certificateLife)
 }
 
-// CA is the certificate by which sidecars know an issuer, PEM.
+// CA returns the certificate by which sidecars verify an issuer, PEM.
 func (k *Keys) CA() ([]byte, error) {
 	a, err := k.endpoint()
 	if err != nil {

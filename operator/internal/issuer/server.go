@@ -28,15 +28,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/strangers"
 )
 
-// Path is where sidecars ask.
+// Path is the path of requests for certificates.
 const Path = "/v1/certificate"
 
-// Reviews has tokens reviewed.
+// Reviews creates TokenReviews.
 type Reviews interface {
 	Create(ctx context.Context, r *authenticationv1.TokenReview) error
 }
 
-// ReviewsBy has tokens reviewed by an API server.
+// ReviewsBy returns Reviews by an API server.
 func ReviewsBy(api client.Client) Reviews { return reviews{api} }
 
 type reviews struct{ api client.Client }
@@ -45,52 +45,53 @@ func (r reviews) Create(ctx context.Context, t *authenticationv1.TokenReview) er
 	return r.api.Create(ctx, t)
 }
 
-// Bounds of what strangers may cost: anybody may connect.
+// Bounds of what untrusted callers may cost: every pod may connect.
 const (
 	tokenMax    = 16 << 10
 	requestTime = 20 * time.Second
-	atOnce      = 64 // reviews; more callers wait
+	atOnce      = 64 // concurrent reviews; more callers wait
 )
 
-// callers bounds the connections of callers, which have shown nothing yet: 150 KiB of
-// each are a handshake, a header, a request and the kernel's buffers, 38 MiB of all. A
-// pod needs one for some milliseconds. Those of a large job come at once and from as
-// many addresses: each keeps its place for Hold, and the next wait for one. One
-// address has Share at most, so that no pod takes all.
+// callers bounds the connections of callers that have not been authenticated yet. Each
+// takes 150 KiB for a handshake, a header, a request and the kernel's buffers: 38 MiB
+// in total. A pod needs one for some milliseconds. The pods of a large job connect at
+// once, from as many addresses; each keeps its slot for at most Hold, and the next ones
+// wait. One address has at most Share slots, so that no pod takes all.
 var callers = strangers.Bounds{
 	Places: 256, Share: 16, Hold: 5 * time.Second, Buffer: 16 << 10, Header: tokenMax + 4<<10,
 	Request: requestTime / 4, Answer: 2 * requestTime,
 }
 
-// Where published keys judge tokens, one that they do not judge is a stranger's,
-// but for rare times: a key that is new, a clock that is wrong. So many of them a
-// second are reviewed, and so many callers whom the caches do not know are looked
-// for at the API server; the others are told to come again.
+// If published keys verify tokens, a token that they cannot verify is usually forged;
+// rarely, a key is new or a clock is wrong. So many of these tokens per second are
+// reviewed (strangeRate), and so many callers that the caches do not have are read from
+// the API server (searchRate). The others are refused with status 503 and may ask
+// again.
 const (
 	strangeRate, strangeBurst = 10, 20
 	searchRate, searchBurst   = 50, 500
 )
 
-// Server signs the certificates of sidecars. It is a Runnable of a manager, in
+// Server signs the certificates of sidecars. It is a Runnable of a manager, and runs in
 // every replica.
 type Server struct {
 	Keys    *Keys
-	Cache   client.Reader // pods, Jobs and MPIJobs; it may be behind
-	Live    client.Reader // the same, past the caches
+	Cache   client.Reader // pods, Jobs and MPIJobs; may be behind
+	Live    client.Reader // the same, from the API server
 	Reviews Reviews
-	// Signatures judges tokens without a call each; nil: every one is reviewed.
+	// Signatures verifies tokens without a call for each; nil: every token is reviewed.
 	Signatures *Signatures
-	// OfPlace selects the pods of a place in a job in Cache.
+	// OfPlace selects the pods with one number in an attempt of a job in Cache.
 	OfPlace func(job string, attempt, number int32) client.ListOption
 	// CheckAddress refuses tokens that do not come from their pod's address.
 	CheckAddress bool
-	URL          string // by which sidecars reach it
+	URL          string // URL by which sidecars reach the server
 	Listener     net.Listener
 	Log          *slog.Logger
 
 	busy    chan struct{}
-	strange *rate.Limiter // reviews of what published keys do not judge
-	search  *rate.Limiter // second looks for callers
+	strange *rate.Limiter // reviews of tokens that the published keys do not verify
+	search  *rate.Limiter // reads of callers at the API server
 	issued  *talk
 	refused *talk
 
@@ -100,7 +101,7 @@ type Server struct {
 	searchPods, searchNamespaces *shares // of search
 }
 
-// NeedLeaderElection is false: every replica serves.
+// NeedLeaderElection returns false: every replica serves.
 func (s *Server) NeedLeaderElection() bool { return false }
 
 // Start serves until ctx ends.
@@ -110,12 +111,12 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	bounds := callers
-	if !s.CheckAddress { // addresses are translated: many pods come from one
+	if !s.CheckAddress { // addresses are translated, so that many pods share one
 		bounds.Share = bounds.Places
 	}
 	server := bounds.Server(s.Handler())
 	server.ErrorLog = slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug)
-	server.SetKeepAlivesEnabled(false) // a place is for one request
+	server.SetKeepAlivesEnabled(false) // a connection is for one request
 	listener := tls.NewListener(strangers.Listen(s.Listener, &bounds), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get, GetConfigForClient: s.greeted})
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve returns its error
 	defer stop()
@@ -125,10 +126,11 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// greeted refuses handshakes of an address, or a network, that has begun too many. (nil, nil): this one may
-// go on. The caller sees the alert internal_error: crypto/tls sends no other one from here, and
-// to answer a status the handshake had to be made, whose cost is what this bounds. A caller that
-// comes half as often has been answered 429 (perAddress); a sidecar says what the alert means.
+// greeted refuses the handshakes of an address or a network with too many of them;
+// (nil, nil) accepts one. The caller gets the alert internal_error, the only one that
+// crypto/tls sends here. An HTTP status would need a complete handshake, whose cost
+// this function bounds. A caller with half that rate gets status 429 (perAddress)
+// before. A sidecar explains the alert in its log.
 func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if !s.CheckAddress {
 		return nil, nil
@@ -146,8 +148,8 @@ func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	return nil, nil
 }
 
-// endpoint has a replica's certificate, and makes another one when half of its
-// life is over: operators run for years.
+// endpoint holds a replica's certificate, and makes a new one after half of its
+// lifetime, since operators run for years.
 type endpoint struct {
 	make func() (*tls.Certificate, error)
 
@@ -168,7 +170,8 @@ func (e *endpoint) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// certificate makes this replica's own, which all replicas' authority signs.
+// certificate makes this replica's own certificate, signed by the authority of all
+// replicas.
 func (s *Server) certificate() (*tls.Certificate, error) {
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
@@ -194,10 +197,10 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// Handler answers requests with a token in the Authorization header: a POST of a
-// certificate request, PEM, with the certificate, PEM; and a GET of addresses of the pods of
-// the caller's job, JSON (bootstrap.Addresses). Else the answer is why there is none, for a
-// person.
+// Handler serves requests with a token in the Authorization header: a POST of a
+// certificate request, PEM, returns the certificate, PEM; a GET of addresses of the
+// pods of the caller's job returns JSON (bootstrap.Addresses). The body of an error is
+// text for a person.
 func (s *Server) Handler() http.Handler {
 	s.busy = make(chan struct{}, atOnce)
 	s.strange, s.search = rate.NewLimiter(strangeRate, strangeBurst), rate.NewLimiter(searchRate, searchBurst)
@@ -211,7 +214,8 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// answers is a handler of requests, which has what is said of those that are refused.
+// answers returns a handler for one kind of request. refused is the log message for its
+// errors.
 func (s *Server) answers(refused, form string, answer func(http.ResponseWriter, *http.Request) ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		text, err := answer(w, r)
@@ -233,11 +237,11 @@ func (s *Server) answers(refused, form string, answer func(http.ResponseWriter, 
 			return
 		}
 		w.Header().Set("Content-Type", form)
-		_, _ = w.Write(text) // the caller may be gone, and asks again
+		_, _ = w.Write(text) // the caller may be gone, and will ask again
 	}
 }
 
-// tokenOf is the token of a request.
+// tokenOf returns the token of a request.
 func tokenOf(r *http.Request) (string, error) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" || len(token) > tokenMax {
@@ -246,7 +250,8 @@ func tokenOf(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// admit finds out by the token of a request which pod has sent it, and its place.
+// admit determines the pod that has sent a request, by the request's token, and its
+// position in its job.
 func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*caller, *place, error) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -11,38 +11,42 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ration is what one caller of many may cost: so much a second, and so much at once.
+// ration bounds the requests of each caller: a rate per second and a burst.
 type ration struct {
 	rate, burst float64
-	max         int // callers of which it is known what they have used, 150 bytes each
+	max         int // callers that are tracked, 150 bytes each
 }
 
-// What callers may cost. Of a good token its pod is known, of others the address alone, which
-// says something only if addresses are checked.
+// Bounds per caller. A caller with a valid token is identified by its pod, others only
+// by their address, which is meaningful only if addresses are checked.
 var (
-	// A sidecar asks once for its certificate, and again with pauses of up to 15 seconds; of
-	// pods that other controllers make it asks for each part of its job when it starts, and
-	// again while pods of the part have no address, with pauses of up to 5 seconds. An answer
-	// has up to 30 KiB, and a look at 256 pods behind it. 100 parts are a job of 25,600 pods:
-	// sidecars of larger ones wait some seconds.
+	// A sidecar asks for its certificate once, and repeats a failed request after
+	// pauses of up to 15 seconds. For pods of other controllers it also asks for the
+	// addresses of each part of its job when it starts, and again, with pauses of up to
+	// 5 seconds, while pods of the part have no address. An answer has up to 30 KiB,
+	// and costs a lookup of 256 pods. 100 parts are a job of 25,600 pods; sidecars of
+	// larger jobs wait some seconds.
 	perPod = ration{rate: 5, burst: 100, max: 64 << 10}
-	// Before a token is read: pods with the network of their node have one address.
+	// Before a token is read. Pods on the network of their node share one address.
 	perAddress = ration{rate: 20, burst: 400, max: 64 << 10}
-	// Before a handshake, which costs more than what follows it: twice as many, so that a
-	// caller is told first why it is refused.
+	// Before a handshake, which costs more than the rest of a request. The rate is
+	// twice that of requests, so that a caller first gets an answer that explains the
+	// refusal.
 	handshakesPerAddress = ration{rate: 40, burst: 800, max: 64 << 10}
-	// Likewise, of all addresses of a /64 of IPv6, of which a machine may use any number. In
-	// some clusters one /64 has all pods: those of the largest job may come at once.
+	// The same for all addresses of a /64 of IPv6, since one machine may use any number
+	// of them. In some clusters all pods are in one /64, and those of the largest job
+	// may connect at once.
 	handshakesPerNetwork = ration{rate: 400, burst: 8000, max: 64 << 10}
-	// Reviews of tokens that published keys do not judge, of those for all.
+	// Reviews of tokens that the published keys do not verify: the share of one address
+	// in strangeRate.
 	strangePerAddress = ration{rate: strangeRate / 5, burst: strangeBurst / 5, max: 16 << 10}
-	// Second looks at the API server, of those for all: pods that are none of ours have good
-	// tokens, too, and ask as often as they like.
+	// Reads of callers at the API server: shares in searchRate. Pods without a sidecar
+	// can have valid tokens too, and may send any number of requests.
 	searchPerNamespace = ration{rate: searchRate / 5, burst: searchBurst / 5, max: 1 << 10}
 	searchPerPod       = ration{rate: 1, burst: 5, max: 16 << 10}
 )
 
-// shares are what is left to each caller.
+// shares holds the remaining requests of each caller.
 type shares struct {
 	ration
 
@@ -52,7 +56,8 @@ type shares struct {
 
 func (r ration) shares() *shares { return &shares{ration: r, left: map[string]*rate.Limiter{}} }
 
-// take takes one of a caller's. If none is left, it returns when there is one again.
+// take takes one request of a caller. If none is left, it returns the time until the
+// next one.
 func (s *shares) take(caller string) (wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +67,7 @@ func (s *shares) take(caller string) (wait time.Duration) {
 			maps.DeleteFunc(s.left, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= s.burst })
 		}
 		if len(s.left) >= s.max {
-			s.left = map[string]*rate.Limiter{} // what is for all bounds them still
+			s.left = map[string]*rate.Limiter{} // the total bounds still apply
 		}
 		l = rate.NewLimiter(rate.Limit(s.rate), int(s.burst))
 		s.left[caller] = l
@@ -73,7 +78,7 @@ func (s *shares) take(caller string) (wait time.Duration) {
 	return max(time.Duration((1-l.Tokens())/s.rate*float64(time.Second)), 1)
 }
 
-// tooOften refuses a caller that has to wait.
+// tooOften returns the refusal of a caller that has to wait.
 func tooOften(wait time.Duration, format string, a ...any) error {
 	seconds := int(math.Ceil(wait.Seconds()))
 	return &refusal{status: http.StatusTooManyRequests, cause: fmt.Sprintf(format, a...) + fmt.Sprintf(": ask again in %d s", seconds), after: seconds}

@@ -16,51 +16,52 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Where every API server publishes who signs the tokens of service accounts
-// (OpenID Connect Discovery 1.0, section 4; Kubernetes 1.21 and newer). Its own
-// address is asked, whatever jwks_uri says: that is for who is outside.
+// Paths at which every API server publishes the keys that sign the tokens of service
+// accounts (OpenID Connect Discovery 1.0, section 4; Kubernetes 1.21 and newer). They
+// are read from the API server itself and not from jwks_uri, which is for clients
+// outside of the cluster.
 const (
 	pathDiscovery = "/.well-known/openid-configuration"
 	pathKeys      = "/openid/v1/jwks"
 )
 
-// How long published keys are believed without another look, which bounds how
-// long a key that was withdrawn is of use, and the pause between two looks, so
-// that tokens of strangers with made-up keys cost next to nothing.
+// keysAge is how long published keys are used without reading them again; it bounds the
+// use of a withdrawn key. lookPause is the minimum time between two reads, so that
+// forged tokens with unknown keys cost almost nothing.
 const (
 	keysAge   = 10 * time.Minute
 	lookPause = 10 * time.Second
 	lookTime  = 5 * time.Second
 )
 
-// signedBy are the algorithms with which Kubernetes signs tokens, all of them
-// asymmetric: a published key cannot sign.
+// signedBy are the algorithms with which Kubernetes signs tokens. All are asymmetric: a
+// published key cannot sign.
 var signedBy = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512}
 
-// Why published keys do not decide about a token.
+// Reasons why published keys do not decide about a token.
 var (
-	// errUnjudged: there are none.
+	// errUnjudged: there are no published keys.
 	errUnjudged = errors.New("no published keys judge this token")
-	// errStrange: they are another issuer's, or the token's key is not among them,
-	// or its time is not now: by the API server's clock it may be.
+	// errStrange: the keys are of another issuer, or do not include the token's key, or
+	// the token is not valid at this time (it may be by the API server's clock).
 	errStrange = errors.New("the published keys do not judge this token")
 )
 
-// Signatures judges tokens by the keys that the API server publishes: one look
-// for all pods, where a TokenReview is a call for each. It knows nothing of pods;
-// whoever asks it looks for the pod, as a TokenReview does.
+// Signatures verifies tokens with the keys that the API server publishes: one read for
+// all pods, instead of a TokenReview for each. It does not check that the pod exists,
+// as a TokenReview does; the caller has to.
 type Signatures struct {
-	Fetch func(ctx context.Context, path string) ([]byte, error) // of the API server
+	Fetch func(ctx context.Context, path string) ([]byte, error) // reads a path of the API server
 	Now   func() time.Time
 
-	mu     sync.Mutex // held during a look: others wait for its end
+	mu     sync.Mutex // held during a read: others wait for its end
 	issuer string
 	keys   jose.JSONWebKeySet
-	known  time.Time // the last look that found them
+	known  time.Time // time of the last successful read
 	looked time.Time
 }
 
-// claims are what a token of a service account says.
+// claims are the claims in a token of a service account.
 type claims struct {
 	jwt.Claims
 	Kubernetes struct {
@@ -72,7 +73,7 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// caller is the pod that a token was given to. The error is a refusal, or wraps
+// caller returns the pod that a token was issued to. The error is a refusal, or wraps
 // errUnjudged or errStrange.
 func (s *Signatures) caller(ctx context.Context, token string) (*caller, error) {
 	parsed, err := jwt.ParseSigned(token, signedBy)
@@ -83,7 +84,7 @@ func (s *Signatures) caller(ctx context.Context, token string) (*caller, error) 
 	if err := parsed.UnsafeClaimsWithoutVerification(hint); err != nil {
 		return nil, foreign(err)
 	}
-	key, err := s.key(ctx, hint.Issuer, &parsed.Headers[0]) // compact tokens have one
+	key, err := s.key(ctx, hint.Issuer, &parsed.Headers[0]) // a compact token has one
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (s *Signatures) caller(ctx context.Context, token string) (*caller, error) 
 	return said.judge(s.Now())
 }
 
-// judge decides about claims whose signature is good, and whose issuer is.
+// judge checks the claims of a token with a valid signature and a known issuer.
 func (c *claims) judge(now time.Time) (*caller, error) {
 	if c.Expiry == nil {
 		return nil, foreign(errors.New("it never expires"))
@@ -113,7 +114,7 @@ func (c *claims) judge(now time.Time) (*caller, error) {
 	return &caller{namespace, pod.Name, pod.UID}, nil
 }
 
-// key is the published one that a token names.
+// key returns the published key that a token names.
 func (s *Signatures) key(ctx context.Context, issuer string, h *jose.Header) (*jose.JSONWebKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,9 +156,9 @@ func (s *Signatures) find(issuer string, h *jose.Header) *jose.JSONWebKey {
 	return nil
 }
 
-// look reads what the API server publishes now.
+// look reads the keys that the API server publishes now.
 func (s *Signatures) look(ctx context.Context) error {
-	// Who asks may hang up; the answer is for all.
+	// The caller may cancel its request; the keys are for all callers.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 	defer cancel()
 	var discovered struct {
@@ -180,12 +181,12 @@ func (s *Signatures) look(ctx context.Context) error {
 	return nil
 }
 
-// foreign refuses what is no valid token for us.
+// foreign returns the refusal of a token that is not valid for sidecars.
 func foreign(cause error) error {
 	return refuse(http.StatusUnauthorized, "the token is not one for %s: %v", names.TokenAudience, cause)
 }
 
-// unbound refuses a token that was not given to a pod.
+// unbound returns the refusal of a token that was not issued to a pod.
 func unbound(user string) error {
 	return refuse(http.StatusForbidden, "the token of %s is not bound to a pod", user)
 }

@@ -7,17 +7,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Lines a second of those that are issued certificates, and of those that are
-// not: who asks without end does not fill the log.
+// Log lines per second about issued certificates and about refusals: a caller that asks
+// without end must not fill the log.
 const (
 	issuedRate, issuedBurst   = 100, 5000 // a job of thousands of pods starts at once
 	refusedRate, refusedBurst = 5, 50
 )
 
-// talk is a kind of lines in the log, of which there are not too many.
+// talk writes one kind of log lines at a bounded rate.
 type talk struct {
 	limit *rate.Limiter
-	left  atomic.Int64 // out since the last line
+	left  atomic.Int64 // lines that were omitted since the last one
 }
 
 func (t *talk) say(log *slog.Logger, text string, about ...any) {
