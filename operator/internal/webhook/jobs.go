@@ -16,11 +16,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// confirmedFor is how long an MPIJob that the API server has shown is that of its name:
-// a job of thousands of pods costs one question in that time, and not one a pod.
+// confirmedFor is how long an MPIJob that was read from the API server counts as the
+// present one of its name, so that a job of thousands of pods costs one read in that
+// time, and not one per pod.
 const confirmedFor = time.Second
 
-// confirmed are MPIJobs that the API server has shown a short time ago.
+// confirmed caches MPIJobs that were read from the API server a short time ago.
 type confirmed struct {
 	mu   sync.Mutex // guards jobs
 	jobs map[client.ObjectKey]confirmation
@@ -29,14 +30,14 @@ type confirmed struct {
 type confirmation struct {
 	uid   types.UID
 	at    time.Time
-	read  bool   // the job document was looked for
+	read  bool   // the job document has been read
 	peers string // of the document (desired.PeersOf)
 
-	bounds *inject.Bounds // of the namespace; nil: they were not read
-	users  *inject.UIDs   // likewise
+	bounds *inject.Bounds // bounds of the namespace; nil: not read
+	users  *inject.UIDs   // user ids of the namespace; nil: not read
 }
 
-// peers is what the job document of a job that was confirmed says, if it was read.
+// peers returns what the job document of a confirmed job says, if it was read.
 func (c *confirmed) peers(key client.ObjectKey, uid types.UID) (peers string, read bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +45,7 @@ func (c *confirmed) peers(key client.ObjectKey, uid types.UID) (peers string, re
 	return j.peers, j.uid == uid && j.read
 }
 
-// notePeers keeps that for as long as the job counts as confirmed.
+// notePeers stores it for as long as the job counts as confirmed.
 func (c *confirmed) notePeers(key client.ObjectKey, uid types.UID, peers string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,9 +72,9 @@ func (c *confirmed) note(key client.ObjectKey, uid types.UID, now time.Time) {
 	c.jobs[key] = confirmation{uid: uid, at: now}
 }
 
-// jobOf finds the MPIJob of a name. The cache may have none yet, or an earlier one that was
-// deleted: a pod that joined that one would wait for a document that nobody makes, and
-// nobody would take it for one of the job's.
+// jobOf returns the MPIJob with the given name. The cache may have none yet, or an
+// earlier one that was deleted. A pod that joined the earlier job would wait for a
+// document that is never made, and would not count as a pod of the present job.
 func (h *Pods) jobOf(ctx context.Context, key client.ObjectKey) (*v1alpha1.MPIJob, error) {
 	job := new(v1alpha1.MPIJob)
 	switch err := h.Client.Get(ctx, key, job); {
@@ -91,8 +92,8 @@ func (h *Pods) jobOf(ctx context.Context, key client.ObjectKey) (*v1alpha1.MPIJo
 	return job, nil
 }
 
-// boundsOf are the bounds of containers in the namespace of a job that was confirmed, read
-// as often as that.
+// boundsOf returns the bounds of containers in the namespace of a confirmed job. They
+// are read once per confirmation.
 func (h *Pods) boundsOf(ctx context.Context, job *v1alpha1.MPIJob) inject.Bounds {
 	key, c := client.ObjectKeyFromObject(job), &h.confirmed
 	c.mu.Lock()
@@ -114,8 +115,8 @@ func (h *Pods) boundsOf(ctx context.Context, job *v1alpha1.MPIJob) inject.Bounds
 	return bounds
 }
 
-// usersOf are the users that the namespace of a job that was confirmed has for its pods,
-// read as often as that.
+// usersOf returns the user ids that the namespace of a confirmed job allows. They are
+// read once per confirmation.
 func (h *Pods) usersOf(ctx context.Context, job *v1alpha1.MPIJob) (inject.UIDs, error) {
 	key, c := client.ObjectKeyFromObject(job), &h.confirmed
 	c.mu.Lock()
@@ -140,8 +141,8 @@ func (h *Pods) usersOf(ctx context.Context, job *v1alpha1.MPIJob) (inject.UIDs, 
 	return users, nil
 }
 
-// peersOf is how the pods of an attempt find each other, as its job document says: one
-// that an operator of another release has made says it in its own way. Empty: there is no
+// peersOf returns how the pods of an attempt find each other, as in its job document,
+// which an operator of another release may have made. It is empty if there is no
 // document yet.
 func (h *Pods) peersOf(ctx context.Context, a *desired.Attempt) (string, error) {
 	key := client.ObjectKeyFromObject(a.Job)

@@ -10,9 +10,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// changed is the pod of a request after a change, as JSON. An API server of a later version of
-// Kubernetes knows fields that this program does not: these stay as the request has them, but
-// in what Outrigger adds to pods, where every field has to be the one that is added.
+// changed returns the pod of a request after a change, as JSON. An API server of a
+// later version of Kubernetes has fields that this program does not know. They stay as
+// in the request, except in the containers and volumes of Outrigger, where every field
+// must be the one that Outrigger sets.
 func changed(raw []byte, was, is *corev1.Pod) ([]byte, error) {
 	before, err := json.Marshal(was)
 	if err != nil {
@@ -33,8 +34,8 @@ func changed(raw []byte, was, is *corev1.Pod) ([]byte, error) {
 	return json.Marshal(carry(trees[0], trees[1], trees[2]))
 }
 
-// carry puts into after what raw has and before lacks, where the two are the same thing, read
-// as JSON and as a pod.
+// carry copies into after the fields that raw has and before lacks, where raw and
+// before are the same object, decoded as JSON and as a pod.
 func carry(raw, before, after any) any {
 	switch r := raw.(type) {
 	case map[string]any:
@@ -70,8 +71,9 @@ func carry(raw, before, after any) any {
 	return after
 }
 
-// counterpart is the index of an element of a list after a change: of those that are not taken
-// the equal one, else the one of its name; -1: there is none, or it is one that Outrigger adds.
+// counterpart returns the index of the element after a change that corresponds to
+// element: an equal one that is not taken, or one with its name; -1 if there is none or
+// its name is one of Outrigger's.
 func counterpart(element any, after []any, taken []bool) int {
 	e, ok := element.(map[string]any)
 	if !ok {

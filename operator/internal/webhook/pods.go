@@ -1,7 +1,8 @@
-// Package webhook gives pods of other controllers their sidecar, when they are
-// created: those with the label outrigger.dev/inject that name an MPIJob whose
-// pods are External. Pods of MPIJobs that the operator makes itself do not need
-// it.
+// Package webhook adds sidecars to pods of other controllers when they are created: to
+// pods with the label outrigger.dev/inject that name an MPIJob whose podManagement is
+// External. Pods that the operator makes do not need it. The package owns the admission
+// of these pods, the way in which a pod's number is determined, and the certificate of
+// the webhook's server.
 package webhook
 
 import (
@@ -33,26 +34,26 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/verdict"
 )
 
-// Path is where the API server asks.
+// Path is the path of the API server's requests.
 const Path = "/mutate--v1-pod"
 
-// Pods answers for pods that are being created.
+// Pods handles the admission of pods.
 type Pods struct {
 	Client  client.Reader
-	Live    client.Reader // past the caches
+	Live    client.Reader // reads from the API server, not from the caches
 	Decoder admission.Decoder
 	Options desired.Options
-	Watched []string // namespaces whose MPIJobs are run; nil: all
-	// OfPlace selects the pods of a place in a job in Client.
+	Watched []string // namespaces whose MPIJobs this operator runs; nil: all
+	// OfPlace selects the pods with one number in an attempt of a job in Client.
 	OfPlace func(job string, attempt, number int32) client.ListOption
-	// Events are told what was refused; nil: nobody is.
+	// Events records refusals; nil: they are not recorded.
 	Events events.EventRecorder
 	// LimitsOf reads the LimitRanges of a namespace; nil: there are none.
 	LimitsOf func(ctx context.Context, namespace string) []corev1.LimitRange
-	// MinorOf reads the minor version of the cluster's Kubernetes, 1.MINOR; nil: it is not
+	// MinorOf reads the minor version of the cluster's Kubernetes, 1.MINOR; nil: not
 	// known.
 	MinorOf func(ctx context.Context) (int, error)
-	// UsersOf reads which users a namespace has for its pods; nil: any.
+	// UsersOf reads the user ids that a namespace allows for its pods; nil: any.
 	UsersOf func(ctx context.Context, namespace string) (inject.UIDs, error)
 	Now     func() time.Time // nil: time.Now
 
@@ -60,7 +61,7 @@ type Pods struct {
 	minor     minor
 }
 
-// Handle gives the pod its sidecar, or says why it cannot have one.
+// Handle adds the sidecar to the pod, or returns why this is not possible.
 func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Response {
 	p := new(corev1.Pod)
 	if err := h.Decoder.Decode(req, p); err != nil {
@@ -90,11 +91,11 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 	return admission.PatchResponseFromRaw(req.Object.Raw, patched)
 }
 
-// noteMax is how long the text of an Event may be, in bytes (events.k8s.io/v1).
+// noteMax is the maximum length of the text of an Event, in bytes (events.k8s.io/v1).
 const noteMax = 1024
 
-// tell says in an Event of the MPIJob that a pod names why it was refused: who made the
-// job does not see what the controller of the pods is answered.
+// tell records in an Event of the MPIJob why a pod was refused: the owner of the job
+// does not see the answer to the controller that makes the pods.
 func (h *Pods) tell(ctx context.Context, key client.ObjectKey, p *corev1.Pod, cause error) {
 	job := new(v1alpha1.MPIJob)
 	if h.Events == nil || key.Name == "" || h.watches(key.Namespace) != nil || h.Client.Get(ctx, key, job) != nil {
@@ -150,17 +151,17 @@ func (h *Pods) join(ctx context.Context, namespace string, p *corev1.Pod) error 
 	if a.UIDs, err = h.usersOf(ctx, job); err != nil {
 		return err
 	}
-	if p.Spec.RestartPolicy != corev1.RestartPolicyNever { // else the version says nothing
+	if p.Spec.RestartPolicy != corev1.RestartPolicyNever { // otherwise the version does not matter
 		a.Minor = h.minor.of(ctx, h.MinorOf, h.now())
 	}
 	return a.Join(p, number)
 }
 
-// watchedTold is how many of the namespaces that are watched a refusal names.
+// watchedTold is how many of the watched namespaces an error names.
 const watchedTold = 10
 
-// watches says why no pod of a namespace can get a sidecar, if this operator does not
-// run the MPIJobs there: its caches know nothing of them, and its rights may end there.
+// watches returns an error if this operator does not run the MPIJobs of a namespace:
+// its caches do not have them, and it may have no rights there.
 func (h *Pods) watches(namespace string) error {
 	if len(h.Watched) == 0 || slices.Contains(h.Watched, namespace) {
 		return nil
@@ -172,10 +173,9 @@ func (h *Pods) watches(namespace string) error {
 	return fmt.Errorf("this operator does not watch namespace %s, and runs no MPIJob there: it watches %s%s (operator.watchNamespaces of the chart); take label %s off the pod, or have the namespace added", namespace, strings.Join(told, ", "), more, names.LabelInject)
 }
 
-// free checks that no other pod of the job has the number: two of them would
-// have one name, and each would take the other's place. It looks at the pods of that
-// place alone: one that looked at all of a job for each of its pods would take time
-// with the square of their number.
+// free checks that no other pod of the job has the number: two such pods would have one
+// name, and each would take the position of the other. It reads only the pods with that
+// number. Reading all pods of a job for each of them would take quadratic time.
 func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, number int32) error {
 	pods := new(corev1.PodList)
 	attempt := verdict.AttemptOf(job)
@@ -185,7 +185,7 @@ func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, nu
 	for i := range pods.Items {
 		o := &pods.Items[i]
 		if o.Status.Phase == corev1.PodFailed && len(o.Status.ContainerStatuses) == 0 {
-			continue // a node turned it away, and its controller makes another one
+			continue // a node rejected it, and its controller makes another one
 		}
 		if verdict.Number(o, job) != number || desired.NumberOf(o.Labels) != attempt || o.Name == p.Name {
 			continue
@@ -193,20 +193,20 @@ func (h *Pods) free(ctx context.Context, p *corev1.Pod, job *v1alpha1.MPIJob, nu
 		switch earlier := verdict.Earlier(o, job); {
 		case !earlier:
 			return fmt.Errorf("MPIJob %s has a pod of number %d already: %s", job.Name, number, o.Name)
-		case !verdict.Terminal(o): // it has the host name still
+		case !verdict.Terminal(o): // it still has the host name
 			return fmt.Errorf("pod %s of an earlier MPIJob %s has the number %d until it has ended: delete it, or wait", o.Name, job.Name, number)
 		}
 	}
 	return nil
 }
 
-// numbers are where controllers tell each pod its number: ours, Indexed Jobs and
-// StatefulSets.
+// numbers are the labels with a pod's number: Outrigger's, that of Indexed Jobs and
+// that of StatefulSets.
 var numbers = []string{names.LabelPodNumber, batchv1.JobCompletionIndexAnnotation, appsv1.PodIndexLabel}
 
-// Labels and annotation of LeaderWorkerSet: a pod's place in its group, which
-// group, and how many pods each has. The leader is number 0. Its pods are those
-// of StatefulSets, whose own index is another one.
+// Labels and annotation of LeaderWorkerSet: a pod's index in its group, the index of
+// the group, and the size of each group. The leader is number 0. Its pods belong to
+// StatefulSets, whose own index differs.
 const (
 	labelWorker     = "leaderworkerset.sigs.k8s.io/worker-index"
 	labelGroup      = "leaderworkerset.sigs.k8s.io/group-index"
@@ -214,8 +214,8 @@ const (
 	annotationGroup = "leaderworkerset.sigs.k8s.io/size"
 )
 
-// ofLeaderWorkerSet is the number of a pod of a LeaderWorkerSet: its groups
-// follow each other.
+// ofLeaderWorkerSet returns the number of a pod of a LeaderWorkerSet. Its groups are
+// numbered consecutively.
 func ofLeaderWorkerSet(p *corev1.Pod) (int32, error) {
 	worker, err := strconv.ParseInt(p.Labels[labelWorker], 10, 16)
 	group, err2 := strconv.ParseInt(p.Labels[labelGroup], 10, 16)
@@ -226,16 +226,17 @@ func ofLeaderWorkerSet(p *corev1.Pod) (int32, error) {
 	return int32(group*size + worker), nil
 }
 
-// Labels of JobSet: which of its Jobs a pod is of, counted over all that it
-// repeats, and how many there are.
+// Labels of JobSet: the index of a pod's Job, counted over all replicas, and the number
+// of Jobs.
 const (
 	labelJobIndex = "jobset.sigs.k8s.io/job-global-index"
 	labelJobs     = "jobset.sigs.k8s.io/global-replicas"
 	labelJobSet   = "jobset.sigs.k8s.io/jobset-name"
 )
 
-// ofJobSet is the first number of the Job of a JobSet that a pod is of. Its Jobs
-// have as many pods each: of others, nobody tells each pod's number.
+// ofJobSet returns the number of the first pod of the JobSet's Job that a pod belongs
+// to. The Jobs must have the same number of pods each: otherwise, no label determines a
+// pod's number.
 func ofJobSet(p *corev1.Pod, pods int32) (int32, error) {
 	if p.Labels[labelJobSet] == "" || p.Labels[names.LabelPodNumber] != "" {
 		return 0, nil
@@ -251,8 +252,8 @@ func ofJobSet(p *corev1.Pod, pods int32) (int32, error) {
 	return int32(index * int64(pods) / jobs), nil
 }
 
-// eachJob is how many pods each Job of a pod's JobSet has; without bound where the pod's
-// number is not counted within a Job of a JobSet.
+// eachJob returns the number of pods of each Job of a pod's JobSet, or the maximum if
+// the pod's number is not counted within a Job of a JobSet.
 func eachJob(p *corev1.Pod, pods int32) int32 {
 	jobs, err := strconv.ParseInt(p.Labels[labelJobs], 10, 32)
 	if p.Labels[labelJobSet] == "" || p.Labels[names.LabelPodNumber] != "" || err != nil || jobs < 1 {
@@ -261,7 +262,7 @@ func eachJob(p *corev1.Pod, pods int32) int32 {
 	return int32(int64(pods) / jobs)
 }
 
-// numberOf is a pod's number in its job of pods pods.
+// numberOf returns the number of a pod in its job of pods pods.
 func numberOf(p *corev1.Pod, pods int32) (int32, error) {
 	if p.Labels[labelLeaderSet] != "" && p.Labels[names.LabelPodNumber] == "" {
 		return ofLeaderWorkerSet(p)

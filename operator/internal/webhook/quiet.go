@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// The controller of the webhook's certificate (cert-controller) has errors whenever the
-// certificate is made: it looks at the Secret before it has filled it, and replicas fill it at
-// the same time, of which the API server refuses all but one. It tries again, and the webhook
-// counts as ready only when it has its certificate.
+// The controller of the webhook's certificate (cert-controller) logs errors whenever
+// the certificate is made: it reads the Secret before it has filled it, and replicas
+// fill it at the same time, of which the API server refuses all but one. It tries
+// again, and the webhook is ready only when it has its certificate.
 
-// Names by which that controller logs, and by which controller-runtime does for it.
+// Names in the log records of that controller, its own and those of controller-runtime.
 const (
 	rotatorLogger     = "cert-rotation"
 	rotatorController = "cert-rotator"
 )
 
-// Errors of the rotator are information for so long after the first of them; those that come
-// after a pause of errorsPause are the first of others.
+// errorsPass is how long errors of the rotator are logged as information, from the
+// first of them. After a pause of errorsPause, the next error is a first one again.
 const (
 	errorsPass  = 2 * time.Minute
 	errorsPause = 10 * time.Minute
 )
 
-// Quiet is a handler of log records that logs errors of the certificate's controller which
-// pass by themselves as information, and hands on all else to h.
+// Quiet returns a handler of log records that logs transient errors of the
+// certificate's controller as information, and passes all other records to h unchanged.
 func Quiet(h slog.Handler, now func() time.Time) slog.Handler {
 	return &quiet{h, false, &errorRun{now: now}}
 }
 
 type quiet struct {
 	slog.Handler
-	rotator bool // its records are the rotator's
+	rotator bool // its records are from the rotator
 	errors  *errorRun
 }
 
-// errorRun is when the rotator has had errors.
+// errorRun holds the times of the rotator's errors.
 type errorRun struct {
 	now func() time.Time
 
@@ -47,7 +47,7 @@ type errorRun struct {
 	first, last time.Time
 }
 
-// passes notes an error, and reports whether it is to be expected to pass.
+// passes notes an error, and reports whether it is expected to be transient.
 func (e *errorRun) passes() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,7 +59,7 @@ func (e *errorRun) passes() bool {
 	return at.Sub(e.first).Abs() < errorsPass
 }
 
-// Handle logs a record, at its level or as information.
+// Handle logs a record, at its own level or as information.
 func (q *quiet) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError && (q.rotator || ofRotator(r.Attrs)) && q.errors.passes() {
 		if r.Level = slog.LevelInfo; !q.Enabled(ctx, r.Level) {
@@ -71,13 +71,13 @@ func (q *quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.Handler.Handle(ctx, r)
 }
 
-// WithAttrs returns a handler whose records have more attributes.
+// WithAttrs returns a handler that adds attributes to its records.
 func (q *quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
 	mine := ofRotator(func(yield func(slog.Attr) bool) { slices.Values(attrs)(yield) })
 	return &quiet{q.Handler.WithAttrs(attrs), q.rotator || mine, q.errors}
 }
 
-// WithGroup returns a handler whose attributes are in a group.
+// WithGroup returns a handler that puts its attributes into a group.
 func (q *quiet) WithGroup(name string) slog.Handler {
 	return &quiet{q.Handler.WithGroup(name), q.rotator, q.errors}
 }

@@ -16,25 +16,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Names that the chart gives.
+// Names of objects in the chart.
 const (
 	configuration = "outrigger"
 	secret        = "outrigger-webhook-cert"
 	service       = "outrigger-webhook"
 )
 
-// Certificates says where the webhook's certificate comes from.
+// Certificates is the source of the webhook's certificate.
 type Certificates string
 
 const (
 	// Managed certificates are made, renewed and published by the operator.
 	Managed Certificates = "managed"
-	// Mounted certificates are somebody else's business, such as cert-manager's.
+	// Mounted certificates are made by another program, such as cert-manager.
 	Mounted Certificates = "mounted"
 )
 
-// Setup serves the webhook from a manager, once it has a certificate in dir, with the
-// manager's clients.
+// Setup adds the webhook to a manager, with the manager's clients. It serves once there
+// is a certificate in dir.
 func Setup(m ctrl.Manager, pods *Pods, certificates Certificates, namespace, dir string) error {
 	ready := make(chan struct{})
 	switch certificates {
@@ -47,7 +47,7 @@ func Setup(m ctrl.Manager, pods *Pods, certificates Certificates, namespace, dir
 			CertDir:   dir, CAName: "outrigger-webhook", CAOrganization: "outrigger", IsReady: ready,
 			DNSName:  service + "." + namespace + ".svc",
 			Webhooks: []rotator.WebhookInfo{{Name: configuration, Type: rotator.Mutating}},
-			// Every replica serves; the Secret is the place where they agree.
+			// Every replica serves, with the certificate in the Secret.
 			RequireLeaderElection: false,
 		})
 		if err != nil {
@@ -66,8 +66,8 @@ func Setup(m ctrl.Manager, pods *Pods, certificates Certificates, namespace, dir
 	return m.Add(l)
 }
 
-// late serves the webhook as soon as there is a certificate: a server without
-// one would end the whole manager.
+// late starts the webhook's server when there is a certificate: a server without one
+// would end the whole manager.
 type late struct {
 	manager ctrl.Manager
 	ready   <-chan struct{}
@@ -75,10 +75,10 @@ type late struct {
 	server  atomic.Pointer[webhook.Server]
 }
 
-// NeedLeaderElection is false: every replica serves.
+// NeedLeaderElection returns false: every replica serves.
 func (l *late) NeedLeaderElection() bool { return false }
 
-// Start waits for the certificate and leaves the server to the manager.
+// Start waits for the certificate, and then lets the manager start the server.
 func (l *late) Start(ctx context.Context) error {
 	select {
 	case <-l.ready:
@@ -91,7 +91,7 @@ func (l *late) Start(ctx context.Context) error {
 	return nil
 }
 
-// check reports the webhook as ready once it listens.
+// check returns nil once the webhook listens.
 func (l *late) check(r *http.Request) error {
 	s := l.server.Load()
 	if s == nil {
@@ -100,7 +100,7 @@ func (l *late) check(r *http.Request) error {
 	return (*s).StartedChecker()(r)
 }
 
-// Namespace is that of the pod that this process runs in; empty outside one.
+// Namespace returns the namespace of the pod of this process; empty outside of a pod.
 func Namespace() string {
 	text, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if err != nil {

@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// minorFor is how long the version of the cluster's Kubernetes is believed: it is upgraded
-// while operators run.
+// minorFor is how long the version of the cluster's Kubernetes is cached: a cluster may
+// be upgraded while operators run.
 const minorFor = time.Minute
 
-// minor is the minor version of the cluster's Kubernetes, as it was read last.
+// minor caches the minor version of the cluster's Kubernetes.
 type minor struct {
 	mu    sync.Mutex // guards what follows
 	at    time.Time
 	known int
 }
 
-// of is that version, read again when it is too old; 0: it is not known. Without an answer it
-// is the last one: the API server itself says what it does not take.
+// of returns the version, and reads it again if it is too old; 0 if it is not known. If
+// a read fails, it returns the last version: the API server itself refuses what it does
+// not support.
 func (m *minor) of(ctx context.Context, read func(context.Context) (int, error), now time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -33,8 +34,8 @@ func (m *minor) of(ctx context.Context, read func(context.Context) (int, error),
 	return m.known
 }
 
-// Minor reads a minor version as API servers give it: 33, or 33+ where a provider has
-// changed it. 0: it is none.
+// Minor parses a minor version as API servers report it: 33, or 33+ if a provider has
+// changed it. It returns 0 for other texts.
 func Minor(text string) int {
 	n, err := strconv.ParseUint(strings.TrimRight(text, "+"), 10, 16)
 	if err != nil {
