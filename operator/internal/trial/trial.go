@@ -1,4 +1,5 @@
-// Package trial runs a small MPIJob to its end: the test of an installation.
+// Package trial tests an installation: it runs a small MPIJob to its end and reports
+// its states. It owns the spec of that job.
 package trial
 
 import (
@@ -17,25 +18,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Trial says what to run and where.
+// Trial is the configuration of a test.
 type Trial struct {
 	Client    client.Client
 	Namespace string
 	Image     string // with the program hello
 	Pull      corev1.PullPolicy
-	Secrets   []string // names of Secrets of Namespace by which the images are pulled
+	Secrets   []string // names of the Secrets of Namespace with which the images are pulled
 	// Tolerations of the job's pods.
 	Tolerations []corev1.Toleration
-	User        int64         // of the job's container; 0: the platform chooses
-	Out         io.Writer     // what happens, a line each
-	Look        time.Duration // between looks at the job; default 1 s
+	User        int64         // user of the job's container; 0: the platform chooses
+	Out         io.Writer     // gets one line per change of state
+	Look        time.Duration // time between two reads of the job; default 1 s
 }
 
-// ErrFailed is wrapped when the job has failed.
+// ErrFailed is wrapped by the error for a failed job.
 var ErrFailed = errors.New("the trial job has failed")
 
-// Run makes the job and waits until it has ended or ctx ends. A job that ended
-// well is deleted; any other stays, to be looked at.
+// Run makes the job and waits until it has ended or ctx ends. A successful job is
+// deleted; any other stays for inspection.
 func (t *Trial) Run(ctx context.Context) error {
 	job := t.job()
 	if err := t.Client.Create(ctx, job); err != nil {
@@ -53,7 +54,7 @@ func (t *Trial) say(format string, a ...any) {
 	_, _ = fmt.Fprintf(t.Out, format+"\n", a...) // the result is the exit code
 }
 
-// wait tells each change of the job's state until it has ended.
+// wait reports each change of the job's state until the job has ended.
 func (t *Trial) wait(ctx context.Context, job *v1alpha1.MPIJob) error {
 	pause := t.Look
 	if pause == 0 {
@@ -83,7 +84,7 @@ func (t *Trial) wait(ctx context.Context, job *v1alpha1.MPIJob) error {
 	}
 }
 
-// state is the condition that holds.
+// state returns the text of the condition that is True.
 func state(job *v1alpha1.MPIJob) string {
 	for _, c := range job.Status.Conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -100,8 +101,8 @@ func failure(job *v1alpha1.MPIJob) string {
 	return state(job)
 }
 
-// job has two pods with two ranks each, so that messages go within a pod and
-// between pods. Its pods keep to Pod Security's level "restricted".
+// job returns a job of two pods with two ranks each, so that messages are sent within a
+// pod and between pods. Its pods comply with the level "restricted" of Pod Security.
 func (t *Trial) job() *v1alpha1.MPIJob {
 	no, yes := false, true
 	var user *int64
