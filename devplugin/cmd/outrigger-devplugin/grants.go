@@ -12,14 +12,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/grant"
 )
 
-// grants is the part of the agent that sidecars talk to.
+// grants is the part of the agent that serves sidecars.
 type grants struct {
 	agent   *grant.Agent
 	runtime *grant.CRI
 }
 
-// newGrants listens on the grant socket. Neither the kubelet nor the runtime
-// need to be there yet: they are asked when a sidecar calls.
+// newGrants listens on the grant socket. The kubelet and the runtime need not run yet:
+// they are asked when a sidecar calls.
 func (a *agent) newGrants() (*grants, error) {
 	most, err := parseSize(a.o.memlockMax)
 	if err != nil {

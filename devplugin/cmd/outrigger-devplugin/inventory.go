@@ -35,7 +35,7 @@ Nothing is changed, and the kubelet is not asked.`,
 	return cmd
 }
 
-// loadConfig reads the file, or gives the default without one.
+// loadConfig reads the file, or returns the default configuration if file is empty.
 func loadConfig(file string) (*pool.Config, error) {
 	if file == "" {
 		return pool.Default(), nil
@@ -96,7 +96,7 @@ func printTable(w io.Writer, devices []seen, warnings []inventory.Warning) error
 	return t.Flush()
 }
 
-// detail is what a person looks for in each kind.
+// detail returns the attributes of a device that help a person to identify it, by kind.
 func detail(d *inventory.Device) string {
 	switch {
 	case d.RDMA != nil:

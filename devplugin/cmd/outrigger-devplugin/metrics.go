@@ -33,7 +33,7 @@ var (
 	warningsDesc      = desc("sysfs_warnings", "Places of sysfs that made no sense at the last look.")
 )
 
-// collector asks the agent when it is asked itself.
+// collector reads the agent's counters at each scrape.
 type collector struct{ agent *agent }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
@@ -87,8 +87,8 @@ func number(b bool) float64 {
 	return 0
 }
 
-// late is how many intervals may pass without a look before the agent calls
-// itself ill: sysfs can hang in a driver, and only a restart tells.
+// late is how many intervals may pass without a scan before the agent reports itself as
+// unhealthy: a read of sysfs can hang in a driver, and only a restart resolves that.
 const late = 12
 
 func (a *agent) alive() error {
@@ -143,9 +143,9 @@ func serveMetrics(ctx context.Context, a *agent) error {
 	return nil
 }
 
-// scrapes bounds what strangers cost; the kubelet's probe gets a place however many
-// connections others hold, unless a process with the node's address, as the kubelet has it,
-// opens more than Rate a second.
+// scrapes bounds the cost of untrusted clients. The kubelet's probe gets a connection
+// slot even if others hold many, unless a process with the node's address, which the
+// kubelet also has, opens more than Rate connections a second.
 var scrapes = strangers.Bounds{
 	Places: 32, Buffer: 32 << 10, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,

@@ -21,21 +21,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
 )
 
-// agent is everything that runs on a node.
+// agent is the state of the whole program.
 type agent struct {
 	o       *options
 	log     *slog.Logger
 	ledger  *offer.Ledger
-	looking sync.Mutex // one look at a time; guards unheld and undescribed
-	unheld  bool       // the kubelet did not say at the last look what containers hold
-	// undescribed is what was wrong with the description of each resource at the last look.
+	looking sync.Mutex // held during a scan; guards unheld and undescribed
+	unheld  bool       // at the last scan the kubelet did not report what containers hold
+	// undescribed is the error of the last description of each resource.
 	undescribed map[string]string
 	scanner     inventory.Scanner
 	plugins     map[string]*kubelet.Plugin
-	// cdi is nil when the kubelet adds device files. Descriptions stay when the
-	// agent ends: a container may start again while the agent is replaced.
+	// cdi is nil if the kubelet adds device files. The descriptions stay when the agent
+	// ends, since a container may be restarted while the agent is replaced.
 	cdi *cdi.Directory
-	// kubelet tells which container has which device.
+	// kubelet reports which container has which device.
 	kubelet *grant.PodResources
 	// grants is nil without a socket for it.
 	grants *grants
@@ -115,8 +115,8 @@ func newLog(o *options) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: use text or json", o.logFormat)
 }
 
-// run looks at the devices before it talks to the kubelet, so that the first
-// list is the true one.
+// run scans the devices before it connects to the kubelet, so that the first list is
+// complete.
 func (a *agent) run(ctx context.Context) error {
 	a.look()
 	g, ctx := errgroup.WithContext(ctx)
@@ -136,7 +136,7 @@ func (a *agent) run(ctx context.Context) error {
 	return errors.Join(g.Wait(), a.kubelet.Close())
 }
 
-// watch looks again at each interval.
+// watch scans at each interval.
 func (a *agent) watch(ctx context.Context) error {
 	t := time.NewTicker(a.o.interval)
 	defer t.Stop()
@@ -150,8 +150,8 @@ func (a *agent) watch(ctx context.Context) error {
 	}
 }
 
-// withdraw makes devices unhealthy, here and at the kubelet, until what it
-// returns is called.
+// withdraw makes devices unhealthy, here and at the kubelet, until the returned
+// function is called.
 func (a *agent) withdraw(addresses []string, why string) (back func()) {
 	a.ledger.Withdraw(addresses, why)
 	a.look()
@@ -161,10 +161,10 @@ func (a *agent) withdraw(addresses []string, why string) (back func()) {
 	}
 }
 
-// holdPatience is how long the kubelet may take to say what containers hold.
+// holdPatience is how long the kubelet may take to report what containers hold.
 const holdPatience = 2 * time.Second
 
-// askHeld has the ledger know which units containers hold.
+// askHeld passes the units that containers hold from the kubelet to the ledger.
 func (a *agent) askHeld(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, holdPatience)
 	defer cancel()
@@ -176,8 +176,8 @@ func (a *agent) askHeld(ctx context.Context) error {
 	return nil
 }
 
-// firstHeld is askHeld before the first allocation: the kubelet that asks for it is
-// there to answer, and may not have been at the last look.
+// firstHeld is askHeld before the first allocation: the kubelet that requests it can
+// answer, and may not have run at the last scan.
 func (a *agent) firstHeld(ctx context.Context) error {
 	if a.ledger.Known() {
 		return nil
@@ -189,8 +189,8 @@ func (a *agent) firstHeld(ctx context.Context) error {
 	return nil
 }
 
-// look takes in what the node has now, and what containers hold, and tells the kubelet
-// and the container runtime.
+// look scans the devices of the node and the units that containers hold, and passes
+// changes to the kubelet and the container runtime.
 func (a *agent) look() {
 	a.looking.Lock()
 	defer a.looking.Unlock()
@@ -232,8 +232,8 @@ func (a *agent) look() {
 	a.scanned.Store(time.Now().UnixNano())
 }
 
-// describe tells the container runtime the devices of a resource. What is wrong with that is a
-// line when it begins, and not at each look. Preconditions: a.looking is held.
+// describe writes the CDI description of a resource. An error is logged when it begins,
+// and not at each scan. Preconditions: a.looking is held.
 func (a *agent) describe(name string) {
 	err := a.cdi.Write(name, a.ledger.Files(name))
 	text := fmt.Sprint(err)

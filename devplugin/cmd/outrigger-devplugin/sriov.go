@@ -14,11 +14,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
 )
 
-// usePatience is how long the kubelet may take to tell which devices its
-// containers have.
+// usePatience is how long the kubelet may take to report the devices of its containers.
 const usePatience = 5 * time.Second
 
-// inUse asks the kubelet which devices containers have, of any plugin's.
+// inUse asks the kubelet which devices containers have, of all device plugins.
 func inUse(ctx context.Context, kubelet *grant.PodResources) sriov.Use {
 	ctx, cancel := context.WithTimeout(ctx, usePatience)
 	defer cancel()
@@ -29,8 +28,8 @@ func inUse(ctx context.Context, kubelet *grant.PodResources) sriov.Use {
 	return sriov.Use{Devices: list}
 }
 
-// tendSRIOV sees to the virtual functions. It has a rhythm of its own: a driver
-// may take a minute to make them, and health is looked at meanwhile.
+// tendSRIOV maintains the virtual functions. It has a loop of its own: a driver may
+// take a minute to make functions, and scans continue in the meantime.
 func (a *agent) tendSRIOV(ctx context.Context) error {
 	t := time.NewTicker(a.o.interval)
 	defer t.Stop()

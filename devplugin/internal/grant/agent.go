@@ -18,37 +18,38 @@ import (
 const (
 	connectionsMax    = 512
 	connectionsPerPod = 16
-	// identifyMax is how many callers are looked up at once: each costs the
-	// runtime and the kubelet a list, and anyone on the node may call.
+	// identifyMax is how many callers are identified at once: each costs the runtime
+	// and the kubelet a list, and every process of the node may call.
 	identifyMax = 8
-	// Of both, what the processes of one pod may have before it is known that they may ask:
-	// a pod that calls without end keeps no other one from its grant.
+	// The share of the processes of one pod in both bounds before they are identified,
+	// so that a pod that calls without end does not block the others.
 	originMax         = 2 * connectionsPerPod
 	originIdentifyMax = identifyMax / 4
 )
 
-// identifyPatience is how long the runtime and the kubelet may take to say who
-// a caller is.
+// identifyPatience is how long the runtime and the kubelet may take to identify a
+// caller.
 const identifyPatience = 10 * time.Second
 
-// Identifier tells who a process is; an error refuses it.
+// Identifier identifies a process; an error refuses it.
 type Identifier interface {
 	Identify(ctx context.Context, pid int) (*Caller, error)
 }
 
-// Originator is an Identifier that tells by the kernel alone which callers are of one pod;
-// what it says is the pod's name for that, and of processes outside of pods the same.
+// Originator is an Identifier that also groups callers by pod, using only the kernel.
+// Origin returns a name of the pod, and the same name for all processes outside of
+// pods.
 type Originator interface {
 	Origin(pid int) string
 }
 
-// Limiter raises a process's limit of locked memory and gives the one that
-// holds then, both in bytes.
+// Limiter raises a process's limit of locked memory and returns the limit after that,
+// both in bytes.
 type Limiter interface {
 	Raise(pid int, bytes uint64) (uint64, error)
 }
 
-// Config is what an agent needs.
+// Config is the configuration of an agent.
 type Config struct {
 	// Socket is the path to listen on. The directory is mounted into sidecars.
 	Socket  string
@@ -59,23 +60,23 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Agent answers sidecars.
+// Agent serves sidecars.
 type Agent struct {
 	config      Config
 	listener    *net.UnixListener
 	broker      *broker
 	record      *record
-	origin      Originator    // nil: all callers are of one
-	places      chan struct{} // one for each open connection
+	origin      Originator    // nil: all callers share one bound
+	places      chan struct{} // one element per open connection
 	mu          sync.Mutex    // guards crowds
 	crowds      map[string]*crowd
 	identifying chan struct{}
 	wg          sync.WaitGroup
 }
 
-// Listen makes an agent. Everyone may connect to its socket: who may ask is
-// decided by who they are, and a sidecar's user is anyone's choice. An agent
-// that starts takes the place of its predecessor, in one step.
+// Listen makes an agent. Every process may connect to its socket; the caller's identity
+// decides about its requests, because a sidecar may run as any user. A new agent
+// replaces the socket of its predecessor atomically.
 func Listen(c Config) (*Agent, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
 		return nil, fmt.Errorf("the directory of the grant socket: %w", err)
@@ -88,7 +89,7 @@ func Listen(c Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the grant socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // by then the name may be a successor's
+	l.SetUnlinkOnClose(false) // by then a successor may have the name
 	if err := errors.Join(os.Chmod(fresh, 0o666), os.Rename(fresh, c.Socket)); err != nil {
 		return nil, errors.Join(fmt.Errorf("the grant socket: %w", err), l.Close())
 	}
@@ -99,18 +100,18 @@ func Listen(c Config) (*Agent, error) {
 	}, nil
 }
 
-// Counts says what was granted and what was refused so far.
+// Counts returns how many requests were granted and refused so far.
 func (a *Agent) Counts() []Count { return a.record.counts() }
 
-// Connections says how many are open.
+// Connections returns the number of open connections.
 func (a *Agent) Connections() int { return len(a.places) }
 
-// Serve answers until the context ends.
+// Serve serves until the context ends.
 func (a *Agent) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer a.wg.Wait()
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = a.listener.Close() }) // Accept says so
+	stop := context.AfterFunc(ctx, func() { _ = a.listener.Close() }) // Accept returns an error
 	defer stop()
 	for {
 		conn, err := a.listener.AcceptUnix()
@@ -128,10 +129,10 @@ func (a *Agent) Serve(ctx context.Context) error {
 	}
 }
 
-// acceptPause is the rest after an accept that failed for want of something.
+// acceptPause is the pause after an accept that failed because a resource is exhausted.
 const acceptPause = 100 * time.Millisecond
 
-// passing says whether accept may succeed later: the caller has gone, or the
+// passing reports whether accept may succeed later: the caller has disconnected, or the
 // node is short of descriptors or memory.
 func passing(err error) bool {
 	for _, e := range []error{unix.ECONNABORTED, unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
@@ -151,14 +152,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// crowd are the connections of one pod.
+// crowd counts the connections of one pod.
 type crowd struct {
 	of          string
 	open        int           // guarded by the agent's mutex
-	identifying chan struct{} // those that are looked up
+	identifying chan struct{} // connections that are being identified
 }
 
-// enter counts a connection among those of its pod; nil: there are too many.
+// enter counts a connection of its pod; nil if there are too many.
 func (a *Agent) enter(conn *net.UnixConn) *crowd {
 	of, most := "", connectionsMax
 	if a.origin != nil {
@@ -192,7 +193,7 @@ func (a *Agent) exit(c *crowd) {
 	}
 }
 
-// admit attends to a connection unless there are too many.
+// admit serves a connection, unless there are too many.
 func (a *Agent) admit(ctx context.Context, conn *net.UnixConn) {
 	own := a.enter(conn)
 	if own == nil {
@@ -210,7 +211,7 @@ func (a *Agent) admit(ctx context.Context, conn *net.UnixConn) {
 	}
 	a.wg.Go(func() {
 		defer func() { <-a.places; a.exit(own) }()
-		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // reads and writes say so
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // reads and writes return errors
 		defer stop()
 		defer conn.Close()
 		s := &session{agent: a, crowd: own, line: line{conn: conn}}

@@ -12,24 +12,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// member is a pod of a job. Namespace and job are what kubelet and runtime say;
-// the number is the sidecar's own claim, within its job.
+// member is a pod of a job. The namespace and the job come from the kubelet and the
+// runtime; the number is the sidecar's own claim within its job.
 type member struct {
 	namespace, job string
 	pod            int
 }
 
-// line is a connection to which several goroutines may write: its own session,
-// and those of the others who have events for it.
+// line is a connection to which several goroutines may write: its own session, and
+// those of other sidecars with events for it.
 type line struct {
 	conn *net.UnixConn
 	mu   sync.Mutex // one message at a time, so that its deadline is its own
 }
 
-// patience is how long a sidecar may leave what it was told unread (§5).
+// patience is how long a sidecar may leave a message unread (§5).
 const patience = time.Second
 
-// tell sends a message. A reader that does not read loses its connection.
+// tell sends a message. If the peer does not read it, the connection is closed.
 func (l *line) tell(m *grant.Message, f *os.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *line) tell(m *grant.Message, f *os.File) error {
 	return nil
 }
 
-// broker knows who can be reached, and how many connections each pod has.
+// broker knows the connected sidecars, and the number of connections of each pod.
 type broker struct {
 	mu      sync.Mutex
 	members map[member]*line

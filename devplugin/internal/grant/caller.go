@@ -1,7 +1,8 @@
-// Package grant is the node's agent for what a sidecar needs and may not do
-// itself: a larger limit of locked memory, and connections to the sidecars of
-// its job on the same node (api/grant/PROTOCOL.md). It believes the kernel, the
-// container runtime and the kubelet, and nothing that the caller says.
+// Package grant is the node's agent for two things that a sidecar needs and may not do
+// itself: raising its limit of locked memory, and connecting to the sidecars of its job
+// on the same node (api/grant/PROTOCOL.md). It owns the identification of callers, for
+// which it trusts the kernel, the container runtime and the kubelet, and never the
+// caller, and the bounds on callers.
 package grant
 
 import (
@@ -15,19 +16,19 @@ import (
 	"strings"
 )
 
-// Caller is who has connected.
+// Caller is an identified process.
 type Caller struct {
 	PID                               int
 	Namespace, Pod, PodUID, Container string
-	// Job is what the pod's labels say of its job, "" without any.
+	// Job is the name of the pod's job, from the pod's labels; "" if it has none.
 	Job string
-	// Devices counts the Outrigger devices of the container.
+	// Devices is the number of Outrigger devices of the container.
 	Devices int
 }
 
 func (c *Caller) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Container }
 
-// Container is what a container runtime knows of a container.
+// Container is a container as the container runtime knows it.
 type Container struct {
 	Namespace, Pod, PodUID, Name string
 	PodLabels                    map[string]string
@@ -43,27 +44,27 @@ type Allocations interface {
 	Devices(ctx context.Context, namespace, pod, container string) (map[string]int, error)
 }
 
-// Directory finds out who a process is.
+// Directory identifies processes.
 type Directory struct {
-	// Proc is the proc file system in which the callers' processes are seen;
-	// the default is /proc. The agent needs the node's PID namespace.
+	// Proc is the proc file system with the callers' processes; the default is /proc.
+	// The agent needs the node's PID namespace.
 	Proc string
-	// CgroupRoot is the kubelet's cgroup root, as /proc/PID/cgroup shows it;
-	// the default is /.
+	// CgroupRoot is the kubelet's cgroup root, as in /proc/PID/cgroup; the default is
+	// /.
 	CgroupRoot  string
 	Runtime     Runtime
 	Allocations Allocations
-	// Resources are the names of which a caller must hold a device.
+	// Resources are the names of resources, of which a caller must hold a device.
 	Resources []string
-	// JobLabels are the labels of a pod that together name its job; without the
-	// first of them it has none.
+	// JobLabels are the labels of a pod that together name its job. A pod without the
+	// first of them has no job.
 	JobLabels []string
 }
 
-// errNoDevice refuses who was not given a device (PROTOCOL.md §2).
+// errNoDevice refuses a container without a device (PROTOCOL.md §2).
 var errNoDevice = errors.New("the container was not allocated a device of Outrigger's; ask for one in its resource limits")
 
-// Identify tells who a process is, or why it gets nothing.
+// Identify identifies a process, or returns why it is refused.
 func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	text, err := os.ReadFile(filepath.Join(d.proc(), strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -94,8 +95,8 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	return caller, nil
 }
 
-// Origin implements Originator: the pod by whose cgroup the kernel accounts the process; empty:
-// it is in none.
+// Origin implements Originator. It returns the pod in whose cgroup the process is;
+// empty if it is in none.
 func (d *Directory) Origin(pid int) string {
 	text, err := os.ReadFile(filepath.Join(d.proc(), strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -110,8 +111,8 @@ func (d *Directory) Origin(pid int) string {
 
 func (d *Directory) proc() string { return cmp.Or(d.Proc, "/proc") }
 
-// job joins the labels' values, in which no slash can be (Kubernetes
-// documentation, "Labels and Selectors").
+// job joins the labels' values, which cannot contain a slash (Kubernetes documentation,
+// "Labels and Selectors").
 func (d *Directory) job(labels map[string]string) string {
 	if len(d.JobLabels) == 0 || labels[d.JobLabels[0]] == "" {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// place is where a process runs, as its cgroup tells.
+// place is the pod and the container of a process, according to its cgroup.
 type place struct {
 	podUID, container string
 }
@@ -27,14 +27,14 @@ var (
 
 var errNoPod = errors.New("the process is in no pod")
 
-// parseCgroup reads /proc/PID/cgroup (cgroups(7)). Names prove something only
-// where none but the kubelet and the runtime can have chosen them: from root,
-// the kubelet's cgroup root, down to the container. A user of the node who may
-// make cgroups of his own, as every systemd session may, can give them any
-// name, and so can root in a container below it.
+// parseCgroup parses /proc/PID/cgroup (cgroups(7)). A name is trusted only where no
+// other program than the kubelet and the runtime can have chosen it: from root, the
+// kubelet's cgroup root, down to the container. A user of the node with the right to
+// make cgroups, as in every systemd session, can give them any name, and so can root in
+// a container below the container's cgroup.
 //
-// Lines that contradict each other are an error; lines of a hierarchy that the
-// kubelet does not use say nothing.
+// Contradicting lines are an error. Lines of a hierarchy that the kubelet does not use
+// are ignored.
 func parseCgroup(text, root string) (place, error) {
 	var found place
 	for line := range strings.Lines(text) {
@@ -57,7 +57,7 @@ func parseCgroup(text, root string) (place, error) {
 	return found, nil
 }
 
-// placeIn finds the pod and the container right below it.
+// placeIn finds the pod and the container directly below it.
 func placeIn(where, root string) (place, bool) {
 	names, ok := below(where, root)
 	if !ok {
@@ -76,9 +76,10 @@ func placeIn(where, root string) (place, bool) {
 	return place{podUID: strings.ReplaceAll(pod[1], "_", "-"), container: container[1]}, true
 }
 
-// below gives the names of a path below root. An agent in a cgroup namespace of
-// its own sees others as /../../NAME: from the nearest cgroup above both, which
-// for another pod is the kubelet's and for a stranger lies further up.
+// below returns the names of a path below root. An agent in its own cgroup namespace
+// sees other cgroups as /../../NAME, relative to the nearest cgroup above both. For
+// another pod this is the kubelet's cgroup; for a process outside of pods it is further
+// up.
 func below(where, root string) ([]string, bool) {
 	if strings.HasPrefix(where, "/../") {
 		names := strings.Split(where[1:], "/")

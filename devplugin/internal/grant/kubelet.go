@@ -11,24 +11,24 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// messageMax bounds what the kubelet and the runtime may answer: a full node
-// has some hundred pods.
+// messageMax bounds the answers of the kubelet and the runtime: a full node has some
+// hundred pods.
 const messageMax = 16 << 20
 
-// dial makes a connection to a local gRPC server; it is opened when it is
-// needed, and again after the server was restarted.
+// dial returns a connection to a local gRPC server. It is opened at the first use, and
+// again after a restart of the server.
 func dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageMax)))
 }
 
-// PodResources asks the kubelet what its containers were allocated (Kubernetes
+// PodResources asks the kubelet which devices its containers were allocated (Kubernetes
 // documentation, "Device Plugins", "Monitoring device plugin resources").
 type PodResources struct {
 	conn *grpc.ClientConn
 }
 
-// DialPodResources gives a client of the kubelet's socket.
+// DialPodResources returns a client of the kubelet's socket.
 func DialPodResources(socket string) (*PodResources, error) {
 	conn, err := dial(socket)
 	return &PodResources{conn}, err
@@ -61,7 +61,7 @@ func (p *PodResources) Devices(ctx context.Context, namespace, pod, container st
 	return count, nil
 }
 
-// Held gives the IDs that containers of the node hold, by resource.
+// Held returns the IDs that containers of the node hold, by resource.
 func (p *PodResources) Held(ctx context.Context) (map[string][]string, error) {
 	r, err := podresources.NewPodResourcesListerClient(p.conn).List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
@@ -78,9 +78,9 @@ func (p *PodResources) Held(ctx context.Context) (map[string][]string, error) {
 	return held, nil
 }
 
-// Allocated gives the IDs of all devices that containers of the node hold, of
-// any device plugin's resource, and the names of those that DRA drivers gave
-// them: a device's name, and those of its CDI devices.
+// Allocated returns the IDs of all devices that containers of the node hold, of the
+// resources of all device plugins, and the names of devices that DRA drivers allocated:
+// the device's name, and the names of its CDI devices.
 func (p *PodResources) Allocated(ctx context.Context) ([]string, error) {
 	r, err := podresources.NewPodResourcesListerClient(p.conn).List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
@@ -120,7 +120,7 @@ type CRI struct {
 	conn *grpc.ClientConn
 }
 
-// DialCRI gives a client of the runtime's socket.
+// DialCRI returns a client of the runtime's socket.
 func DialCRI(socket string) (*CRI, error) {
 	conn, err := dial(socket)
 	return &CRI{conn}, err
@@ -129,9 +129,9 @@ func DialCRI(socket string) (*CRI, error) {
 // Close ends the connection.
 func (c *CRI) Close() error { return c.conn.Close() }
 
-// Container implements Runtime. Only the labels that the kubelet wrote on the
-// container itself are believed to say whose it is; a pod's own labels are the
-// sandbox's.
+// Container implements Runtime. The owner of the container is read only from the labels
+// that the kubelet wrote on the container itself; the pod's own labels are those of its
+// sandbox.
 func (c *CRI) Container(ctx context.Context, id string) (*Container, error) {
 	client := cri.NewRuntimeServiceClient(c.conn)
 	list, err := client.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{Id: id}})

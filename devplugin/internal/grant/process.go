@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is the one that connected, held by a pidfd so that its number cannot
-// come to mean another one unnoticed.
+// process is a connected process. A pidfd holds it, so that a reuse of its number is
+// noticed.
 type process struct {
 	pid int
 	fd  int
 }
 
-// errForeignPID means that the caller's process is not visible.
+// errForeignPID: the caller's process is not visible.
 var errForeignPID = errors.New("the caller is outside of the agent's PID namespace; run the agent with hostPID: true")
 
-// peer finds the process behind a connection, as it was when it connected
-// (unix(7), SO_PEERCRED and SO_PEERPIDFD). Kernels before 6.5 have no
-// SO_PEERPIDFD; there a process that connects, dies, and whose number is given
-// to another one before the agent looks, is taken for the other.
+// peer returns the process that made a connection (unix(7), SO_PEERCRED and
+// SO_PEERPIDFD). Kernels before 6.5 have no SO_PEERPIDFD; there, if a process connects
+// and ends, and its number is reused before the agent reads it, the new process is
+// taken for the caller.
 func peer(conn *net.UnixConn) (*process, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -35,7 +35,7 @@ func peer(conn *net.UnixConn) (*process, error) {
 	return p, found
 }
 
-// pidOf is the number of the process at the other end.
+// pidOf returns the number of the process at the other end.
 func pidOf(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -71,10 +71,10 @@ func peerOf(socket int) (*process, error) {
 	return &process{pid: int(cred.Pid), fd: fd}, nil
 }
 
-// alive says whether the process still has its number. What was learnt by
-// number counts only when the process is alive afterwards. A pidfd is readable
-// when its process has ended (pidfd_open(2)); asking so needs no capability,
-// where a signal 0 to another user's process needs CAP_KILL.
+// alive returns an error if the process has ended. Information that was read by number
+// is valid only if the process is alive afterwards. A pidfd is readable when its
+// process has ended (pidfd_open(2)). Polling it needs no capability; signal 0 to
+// another user's process would need CAP_KILL.
 func (p *process) alive() error {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
 	for {
@@ -93,12 +93,11 @@ func (p *process) alive() error {
 
 func (p *process) close() error { return unix.Close(p.fd) }
 
-// Memory is the kernel's limit of locked memory.
+// Memory is the Limiter for the kernel's limit of locked memory.
 type Memory struct{}
 
-// Raise sets the limit of a process to n bytes, soft and hard, and never
-// lowers either (prlimit(2), RLIMIT_MEMLOCK). It gives the soft limit that
-// holds then.
+// Raise raises the soft and the hard limit of a process to n bytes, and never lowers
+// them (prlimit(2), RLIMIT_MEMLOCK). It returns the soft limit after that.
 func (Memory) Raise(pid int, n uint64) (uint64, error) {
 	var now unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, nil, &now); err != nil {
@@ -114,8 +113,8 @@ func (Memory) Raise(pid int, n uint64) (uint64, error) {
 	return want.Cur, nil
 }
 
-// explain says what is missing: the same capability for another user's limit,
-// be it only to read it, and for a hard limit.
+// explain adds the missing capability to an error. Reading or setting the limit of
+// another user's process, and raising a hard limit, need the same one.
 func explain(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w; the agent needs CAP_SYS_RESOURCE", err)

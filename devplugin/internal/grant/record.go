@@ -13,24 +13,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// opConnection is what is refused to a caller that may ask for nothing.
+// opConnection counts refused connections of callers that may not send requests.
 const opConnection grant.Op = "connection"
 
-// saidMax bounds what is remembered of the log.
+// saidMax bounds the log lines that are remembered.
 const saidMax = 1024
 
-// Lines of one caller, at once and a second afterwards: what it asks for may be another thing
-// each time.
+// Log lines per caller, as a burst and per second: a caller can send a different
+// request each time.
 const linesBurst, linesRate = 32, 1
 
-// Count is how often something was asked for.
+// Count is the number of requests of one kind.
 type Count struct {
 	Op               grant.Op
 	Granted, Refused uint64
 }
 
-// record counts what happens, and logs each thing once, and of one caller only
-// so many: one that asks again and again must not fill the node's disk.
+// record counts requests, and logs each result once and a bounded number of results per
+// caller: a caller that repeats requests must not fill the node's disk.
 type record struct {
 	log   *slog.Logger
 	mu    sync.Mutex
@@ -58,21 +58,21 @@ func (r *record) counts() []Count {
 	return all
 }
 
-// granted notes a request that was performed; what is the outcome in words.
+// granted records a granted request. what is the result in words.
 func (r *record) granted(caller string, op grant.Op, what string) {
 	log := r.note(op, func(c *Count) { c.Granted++ }, slog.LevelInfo, caller, what)
 	log("granted", "caller", caller, "op", op, "what", what)
 }
 
-// refused notes a request, or a caller, that was turned away. A caller of whom
-// nothing is known has no name.
+// refused records a refused request or caller. A caller that is not identified has no
+// name.
 func (r *record) refused(caller string, op grant.Op, cause error) {
 	log := r.note(op, func(c *Count) { c.Refused++ }, slog.LevelWarn, caller, cause.Error())
 	log("refused", "caller", caller, "op", op, "cause", cause)
 }
 
-// note counts, and gives the function to log with: at the level for what was
-// not said before, for debugging only otherwise.
+// note counts a request and returns the function to log it with: at the given level if
+// the line is new, at debug otherwise.
 func (r *record) note(op grant.Op, count func(*Count), level slog.Level, caller, what string) func(string, ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *record) note(op grant.Op, count func(*Count), level slog.Level, caller,
 	return r.log.Warn
 }
 
-// may takes one of the lines that a caller has. r.mu is held.
+// may takes one of a caller's log lines. r.mu is held.
 func (r *record) may(caller string) bool {
 	l := r.lines[caller]
 	if l == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// session is one connection of a sidecar, served by one goroutine. Others use
-// its line.
+// session is one connection of a sidecar, served by one goroutine. Other sessions may
+// write to its line.
 type session struct {
 	agent   *Agent
 	crowd   *crowd
@@ -21,7 +21,7 @@ type session struct {
 	joined  *member
 }
 
-// attend finds out who is there, and answers.
+// attend identifies the caller, and answers its requests.
 func (s *session) attend(ctx context.Context) {
 	err := s.identify(ctx)
 	if s.process != nil {
@@ -52,8 +52,8 @@ func (s *session) attend(ctx context.Context) {
 	}
 }
 
-// identify finds out who is there. The process must be alive afterwards, so
-// that what was found is about it.
+// identify identifies the caller. The process must be alive afterwards; otherwise, the
+// result may be about another process.
 func (s *session) identify(ctx context.Context) (err error) {
 	if s.process, err = peer(s.line.conn); err != nil {
 		return err
@@ -74,14 +74,14 @@ func (s *session) identify(ctx context.Context) (err error) {
 	return s.process.alive()
 }
 
-// end refuses a caller everything: it says why, and waits a moment for the
-// caller to hang up. Closing at once, with a request unread, would let the
-// caller's kernel throw away what was said.
+// end refuses a caller: it sends the reason, and waits a moment for the caller to close
+// the connection. If it closed at once, with a request unread, the caller's kernel
+// could discard the reason.
 func (s *session) end(caller string, cause error) {
 	s.agent.record.refused(caller, opConnection, cause)
 	if s.line.tell(&grant.Message{Op: grant.End, Error: cause.Error()}, nil) != nil || s.line.conn.CloseWrite() != nil ||
 		s.line.conn.SetReadDeadline(time.Now().Add(patience)) != nil {
-		return // who does not listen misses it
+		return // the caller does not read
 	}
 	for {
 		_, f, err := grant.Receive(s.line.conn)
@@ -126,8 +126,8 @@ func (s *session) answer(m *grant.Message) error {
 	return err
 }
 
-// raise looks before and after: a limit goes to a number (prlimit(2) knows no
-// pidfd), and the caller must have had it all the time.
+// raise checks the process before and after: prlimit(2) takes a number and no pidfd,
+// and the caller must have had this number all the time.
 func (s *session) raise(n uint64) (uint64, error) {
 	if err := s.process.alive(); err != nil {
 		return 0, err
@@ -161,8 +161,8 @@ func (s *session) leave() {
 	}
 }
 
-// connect makes a pair of sockets, gives one end to the other sidecar and
-// returns the caller's.
+// connect makes a pair of sockets, sends one end to the other sidecar, and returns the
+// caller's end.
 func (s *session) connect(pod int) (*os.File, error) {
 	switch {
 	case s.joined == nil:

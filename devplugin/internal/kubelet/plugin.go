@@ -1,7 +1,7 @@
 // Package kubelet offers one resource to the node's kubelet as a device plugin
-// (Kubernetes documentation, "Device Plugins", API v1beta1): a gRPC server on a
-// socket in the kubelet's directory, and a registration that is repeated
-// whenever the kubelet has forgotten it.
+// (Kubernetes documentation, "Device Plugins", API v1beta1). It owns the gRPC server on
+// a socket in the kubelet's directory, and the registration, which it repeats when the
+// kubelet has restarted or ended its watch.
 package kubelet
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
 )
 
-// Ledger knows what the resource offers.
+// Ledger is the source of the resource's devices.
 type Ledger interface {
 	Units(resource string) []offer.Unit
 	Prefer(resource string, available, must []string, size int) []string
@@ -108,20 +108,20 @@ func (p *Plugin) nextChange() <-chan struct{} {
 	return p.changed
 }
 
-// Registrations counts how often the kubelet has accepted the plugin.
+// Registrations returns how often the kubelet has accepted the plugin.
 func (p *Plugin) Registrations() uint64 { return p.registrations.Load() }
 
-// Allocations counts the containers that were given devices of the resource,
-// and those that were refused them.
+// Allocations returns how many containers were given devices of the resource, and how
+// many were refused.
 func (p *Plugin) Allocations() (given, refused uint64) {
 	return p.allocations.Load(), p.refusals.Load()
 }
 
-// Registered says whether the kubelet knows the plugin now.
+// Registered reports whether the plugin is registered now.
 func (p *Plugin) Registered() bool { return p.registered.Load() }
 
-// socket is the file that the plugin listens on. Its name is the resource's, so
-// that a plugin that starts again takes the place of its predecessor.
+// socket returns the path of the plugin's socket. Its name is that of the resource, so
+// that a restarted plugin replaces its predecessor.
 func (p *Plugin) socket() string {
 	name := strings.ReplaceAll(p.config.Resource, "/", "-")
 	if len(name) > nameMax {
@@ -131,19 +131,19 @@ func (p *Plugin) socket() string {
 	return filepath.Join(p.config.Dir, name+".sock")
 }
 
-// A socket's path has 107 bytes at most (unix(7)), the kubelet's directory 31 and
-// what is added here 9; a resource may be called by 317. Of those that are longer
-// than nameMax a part of their hash tells them apart.
+// The path of a socket has at most 107 bytes (unix(7)), of which the kubelet's
+// directory takes 31 and the suffixes 9. The name of a resource may have 317. Names
+// longer than nameMax are cut, and get a part of their hash.
 const (
 	nameMax  = 60
 	sumBytes = 8
 )
 
-// ErrReplaced is why Run ends when another process listens in its place.
+// ErrReplaced is returned by Run if another process has replaced its socket.
 var ErrReplaced = errors.New("another device plugin has taken this one's socket; only one may run on a node")
 
-// Run serves until the context ends. It waits for a kubelet that is not there
-// yet, and registers again with one that was restarted.
+// Run serves until the context ends. It waits for the kubelet to start, and registers
+// again after a restart of the kubelet.
 func (p *Plugin) Run(ctx context.Context) error {
 	w := newWatch(p.config.Dir, p.config.Look, p.config.Log)
 	defer w.close()
@@ -160,8 +160,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
-// attend serves one life of the kubelet: it ends when the kubelet's socket is
-// another one, when the plugin's own is gone (a starting kubelet empties the
+// attend serves one process of the kubelet. It ends when the kubelet's socket is
+// replaced, when the plugin's own socket is gone (a starting kubelet empties the
 // directory), or when the kubelet has ended its watch.
 func (p *Plugin) attend(ctx context.Context, w *watch, kubelet identity) error {
 	s, err := p.listen()
@@ -199,8 +199,8 @@ func (p *Plugin) attend(ctx context.Context, w *watch, kubelet identity) error {
 	}
 }
 
-// registerUntil registers with the kubelet, again and again while it is the
-// same one. It says whether it succeeded.
+// registerUntil registers with the kubelet, and retries while the kubelet is the same
+// process. It reports whether it succeeded.
 func (p *Plugin) registerUntil(ctx context.Context, w *watch, kubelet identity) bool {
 	pause := p.config.Retry
 	for {
@@ -245,9 +245,8 @@ func (p *Plugin) register(ctx context.Context) error {
 	return err
 }
 
-// listen takes the plugin's place in the kubelet's directory, in one step: a
-// predecessor that still runs must see that it was replaced, and not that its
-// socket is gone as after a restart of the kubelet.
+// listen replaces the plugin's socket atomically: a running predecessor must see that
+// it was replaced, and not that its socket is gone as after a restart of the kubelet.
 func (p *Plugin) listen() (*server, error) {
 	fresh := p.socket() + ".new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -1,7 +1,7 @@
-// Package offer keeps what each resource offers: which devices, in how many
-// shares, how healthy, and what a container gets when it is given them. It
-// stands between the inventory, which sees devices, and the kubelet, which
-// counts names.
+// Package offer keeps the state of each resource: its devices, the number of their
+// shares, their health, and what a container gets with them. It maps the devices of
+// package inventory to the units that the kubelet counts, and owns which of them are
+// used, held, withdrawn or unseen.
 package offer
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// shareMark stands between a device's ID and the number of a share.
+// shareMark separates a device's ID and the number of a share.
 const shareMark = "::"
 
-// goneProblem is what is wrong with a device that the last scan did not see.
+// goneProblem is the problem of a device that the last scan did not see.
 const goneProblem = "the device is gone"
 
 // Unit is one thing that the kubelet counts: a device, or a share of one.
@@ -29,15 +29,14 @@ type Unit struct {
 	Healthy bool
 }
 
-// Change is a device that became healthy or stopped being it, or whose NUMA node is
-// another one now.
+// Change is a device whose health or NUMA node has changed.
 type Change struct {
 	Resource, ID, Name string
 	Problems           []string // empty: healthy now
 }
 
 // Ledger is the state of all resources of a node. Its methods may be called
-// from anywhere: a lock is fine here, the kubelet asks once for each container.
+// concurrently; a lock is sufficient, since the kubelet asks once per container.
 type Ledger struct {
 	config *pool.Config
 
@@ -62,8 +61,8 @@ type Ledger struct {
 	}
 }
 
-// resource is a pool with its devices. A device that was seen once stays, so
-// that the kubelet learns that it is ill and not that it never was.
+// resource is a pool with its devices. A device that was seen once stays, so that the
+// kubelet learns that it is unhealthy.
 type resource struct {
 	pool    *pool.Pool
 	devices []inventory.Device
@@ -79,7 +78,7 @@ type resource struct {
 	unseen map[string]bool
 }
 
-// New makes the ledger of a configuration; it offers nothing until Update.
+// New returns the ledger of a configuration. It offers nothing before Update.
 func New(config *pool.Config) *Ledger {
 	l := &Ledger{config: config, held: map[unit]time.Time{}, now: time.Now}
 	for i := range config.Pools {
@@ -88,8 +87,7 @@ func New(config *pool.Config) *Ledger {
 	return l
 }
 
-// Resources are the names of what is offered, in the order of the
-// configuration.
+// Resources returns the names of the resources, in the order of the configuration.
 func (l *Ledger) Resources() []string {
 	names := make([]string, len(l.resources))
 	for i := range l.resources {
@@ -98,9 +96,9 @@ func (l *Ledger) Resources() []string {
 	return names
 }
 
-// Update takes in a scan and tells whose health changed. A device that is new
-// and healthy is a change too, and so is one whose NUMA node has become known: the
-// kubelet has to be told of it.
+// Update applies a scan and returns the devices whose health has changed. A new healthy
+// device, and a device whose NUMA node has become known, are changes too: the kubelet
+// has to receive them.
 func (l *Ledger) Update(all []inventory.Device) []Change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,15 +124,15 @@ func (l *Ledger) Update(all []inventory.Device) []Change {
 	return changes
 }
 
-// Withdraw has the next Update make the devices behind functions unhealthy, in
-// place of those that were withdrawn before: no container gets one from then on.
+// Withdraw makes the next Update mark the devices behind these functions as unhealthy,
+// instead of those withdrawn before. They are not allocated from then on.
 func (l *Ledger) Withdraw(addresses []string, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.withdrawn, l.why = addresses, why
 }
 
-// without gives the devices with what is wrong with those that are withdrawn.
+// without returns the devices, with the problem added to those that are withdrawn.
 func (l *Ledger) without(all []inventory.Device) []inventory.Device {
 	if len(l.withdrawn) == 0 {
 		return all
@@ -149,7 +147,7 @@ func (l *Ledger) without(all []inventory.Device) []inventory.Device {
 	return all
 }
 
-// update takes in the devices of a scan, and those that containers hold.
+// update applies the devices of a scan, and those that containers hold.
 func (r *resource) update(list []inventory.Device, held []string) []Change {
 	var changes []Change
 	r.unseen = map[string]bool{}
@@ -185,7 +183,7 @@ func same(id string) func(inventory.Device) bool {
 	return func(d inventory.Device) bool { return d.ID == id }
 }
 
-// Units is what the kubelet shall count of a resource.
+// Units returns the units of a resource that the kubelet counts.
 func (l *Ledger) Units(name string) []Unit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +201,7 @@ func (l *Ledger) Units(name string) []Unit {
 	return units
 }
 
-// Devices are the devices of a resource, with their problems.
+// Devices returns the devices of a resource, with their problems.
 func (l *Ledger) Devices(name string) []inventory.Device {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +220,7 @@ func (l *Ledger) find(name string) *resource {
 	return nil
 }
 
-// unitIDs are what a device is called to the kubelet.
+// unitIDs returns the IDs of a device's units.
 func (r *resource) unitIDs(id string) []string {
 	if r.pool.Sharing != pool.Shared {
 		return []string{id}
@@ -238,13 +236,13 @@ func (r *resource) unitIDs(id string) []string {
 // nothing else is said, and ends its watch of a plugin that tells more; a unit has up to 64 B.
 const unitsMax = 60_000
 
-// shares are those of each device that the kubelet is told of.
+// shares returns the number of shares of each device that are offered to the kubelet.
 func (r *resource) shares() int {
 	return min(r.pool.Shares, max(unitsMax/max(len(r.devices), 1), 1))
 }
 
-// Cut reports how many shares of each device of a resource are offered, of those that its
-// configuration has, if the kubelet would not take all.
+// Cut reports how many of the configured shares of each device are offered, and whether
+// these are fewer because the kubelet would not accept all.
 func (l *Ledger) Cut(name string) (shares, of int, cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,8 +253,8 @@ func (l *Ledger) Cut(name string) (shares, of int, cut bool) {
 	return r.shares(), r.pool.Shares, r.shares() < r.pool.Shares
 }
 
-// split gives the ID of the device behind a unit's; ok reports whether the resource
-// calls its units so.
+// split returns the ID of the device of a unit. ok reports whether the resource uses
+// IDs of this form.
 func (r *resource) split(unit string) (id string, ok bool) {
 	id, share, marked := strings.Cut(unit, shareMark)
 	if r.pool.Sharing != pool.Shared {
@@ -266,7 +264,7 @@ func (r *resource) split(unit string) (id string, ok bool) {
 	return id, err == nil && n >= 0 && n < r.pool.Shares && share == strconv.Itoa(n)
 }
 
-// device finds the device behind a unit's ID.
+// device returns the device of a unit.
 func (r *resource) device(unit string) *inventory.Device {
 	id, ok := r.split(unit)
 	if !ok {

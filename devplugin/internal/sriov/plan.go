@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// Plan is what would have to be done, and what keeps it from being done.
+// Plan holds the steps to do, and the problems that prevent others.
 type Plan struct {
 	Steps    []Step
 	Problems []string
@@ -16,14 +16,14 @@ type Plan struct {
 // generate is the value of addresses that makes them.
 const generate = "generate"
 
-// PlanFor compares what is wanted with what is there. Nothing that a container
-// may hold is touched, but with resize: always. A plan without steps and
-// problems means that all is as it shall be.
+// PlanFor compares the wanted with the present state. No function that a container may
+// hold is changed, except with resize: always. A plan without steps and problems means
+// that the state is as wanted.
 func PlanFor(want *pool.VirtualFunctions, have *Function, used *Use) Plan {
 	p := planner{want: want, have: have, used: used}
 	settable := p.settable()
 	vfs := have.VFs
-	// What will get no address must not wait for it without a driver.
+	// A function that will get no address must not wait for one without a driver.
 	if p.count(settable && want.Addresses == generate && have.Probing) {
 		vfs = make([]VF, want.Count)
 		for i := range vfs {
@@ -52,7 +52,7 @@ func (p *planner) problem(format string, args ...any) {
 
 func (p *planner) step(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
 
-// count plans the number of functions, and says whether all will be new.
+// count plans the number of functions, and reports whether all will be new.
 func (p *planner) count(quiet bool) bool {
 	switch {
 	case p.have.Count == p.want.Count:
@@ -67,8 +67,8 @@ func (p *planner) count(quiet bool) bool {
 	return true
 }
 
-// mayResize says whether the functions that are there may be taken away: the
-// kernel changes their number only by way of none.
+// mayResize reports whether the existing functions may be removed: the kernel changes
+// their number only through 0.
 func (p *planner) mayResize() bool {
 	switch p.want.Resize {
 	case pool.ResizeAlways:
@@ -86,7 +86,7 @@ func (p *planner) mayResize() bool {
 	return false
 }
 
-// settable says whether what is wanted of each function can be set at all.
+// settable reports whether the wanted attributes of the functions can be set at all.
 func (p *planner) settable() bool {
 	wanted := p.want.Trust != "" || p.want.Addresses == generate
 	switch {
@@ -118,8 +118,8 @@ func (p *planner) vf(vf *VF) {
 	}
 }
 
-// address plans the function's address, and says whether its driver has to see
-// a new one.
+// address plans the function's address, and reports whether its driver has to be bound
+// again to use it.
 func (p *planner) address(vf *VF) bool {
 	kind, n := MAC, 6
 	if p.have.InfiniBand {
