@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Report is what a reader of a failed job knows of one of its pods.
+// Report is what is known about one pod of a failed job.
 type Report struct {
 	Pod, FirstRank, Ranks int
-	Launcher, Sidecar     *Message // nil: none was left
+	Launcher, Sidecar     *Message // nil: no message was left
 	Application, Daemon   *Ending  // ends of the two containers; nil: running, or not known
 }
 
@@ -20,18 +20,18 @@ type Report struct {
 type Ending struct {
 	Code   int
 	Signal string
-	Text   string    // for a person: the container solver was killed (OOMKilled); empty: what the code says
-	Time   time.Time // whole seconds do, rounded down
+	Text   string    // for a person: the container solver was killed (OOMKilled); empty: the code is used
+	Time   time.Time // rounded down to whole seconds
 }
 
-// Verdict is the failure that the others followed from. Its text goes on after
-// the rank's name, or for a sidecar's own failure after the pod's: see String.
+// Verdict is the failure that caused the others. Its text follows the rank's name, or,
+// for a sidecar's own failure, the pod's: see String.
 type Verdict struct {
 	Pod int
 	Failure
 }
 
-// String is the verdict as a sentence.
+// String returns the verdict as a sentence.
 func (v *Verdict) String() string {
 	switch v.Reason {
 	case SidecarLost, SidecarFailed, SidecarRestarted, TransportMissing, Undelivered, NoSidecar:
@@ -76,7 +76,7 @@ func Blame(reports []Report) *Verdict {
 	}
 	for i := range reports {
 		in.hearLauncher(&reports[i])
-		in.hearNobody(&reports[i])
+		in.hearNoLauncher(&reports[i])
 	}
 	for _, c := range in.claims {
 		in.suspects = append(in.suspects, *c)
@@ -93,11 +93,11 @@ func Blame(reports []Report) *Verdict {
 	return &first.Verdict
 }
 
-// suspect is a failure that may be the first one.
+// suspect is a possible first failure.
 type suspect struct {
 	Verdict
 	weight weight
-	heard  bool // from a launcher, who says how the process ended
+	heard  bool // reported by a launcher, which knows how the process ended
 	absent bool // others have failed because the rank had closed its session
 }
 
@@ -125,30 +125,31 @@ func (s *suspect) tellAlone() {
 	}
 }
 
-// waited reports that a rank has waited for this one, which was absent.
+// waited reports whether a rank has waited for this one, which was absent.
 func (s *suspect) waited(rank int) bool {
 	return strings.HasPrefix(s.Text, TextAbsent+strconv.Itoa(rank)+TextAbsentFrom)
 }
 
-// refused reports that the rank's MPI cannot use Outrigger: what became of its process is no news.
+// refused reports whether the rank's MPI cannot use Outrigger. The end of its process
+// then adds nothing.
 func (s *suspect) refused() bool { return strings.HasPrefix(s.Text, TextRefused) }
 
-// weight puts suspects into classes; a lighter one goes first.
+// weight is the class of a suspect. A smaller weight goes first.
 type weight int
 
 const (
-	independent weight = iota // of all other failures that are known
-	preceded                  // another one came before it, by the same clock
-	told                      // to end
+	independent weight = iota // independent of all other known failures
+	preceded                  // another failure came before it, by the same clock
+	told                      // the rank was told to end
 )
 
 type inquiry struct {
 	reports  []Report
-	claims   map[int]*suspect // by rank, what sidecars agreed on
-	suspects []suspect        // all else
+	claims   map[int]*suspect // by rank: the failures that sidecars agreed on
+	suspects []suspect        // all other failures
 }
 
-// hearSidecar takes what a sidecar knows, or that it is gone.
+// hearSidecar adds the failure that a sidecar knows of, or its own end.
 func (in *inquiry) hearSidecar(r *Report) {
 	if f := r.agreed(); f != nil {
 		pod := r.Pod
@@ -165,8 +166,8 @@ func (in *inquiry) hearSidecar(r *Report) {
 	}
 }
 
-// claim keeps the earliest of several that are about the same rank, with its whole
-// text where another sidecar has it.
+// claim keeps the earliest of several failures of one rank, with the complete text if
+// another sidecar has it.
 func (in *inquiry) claim(v Verdict) {
 	old := in.claims[v.Rank]
 	if old == nil {
@@ -182,7 +183,7 @@ func (in *inquiry) claim(v Verdict) {
 	}
 }
 
-// podOf is the pod of a rank, or NoRank.
+// podOf returns the pod of a rank, or NoRank.
 func (in *inquiry) podOf(rank int) int {
 	for i := range in.reports {
 		if in.reports[i].hosts(rank) {
@@ -192,7 +193,7 @@ func (in *inquiry) podOf(rank int) int {
 	return NoRank
 }
 
-// hearLauncher takes the failures of a pod's ranks.
+// hearLauncher adds the failures of a pod's ranks.
 func (in *inquiry) hearLauncher(r *Report) {
 	if r.Launcher == nil {
 		return
@@ -200,7 +201,7 @@ func (in *inquiry) hearLauncher(r *Report) {
 	first := firstOf(r.Launcher.Failures)
 	for i, f := range r.Launcher.Failures {
 		switch c := in.claims[f.Rank]; {
-		case !r.hosts(f.Rank): // no launcher says so
+		case !r.hosts(f.Rank): // no launcher reports such a rank
 		case c != nil && f.Reason == Terminated && first < 0 && r.endedByThat(c, &f):
 			c.weight, c.heard = told, true
 			c.Code, c.Signal, c.Reason, c.Text = f.Code, f.Signal, f.Reason, f.Text
@@ -215,12 +216,13 @@ func (in *inquiry) hearLauncher(r *Report) {
 	}
 }
 
-// toldToEnd is how long a rank that was told to end may take to, from its first step, such
-// as the end of its session: the launcher kills it after its grace of 2 s.
+// toldToEnd is the maximum time that a rank that was told to end may take from its
+// first step, such as the end of its session. The launcher kills it after a grace
+// period of 2 s.
 const toldToEnd = 2500 * time.Millisecond
 
 // endedByThat reports whether a rank vanished because its pod was told to end, and not
-// some time before that: as the pod's own sidecar has seen it, by the launcher's clock.
+// some time before, according to the pod's own sidecar and the launcher's clock.
 func (r *Report) endedByThat(c *suspect, own *Failure) bool {
 	seen := c.Time
 	if a := r.agreed(); a != nil && a.Rank == own.Rank {
@@ -229,12 +231,13 @@ func (r *Report) endedByThat(c *suspect, own *Failure) bool {
 	return c.Reason == RankVanished && own.Time.Sub(seen) <= toldToEnd
 }
 
-// followTime is how long before a sidecar a launcher may see the exit of a rank that follows
-// from what another rank has told its sidecar. Clocks of nodes differ by less.
+// followTime is how long before a sidecar's report a launcher may see the exit of a
+// rank that the report caused. Clocks of nodes differ by less.
 const followTime = time.Second
 
-// follows reports that a rank has exited because another one had closed its session, or was
-// refused. A rank that waited for the closed session, and is named so, may crash in what follows.
+// follows reports whether a rank has exited because another one had closed its session,
+// or was refused. This includes a rank that waited for the closed session, and is named
+// so, and then crashed.
 func (in *inquiry) follows(f *Failure) bool {
 	for _, c := range in.claims {
 		because := c.absent && (f.Reason == RankExited || c.waited(f.Rank)) || c.refused() && f.Reason == RankExited
@@ -257,7 +260,7 @@ func firstOf(list []Failure) int {
 	return first
 }
 
-// accuse adds a failure of which r's sidecar knew nothing. What the sidecar
+// accuse adds a failure that r's sidecar did not know of. A failure that the sidecar
 // agreed on later came after it.
 func (in *inquiry) accuse(r *Report, f Failure) {
 	in.suspects = append(in.suspects, suspect{Verdict: Verdict{r.Pod, f}, heard: true})
@@ -268,9 +271,9 @@ func (in *inquiry) accuse(r *Report, f Failure) {
 	}
 }
 
-// hearNobody takes the end of an application whose launcher left no word, since it
-// was killed together with its ranks, or that has no launcher.
-func (in *inquiry) hearNobody(r *Report) {
+// hearNoLauncher adds the end of an application without a launcher's message: the
+// launcher was killed with its ranks, or there is none.
+func (in *inquiry) hearNoLauncher(r *Report) {
 	e := r.Application
 	if e == nil || e.Code == 0 || r.Launcher != nil {
 		return
@@ -292,13 +295,13 @@ func (in *inquiry) hearNobody(r *Report) {
 	}
 }
 
-// confirm adds the launcher's words about the same rank.
+// confirm adds the launcher's text about the same rank.
 func (s *suspect) confirm(own *Failure) {
 	if s.Reason == JobAborted && s.Text == TextAborted && own.Clue != "" {
-		s.Text += ": " + own.Clue // its MPI has told only a person
+		s.Text += ": " + own.Clue // its MPI has printed the reason only for a person
 	}
 	if own.Reason == Terminated {
-		return // after the fact
+		return // after the failure
 	}
 	s.heard = true
 	if s.refused() {
@@ -319,17 +322,18 @@ func (s *suspect) confirm(own *Failure) {
 			own.Text += ": " + last
 		}
 		s.Code, s.Signal, s.Reason, s.Text = own.Code, own.Signal, own.Reason, own.Text
-	case JobAborted: // code and words were chosen; how the process ends after that is no news
+	case JobAborted: // the rank chose the code and the text; the later end of its process adds nothing
 		s.Text = "failed: " + s.Text
-	case RankExpelled, RanksDisagree, JobFailed: // else the rank stands for its sidecar
+	case RankExpelled, RanksDisagree, JobFailed: // otherwise the rank stands for its sidecar
 		s.Signal, s.Text, s.Code = own.Signal, own.Text+": "+s.Text, own.Code
 	}
 }
 
-// endedWell begins the text of a launcher about a rank that has exited with code 0.
+// endedWell is the start of a launcher's text about a rank that has exited with code 0.
 const endedWell = "ended well, but "
 
-// agreed is what a pod's sidecar agreed on with the others; nil: nothing.
+// agreed returns the failure that a pod's sidecar agreed on with the others; nil if
+// there is none.
 func (r *Report) agreed() *Failure {
 	if r.Sidecar == nil || len(r.Sidecar.Failures) == 0 {
 		return nil
@@ -337,19 +341,18 @@ func (r *Report) agreed() *Failure {
 	return &r.Sidecar.Failures[0]
 }
 
-// vanished reports that the sidecar ended while its ranks needed it. One that is
-// killed after they have ended well takes nothing with it.
+// vanished reports whether the sidecar ended while its ranks needed it. A sidecar that
+// is killed after its ranks have ended with 0 does not matter.
 func (r *Report) vanished() bool {
 	return r.Daemon != nil && r.Daemon.Code != 0 && (r.Application == nil || r.Application.Code != 0)
 }
 
 func (r *Report) hosts(rank int) bool { return rank >= r.FirstRank && rank < r.FirstRank+r.Ranks }
 
-// knewBy reports whether the pod's sidecar had agreed on a failure at t, or was
-// gone.
+// knewBy reports whether the pod's sidecar had agreed on a failure at t, or had ended.
 func (r *Report) knewBy(t time.Time) bool {
 	if a := r.agreed(); a != nil {
-		// One that was started again says when, and not when it was lost.
+		// A restarted sidecar reports the time of its start, and not that of its loss.
 		return a.Reason == SidecarRestarted || !a.Time.After(t)
 	}
 	return r.vanished() && !r.Daemon.Time.After(t)

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A shell, and each runtime of containers, gives 128 + N as the exit code of a process
-// that signal N ended; Linux has signals 1 to 64.
+// Shells and container runtimes report 128 + N as the exit code of a process that
+// signal N ended. Linux has signals 1 to 64.
 const (
 	signalBase = 128
 	signalMax  = 64
 )
 
-// OfExit is why a rank has failed of which the exit code of its container alone is
-// known, and the name of the signal if one ended it. A signal that was reported goes
-// before the code.
+// OfExit returns why a rank failed if only the exit code of its container is known, and
+// the name of the signal if one ended it. A reported signal takes precedence over the
+// code.
 func OfExit(code int, signal string) (reason Reason, name string) {
 	if signal == "" && code > signalBase && code <= signalBase+signalMax {
 		signal = SignalName(code - signalBase)
@@ -27,7 +27,8 @@ func OfExit(code int, signal string) (reason Reason, name string) {
 	return RankExited, ""
 }
 
-// SignalName is the name of a signal, such as SIGKILL; SIG34 for one without a name.
+// SignalName returns the name of a signal, such as SIGKILL; SIG34 for one without a
+// name.
 func SignalName(number int) string {
 	if name := unix.SignalName(syscall.Signal(number)); name != "" {
 		return name
@@ -35,7 +36,7 @@ func SignalName(number int) string {
 	return fmt.Sprint("SIG", number)
 }
 
-// exitText is how a rank ended, for a person.
+// exitText describes how a rank ended, for a person.
 func exitText(code int, signal string) string {
 	if signal != "" {
 		return "was killed by " + signal

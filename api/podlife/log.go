@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Log is the file of a termination message. It is written when something fails
-// and again at the end: a process that is killed in between leaves what it knew.
-// A nil Log keeps nothing.
+// Log is the file of a termination message. It is written at a failure and again at the
+// end, so that the message of a process that is killed in between has the failure. A
+// nil Log writes nothing.
 type Log struct {
 	mu      sync.Mutex
 	file    *os.File
@@ -56,7 +56,7 @@ func (l *Log) Write(m *Message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.written == 0 {
-		if err := l.file.Truncate(0); err != nil { // what an earlier container left
+		if err := l.file.Truncate(0); err != nil { // the message of an earlier container
 			return fmt.Errorf("termination message: %w", err)
 		}
 	}
@@ -79,8 +79,8 @@ func (l *Log) Close() error {
 	return l.file.Close()
 }
 
-// Read reads the message in a file. Others may have put something else in the
-// file's place: nothing there makes Read wait, or read more than SizeMax bytes.
+// Read reads the message in a file. Another program may have replaced the file: nothing
+// in its place makes Read block or read more than SizeMax bytes.
 func Read(path string) (*Message, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package podlife is what the programs of a pod leave behind when they end. The
-// kubelet keeps a container's last words, its termination message, in the pod's
-// status; the launcher writes there which rank failed, and the sidecar what the
-// job's sidecars agreed on. Blame makes one story of all pods' messages.
+// Package podlife is the format of the termination messages that a pod's programs leave
+// at their end, and the search for the first failure in them. The kubelet keeps a
+// container's termination message in the pod's status. The launcher writes which ranks
+// failed, and the sidecar the failure that the job's sidecars agreed on. Blame
+// determines the first failure from the messages of all pods.
 package podlife
 
 import (
@@ -16,8 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a message. What is longer is cut when it is written, and refused
-// when it is read.
+// Bounds of a message. Longer parts are cut when it is written, and refused when it is
+// read.
 const (
 	SizeMax     = 4096 // bytes; the kubelet reads no more
 	FailuresMax = 8
@@ -27,63 +28,63 @@ const (
 	OutputMax   = 1024 // bytes of Message.Output
 	wordMax     = 64   // bytes of a name: reason, signal, transport
 	rankMax     = 1 << 20
-	codeMax     = 1<<31 - 1 // an abort may choose any
+	codeMax     = 1<<31 - 1 // an abort may have any code
 )
 
-// ErrInvalid is wrapped by every complaint about a message.
+// ErrInvalid is wrapped by all errors about a message.
 var ErrInvalid = errors.New("termination message")
 
-// Kind says whose message it is.
+// Kind is the kind of program that wrote a message.
 type Kind string
 
 // Kinds of messages.
 const (
-	KindRanks   Kind = "ranks"   // of the launcher, about the ranks of its pod
-	KindSidecar Kind = "sidecar" // of the sidecar, about the job
+	KindRanks   Kind = "ranks"   // by the launcher, about the ranks of its pod
+	KindSidecar Kind = "sidecar" // by the sidecar, about the job
 )
 
-// Message is a container's last words.
+// Message is a container's termination message.
 type Message struct {
 	Kind Kind `json:"kind"`
 	Pod  int  `json:"pod"`
-	// Failures of ranks of this pod, earliest first, when a launcher writes;
-	// the one failure that the job's sidecars agreed on, when a sidecar does.
+	// Failures are, in a launcher's message, the failures of the pod's ranks, earliest
+	// first; in a sidecar's, the one failure that the job's sidecars agreed on.
 	Failures []Failure `json:"failures,omitempty"`
-	// Traffic is what a sidecar's ranks have sent, one entry a transport in use.
+	// Traffic is what a sidecar's ranks have sent, one entry per transport in use.
 	Traffic []Traffic `json:"traffic,omitempty"`
-	// Output has the first and the last lines that the ranks of the pod have printed, when a launcher of
-	// a pod that has failed writes.
+	// Output has the first and the last lines that the pod's ranks have printed, in the
+	// message of a launcher whose pod has failed.
 	Output string `json:"output,omitempty"`
-	// Outcome says how the ranks of the pod have ended, when a launcher writes whose ranks
-	// have all ended with code 0; empty: it could not ask its sidecar, or is of an earlier
-	// release.
+	// Outcome is the result of the pod's ranks, in the message of a launcher whose
+	// ranks have all ended with code 0; empty: the launcher could not ask its sidecar,
+	// or is of an earlier release.
 	Outcome Outcome `json:"outcome,omitempty"`
 }
 
-// Outcome is the end of a pod's ranks, all of which have ended with code 0.
+// Outcome is the result of a pod's ranks, all of which have ended with code 0.
 type Outcome string
 
-// Outcomes. A word that is not known is of a later release, and counts as none.
+// Outcomes. An unknown word is of a later release, and counts as none.
 const (
 	OutcomeClosed Outcome = "Closed" // they closed in order, and their sidecar knew of no failure
 	OutcomeFailed Outcome = "Failed" // their sidecar knew of a failure of the job
 )
 
-// NoRank is a Failure's rank when none can be named.
+// NoRank is the Rank of a Failure that is not of a known rank.
 const NoRank = -1
 
-// Failure is one thing that went wrong.
+// Failure is one failure of a rank or of the job.
 type Failure struct {
 	Rank   int       `json:"rank"`             // world rank, or NoRank
-	Code   int       `json:"exitCode"`         // never 0; 128+signal for a signal, as a shell says it
+	Code   int       `json:"exitCode"`         // never 0; 128+N for signal N, as shells report it
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it, SIGKILL
 	Reason Reason    `json:"reason"`
 	Text   string    `json:"message,omitempty"` // for a person
-	Clue   string    `json:"clue,omitempty"`    // why, as the rank has printed
+	Clue   string    `json:"clue,omitempty"`    // the reason that the rank has printed
 	Time   time.Time `json:"time"`              // by the clock of the pod's node
 }
 
-// Traffic is what went over one transport.
+// Traffic is the traffic over one transport.
 type Traffic struct {
 	Transport string `json:"transport"` // local, node, tcp, rdma
 	Peers     int    `json:"peers"`     // other pods reached by it
@@ -91,8 +92,9 @@ type Traffic struct {
 	Bytes     uint64 `json:"bytes"`     // in them
 }
 
-// Encode gives the message's form, at most SizeMax bytes and always whole: what
-// does not fit is left out, the last failures first, then the first half of the output.
+// Encode returns the encoded message, at most SizeMax bytes and always valid: parts
+// that do not fit are left out, the last failures first, then the first half of the
+// output.
 func (m *Message) Encode() []byte {
 	c := *m
 	c.Failures = nil
@@ -125,14 +127,14 @@ func (m *Message) Encode() []byte {
 func form(m *Message) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // it is no HTML, and longer
+	e.SetEscapeHTML(false) // the message is not HTML, and escapes would make it longer
 	if err := e.Encode(m); err != nil {
-		panic("podlife: " + err.Error()) // strings, numbers and times of this century always have a form
+		panic("podlife: " + err.Error()) // strings, numbers and times of this century can always be encoded
 	}
 	return b.Bytes()
 }
 
-// lines makes the last OutputMax bytes of text printable; newlines stay.
+// lines makes the last OutputMax bytes of text printable, and keeps newlines.
 func lines(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\n' {
