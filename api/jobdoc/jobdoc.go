@@ -1,7 +1,7 @@
-// Package jobdoc writes the job document of an MPIJob: which ranks each pod has,
-// where its sidecar listens, how it is tuned. The operator gives it to a
-// cluster's sidecars; `outrigger run -f` changes addresses and files, and nothing
-// else, and gives it to those of one machine.
+// Package jobdoc makes the job document of an MPIJob: the ranks of each pod, the
+// address of its sidecar, and the tuning. The operator passes it to the sidecars of a
+// cluster. `outrigger run -f` changes only addresses and files, and passes it to the
+// sidecars of one machine.
 package jobdoc
 
 import (
@@ -18,9 +18,9 @@ type Attempt struct {
 	Job     *v1alpha1.MPIJob           // with the schema's defaults
 	Profile v1alpha1.FabricProfileSpec // empty: no profile
 	Number  int32                      // 0: the first start
-	Service string                     // by which the pods find each other; empty: ServiceName
-	// Issued says that the pods have no names by which they find each other: the issuer
-	// tells their addresses.
+	Service string                     // Service by which the pods find each other; empty: ServiceName
+	// Issued means that the pods have no names by which they find each other: the
+	// issuer returns their addresses.
 	Issued bool
 }
 
@@ -35,33 +35,34 @@ func (a *Attempt) service() string {
 	return ServiceName(a.Job.Name)
 }
 
-// Pods is how many pods a job has.
+// Pods returns how many pods a job has.
 func Pods(s *v1alpha1.MPIJobSpec) int32 { return (s.Ranks + s.RanksPerPod - 1) / s.RanksPerPod }
 
-// Ranks of a pod: the first, and how many.
+// Ranks returns the first rank of a pod and the number of its ranks.
 func Ranks(s *v1alpha1.MPIJobSpec, pod int32) (first, count int32) {
 	first = pod * s.RanksPerPod
 	return first, min(s.RanksPerPod, s.Ranks-first)
 }
 
-// DocumentName is the name of the ConfigMap with an attempt's job document. It is of no
-// other MPIJob, also where one is created again under its name: what cannot be changed a
-// kubelet reads once, and keeps as long as any pod of its node refers to the name.
+// DocumentName returns the name of the ConfigMap with an attempt's job document.
+// Another MPIJob never has the same name, even one that is created again under the name
+// of an earlier one: the kubelet reads an immutable ConfigMap once, and keeps it as
+// long as a pod of its node refers to the name.
 func DocumentName(job *v1alpha1.MPIJob, attempt int32) string {
 	of := sha256.Sum256([]byte(job.UID))
 	return fmt.Sprintf("%s-%x", Name(job.Name, attempt), of[:4])
 }
 
-// Name is that of an attempt's Job.
+// Name returns the name of an attempt's Job.
 func Name(job string, attempt int32) string { return fmt.Sprint(job, "-", attempt) }
 
-// PodName is the host name of an attempt's pod.
+// PodName returns the host name of an attempt's pod.
 func (a *Attempt) PodName(pod int32) string {
 	return fmt.Sprint(Name(a.Job.Name, a.Number), "-", pod)
 }
 
-// address is where a pod's sidecar listens, by the name that the headless
-// Service gives to the pods of an Indexed Job, or by one that the issuer is asked for.
+// address returns the address of a pod's sidecar: by the name that the headless Service
+// gives to the pods of an Indexed Job, or by a name that the issuer resolves.
 func (a *Attempt) address(pod string) string {
 	if a.Issued {
 		return fmt.Sprintf("%s:%d", pod, names.PortPeers)
@@ -69,7 +70,8 @@ func (a *Attempt) address(pod string) string {
 	return fmt.Sprintf("%s.%s.%s.svc:%d", pod, a.service(), a.Job.Namespace, names.PortPeers)
 }
 
-// Pattern is the attempt's pods as a document may have them instead of a list.
+// Pattern returns the pattern that describes the attempt's pods in a document, instead
+// of a list.
 func (a *Attempt) Pattern() *bootstrap.Pattern {
 	return &bootstrap.Pattern{
 		Name:        Name(a.Job.Name, a.Number) + "-%d",
@@ -78,8 +80,8 @@ func (a *Attempt) Pattern() *bootstrap.Pattern {
 	}
 }
 
-// Document is the job document of the attempt in a cluster, without the
-// credentials, which are the operator's to give. id must not be guessable.
+// Document returns the job document of the attempt in a cluster, without the
+// credentials, which the operator adds. id must not be guessable.
 func (a *Attempt) Document(id string) *bootstrap.Document {
 	s := &a.Job.Spec
 	m := MemoryOf(s, &a.Profile, Pods(s))

@@ -11,8 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// MemoryOf reads the wishes of a job of that many pods. An MPI program takes little of an
-// arena that was not asked for; a program of Outrigger's own client may take all of it.
+// MemoryOf returns the memory settings of a job of that many pods. An MPI program uses
+// little of an arena that the job does not ask for; a program of Outrigger's own client
+// may use all of it.
 func MemoryOf(s *v1alpha1.MPIJobSpec, p *v1alpha1.FabricProfileSpec, pods int32) memory.Sizes {
 	m := &s.Memory
 	mpi := s.MPI != "" && s.MPI != v1alpha1.MPINone
@@ -31,8 +32,8 @@ func MemoryOf(s *v1alpha1.MPIJobSpec, p *v1alpha1.FabricProfileSpec, pods int32)
 	return out
 }
 
-// AsksForArena reports whether a job asks for the arena of its ranks: by its size, for their
-// allocations, or by a variable of a container.
+// AsksForArena reports whether a job asks for the arena of its ranks: by its size, by
+// allocationsFrom, or by a variable of a container.
 func AsksForArena(s *v1alpha1.MPIJobSpec) bool {
 	if s.Memory.Arena != nil || s.Memory.AllocationsFrom != nil {
 		return true
@@ -47,11 +48,12 @@ func AsksForArena(s *v1alpha1.MPIJobSpec) bool {
 	return false
 }
 
-// Progress is OUTRIGGER_MPI_PROGRESS of a job's ranks; empty: nothing is said.
+// Progress returns OUTRIGGER_MPI_PROGRESS of a job's ranks; empty if the job does not
+// set it.
 func Progress(p v1alpha1.MPIProgress) string { return strings.ToLower(string(p)) }
 
-// Allocations is OUTRIGGER_MPI_ARENA of a job's ranks: from how many bytes on an MPI
-// program's allocations lie in the arena; empty: none does.
+// Allocations returns OUTRIGGER_MPI_ARENA of a job's ranks, the size in bytes from
+// which an MPI program's allocations are in the arena; empty if none is.
 func Allocations(m *v1alpha1.MemorySpec) string {
 	if m.AllocationsFrom == nil {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// The profile's words in the document's.
+// Words of the job document for the values of a profile.
 var (
 	wait       = map[v1alpha1.WaitPolicy]string{"Poll": "poll", "Yield": "yield", "Block": "block"}
 	rendezvous = map[v1alpha1.Rendezvous]string{
@@ -44,8 +44,8 @@ func (a *Attempt) tuning() bootstrap.Tuning {
 	}
 }
 
-// credit is the profile's, or what the job's size makes of the default; 0: the
-// default. All sidecars have to have the same, whatever their release.
+// credit returns the credit of the profile, or the default for the job's size; 0: the
+// general default. All sidecars must have the same, whatever their release.
 func (a *Attempt) credit() int64 {
 	if c := memory.CreditOf(int(Pods(&a.Job.Spec))); a.Profile.Credit == nil && c != memory.CreditDefault {
 		return c
@@ -53,8 +53,8 @@ func (a *Attempt) credit() int64 {
 	return bytes(a.Profile.Credit)
 }
 
-// Wait is the profile's wait policy as sidecars and ranks (names.EnvWait) have
-// it; empty: their own.
+// Wait returns the profile's wait policy in the form for sidecars and ranks
+// (names.EnvWait); empty: their own default.
 func Wait(p *v1alpha1.FabricProfileSpec) string { return wait[p.WaitPolicy] }
 
 func bytes(q *resource.Quantity) int64 {
