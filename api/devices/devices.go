@@ -1,7 +1,7 @@
-// Package devices is what the device plugin tells a container about the devices
-// that it was given. The plugin writes one environment variable for each
-// resource; the sidecar reads them all. The kubelet merges the variables of
-// several resources, so that each needs a name of its own.
+// Package devices is the format in which the device plugin describes a container's
+// devices to the sidecar. The plugin writes one environment variable per resource, and
+// the sidecar reads all of them. The kubelet merges the variables of several resources,
+// so each has its own name.
 package devices
 
 import (
@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// EnvPrefix begins the variables: OUTRIGGER_DEVICES_HCA for outrigger.dev/hca.
+// EnvPrefix is the prefix of the variables: OUTRIGGER_DEVICES_HCA for
+// outrigger.dev/hca.
 const EnvPrefix = "OUTRIGGER_DEVICES_"
 
-// Bounds of what is read. A node has tens of devices; a variable that claims
-// more is a mistake.
+// Bounds of a variable. A node has tens of devices; a variable with more is a mistake.
 const (
 	valueMax   = 64 << 10
 	devicesMax = 256
@@ -41,8 +41,8 @@ type Device struct {
 	Shared bool `json:"shared,omitempty"`
 }
 
-// Env gives the variable's name for a resource: the name after the domain, in
-// capitals, with _ for what a variable's name cannot have.
+// Env returns the variable's name for a resource: the name after the domain, in
+// capitals, with _ for characters that a variable's name cannot have.
 func Env(resource string) string {
 	return EnvPrefix + strings.Map(func(r rune) rune {
 		switch {
@@ -55,7 +55,7 @@ func Env(resource string) string {
 	}, path.Base(resource))
 }
 
-// Encode gives the variable's value.
+// Encode returns the variable's value.
 func Encode(list []Device) string {
 	b, err := json.Marshal(list)
 	if err != nil {
