@@ -1,8 +1,9 @@
-// Package strangers bounds what strangers cost a server: the connections that they hold,
-// and the bytes and the time of each. A newcomer never waits behind connections that
-// others hold: if no place is free, the oldest connection of the address with the most
-// connections is closed. A client that comes seldom, asks at once and goes, as the
-// probes of a kubelet do, therefore always gets an answer.
+// Package strangers bounds what untrusted clients cost a server: the number of
+// connections, and the bytes and the time of each. It owns the choice of the connection
+// that is closed when all slots are taken: the oldest connection of the address with
+// the most connections. A new connection therefore never waits behind connections that
+// others hold, and a client that connects rarely, sends its request at once and
+// disconnects, such as a kubelet's probe, always gets an answer.
 package strangers
 
 import (
@@ -15,36 +16,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of one listener.
+// Bounds are the bounds of one listener.
 type Bounds struct {
-	Places int // connections at once; at least 1
-	// Share is how many of them one address may hold; 0: all. Where an address has a share, all
-	// addresses of one /64 of IPv6, of which a machine may use any number, have half of the places
-	// together, and more while others are free: then those of other networks take them from it,
-	// and its own newcomers are refused.
+	Places int // slots: maximum number of connections; at least 1
+	// Share is the maximum number of slots of one address; 0: all. If it is set, all
+	// addresses of one IPv6 /64 together, of which one machine may use any number, have
+	// half of the slots, and more while others are free. If other networks need these,
+	// connections of the /64 are closed, and its new connections are refused.
 	Share int
-	// Hold is how long a connection keeps its place although others come, unless its
-	// address holds more than others; 0: it has no such time. With a time, handshakes of
-	// many clients that come at once are finished instead of begun again: the newcomer
-	// waits until the oldest connection has had its time, and one of an address that has
-	// its share is refused.
+	// Hold is how long a connection keeps its slot although others wait, unless its
+	// address holds more than others; 0: no time. With Hold, the handshakes of many
+	// clients that connect at once are completed instead of started again: a new
+	// connection waits until the oldest one has had its time, and a connection of an
+	// address with a full share is refused.
 	Hold time.Duration
-	// Buffer is the kernel's memory for each direction of a connection, in bytes, of
-	// which the kernel takes twice as much; 0: as the system has it.
+	// Buffer is the size of the kernel's buffer for each direction of a connection, in
+	// bytes, of which the kernel allocates twice as much; 0: the system's default.
 	Buffer int
-	// Rate is how many connections a second one address may open, and twice as many at once;
-	// the others are closed at once, which costs a hundredth of an answer. 0: any number.
-	// Addresses of one /64 of IPv6, of which a machine may use any number, may open networkRate
-	// as many together. Loopback has no such bound: its processes share the processors anyway.
+	// Rate is how many connections a second one address may open, with a burst of twice
+	// as many. Further ones are closed at once, which costs a hundredth of an answer.
+	// 0: no bound. All addresses of one IPv6 /64 together, of which one machine may use
+	// any number, may open networkRate times as many. Loopback has no such bound, since
+	// its processes share the processors anyway.
 	Rate float64
-	// Gap is the least time between the beginnings of two requests of one connection; 0:
-	// none. With Rate it bounds the processor time that strangers take from the server.
+	// Gap is the minimum time between the starts of two requests of one connection; 0:
+	// none. With Rate, it bounds the processor time that untrusted clients cost the
+	// server.
 	Gap time.Duration
 	// Header bounds a request's header in bytes; net/http adds 4 KiB.
 	Header int
-	// Times of a request, from its first byte to its last; of its answer, until its last
-	// byte is handed to the kernel and again until the client has acknowledged it; and
-	// between requests.
+	// Request is the time from the first byte of a request to its last. Answer is the
+	// time until the last byte of an answer is passed to the kernel, and again until
+	// the client has acknowledged it. Idle is the time between requests.
 	Request, Answer, Idle time.Duration
 }
 
@@ -52,19 +55,20 @@ type Bounds struct {
 type Listener struct {
 	net.Listener
 	bounds Bounds
-	freed  chan struct{} // a place has become free
+	freed  chan struct{} // signals a free slot
 	done   chan struct{}
 	end    sync.Once
 
 	mu    sync.Mutex     // guards what follows
 	conns []*conn        // oldest first
-	by    map[string]int // connections, by address
-	held  map[string]int // likewise, by /64
+	by    map[string]int // number of connections, by address
+	held  map[string]int // number of connections, by /64
 	rates *Rates
 	now   func() time.Time
 }
 
-// crowding is the network that holds more than half of the places; empty: none does.
+// crowding returns the network that holds more than half of the slots; empty if none
+// does.
 func (l *Listener) crowding() string {
 	if l.bounds.Share >= l.bounds.Places {
 		return ""
@@ -77,7 +81,7 @@ func (l *Listener) crowding() string {
 	return ""
 }
 
-// Listen bounds the connections of a listener.
+// Listen returns a Listener with bounds.
 func Listen(l net.Listener, b *Bounds) *Listener {
 	bounds := *b
 	bounds.Places = max(bounds.Places, 1)
@@ -87,21 +91,21 @@ func Listen(l net.Listener, b *Bounds) *Listener {
 	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, held: map[string]int{}, rates: NewRates(bounds.Rate), now: time.Now}
 }
 
-// conn is a connection with a place.
+// conn is a connection with a slot.
 type conn struct {
 	net.Conn
 	listener *Listener
 	from     string
-	network  string // of from
+	network  string // network of the address from
 	since    time.Time
 
 	mu     sync.Mutex
-	cancel func() // of its requests' contexts; nil: none
+	cancel func() // cancels the contexts of its requests; nil: none
 
-	last time.Time // the beginning of its last request; its requests follow each other
+	last time.Time // start of its last request; requests of a connection are sequential
 }
 
-// Accept takes the next connection that gets a place.
+// Accept returns the next connection that gets a slot.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -121,24 +125,24 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener, and an Accept that waits for a place.
+// Close ends the listener, and an Accept that waits for a slot.
 func (l *Listener) Close() error {
 	l.end.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
 
-// Open counts the connections that have a place.
+// Open returns the number of connections with a slot.
 func (l *Listener) Open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns)
 }
 
-// errCrowded says that a newcomer's address or network has its share of the places, or has come
-// too often.
+// errCrowded: the address or network of a new connection has its share of the slots, or
+// has opened too many connections.
 var errCrowded = errors.New("its address has its share of the connections")
 
-// enter gives a connection a place.
+// enter gives a connection a slot.
 func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	c := &conn{Conn: raw, listener: l, from: Address(raw.RemoteAddr())}
 	c.network = Network(c.from)
@@ -186,8 +190,8 @@ func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	}
 }
 
-// room finds the connection that has to go so that a newcomer can come; nil: there is a free
-// place. Wait is how long until one may be closed.
+// room returns the connection to close for a new one; nil if there is a free slot. wait
+// is the time until one may be closed.
 func (l *Listener) room(newcomer *conn) (goes *conn, wait time.Duration, err error) {
 	from := newcomer.from
 	own, most := l.by[from], 0
@@ -206,8 +210,9 @@ func (l *Listener) room(newcomer *conn) (goes *conn, wait time.Duration, err err
 		if most <= own+1 {
 			wait = l.left(goes)
 		}
-		// Newcomers are let in one after the other: if those of a crowd waited, all would wait
-		// behind them.
+		// New connections are accepted one after the other: if connections of a network
+		// with more than half of the slots waited here, all others would wait behind
+		// them.
 		switch crowding := l.crowding(); {
 		case crowding == "" || wait <= 0:
 		case crowding != newcomer.network:
@@ -219,8 +224,8 @@ func (l *Listener) room(newcomer *conn) (goes *conn, wait time.Duration, err err
 	return goes, wait, nil
 }
 
-// busiest is the oldest connection of the address of a network that holds most, of which there
-// is one.
+// busiest returns the oldest connection of the address with the most connections in a
+// network. Precondition: the network has a connection.
 func (l *Listener) busiest(network string) *conn {
 	most := 0
 	for _, c := range l.conns {
@@ -231,15 +236,16 @@ func (l *Listener) busiest(network string) *conn {
 	return l.oldest(func(c *conn) bool { return c.network == network && l.by[c.from] == most })
 }
 
-// left is the rest of the time for which a connection keeps its place.
+// left returns the rest of the time for which a connection keeps its slot.
 func (l *Listener) left(c *conn) time.Duration { return l.bounds.Hold - l.now().Sub(c.since) }
 
-// oldest is the oldest of some connections, of which there is one.
+// oldest returns the oldest connection for which of returns true. Precondition: there
+// is one.
 func (l *Listener) oldest(of func(*conn) bool) *conn {
 	return l.conns[slices.IndexFunc(l.conns, of)]
 }
 
-// remove takes a connection's place; it reports whether the connection had one.
+// remove releases a connection's slot. It reports whether the connection had one.
 func (l *Listener) remove(c *conn) bool {
 	at := slices.Index(l.conns, c)
 	if at < 0 {
@@ -255,7 +261,7 @@ func (l *Listener) remove(c *conn) bool {
 	return true
 }
 
-// Close gives the place back, once the connection is closed: the next one has it then.
+// Close closes the connection, and then releases its slot for the next one.
 func (c *conn) Close() error {
 	c.stop()
 	err := c.Conn.Close()
@@ -271,7 +277,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// sendAway ends a connection that has lost its place, and what is done for it.
+// sendAway closes a connection that has lost its slot, and cancels its requests.
 func (c *conn) sendAway() {
 	c.stop()
 	abort(c.Conn)
@@ -286,23 +292,23 @@ func (c *conn) stop() {
 	}
 }
 
-// abort closes a connection without waiting for what its peer has not taken, of which
-// the kernel keeps nothing then.
+// abort closes a connection without waiting for data that its peer has not
+// acknowledged. The kernel then discards that data.
 func abort(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // else it is closed in order
+		_ = t.SetLinger(0) // otherwise the connection is closed in order
 	}
-	_ = c.Close() // it is given up
+	_ = c.Close() // the connection is abandoned
 }
 
-// limit bounds what the kernel keeps for a connection, in bytes and, once the server
-// has closed it, in time.
+// limit bounds the memory of the kernel for a connection, and the time for which the
+// kernel keeps it after the server has closed it.
 func (l *Listener) limit(c net.Conn) {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
 		return
 	}
-	if b := l.bounds.Buffer; b > 0 { // a connection that is over already takes neither
+	if b := l.bounds.Buffer; b > 0 { // fails for a connection that is closed already
 		_ = t.SetReadBuffer(b)
 		_ = t.SetWriteBuffer(b)
 	}

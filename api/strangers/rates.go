@@ -9,36 +9,37 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rates bounds how many connections a second one address may open, and twice as many at once.
-// Addresses of one /64 of IPv6, of which a machine may use any number, may open networkRate as many
-// together. Loopback has no such bound: its processes share the processors anyway.
+// Rates bounds how many connections a second one address may open, with a burst of
+// twice as many. All addresses of one IPv6 /64 together, of which one machine may use
+// any number, may open networkRate times as many. Loopback has no such bound, since its
+// processes share the processors anyway.
 type Rates struct {
-	perSecond float64 // 0: any number
+	perSecond float64 // 0: no bound
 
 	mu                  sync.Mutex // guards what follows
 	addresses, networks map[string]*rate.Limiter
 	now                 func() time.Time
 }
 
-// NewRates makes a Rates of which no connection was opened.
+// NewRates returns a Rates without any connections.
 func NewRates(perSecond float64) *Rates {
 	return &Rates{perSecond: perSecond, addresses: map[string]*rate.Limiter{}, networks: map[string]*rate.Limiter{}, now: time.Now}
 }
 
-// ratesMax bounds the addresses, and the networks, of which it is known how many connections
-// they have opened; what is left out begins anew.
+// ratesMax bounds the addresses, and the networks, whose connections are counted. A
+// count that is dropped starts again.
 const ratesMax = 1024
 
-// networkRate is how many times as many connections all addresses of a /64 may open as one of
-// them. It is not 1, because nodes may be in one /64 with pods: a pod that uses up the rate of
-// its own address keeps no probe of a kubelet out.
+// networkRate is how many times the rate of one address all addresses of a /64 have
+// together. It is larger than 1, because nodes and pods may be in one /64: a pod that
+// uses up the rate of its own address must not block the probes of a kubelet.
 const networkRate = 8
 
-// loopback is the address of all of them.
+// loopback replaces all loopback addresses.
 const loopback = "loopback"
 
-// Often counts a connection of an address, as Address has it, and reports whether the address has
-// opened more than it may.
+// Often counts a connection of an address, in the form of Address, and reports whether
+// the address has opened too many.
 func (r *Rates) Often(from string) bool {
 	if r.perSecond <= 0 || from == "" || from == loopback {
 		return false
@@ -52,7 +53,8 @@ func (r *Rates) Often(from string) bool {
 	return network != "" && !r.allows(r.networks, network, networkRate*r.perSecond)
 }
 
-// allows takes one of the connections that an address or a network may open. r.mu is held.
+// allows counts a connection of an address or a network, and reports whether it is
+// allowed. r.mu is held.
 func (r *Rates) allows(known map[string]*rate.Limiter, of string, perSecond float64) bool {
 	l := known[of]
 	if l == nil {
@@ -65,7 +67,7 @@ func (r *Rates) allows(known map[string]*rate.Limiter, of string, perSecond floa
 	return l.AllowN(r.now(), 1)
 }
 
-// Network is the /64 of an address of IPv6; empty: it is another one.
+// Network returns the /64 of an IPv6 address; empty for other addresses.
 func Network(from string) string {
 	ip, err := netip.ParseAddr(from)
 	if err != nil || !ip.Is6() {
@@ -74,8 +76,8 @@ func Network(from string) string {
 	return netip.PrefixFrom(ip, 64).Masked().String()
 }
 
-// Address is the address of a client, without its port. A process may use any loopback
-// address, so that these count as one.
+// Address returns the address of a client, without its port. A process may use any
+// loopback address, so all of them count as one.
 func Address(a net.Addr) string {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {

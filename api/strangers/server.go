@@ -14,7 +14,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Server is a server of HTTP/1.1 for a Listener with these bounds. The other protocol
+// Server returns an HTTP/1.1 server for a Listener with these bounds. HTTP/2 is off: it
 // carries many requests over one connection, which would count as one.
 func (b *Bounds) Server(h http.Handler) *http.Server {
 	one := new(http.Protocols)
@@ -26,10 +26,11 @@ func (b *Bounds) Server(h http.Handler) *http.Server {
 	}
 }
 
-// Lines a second of what is wrong with connections: strangers do not fill the log.
+// Lines per second about errors of connections: untrusted clients must not fill the
+// log.
 const linesRate, linesBurst = 1, 10
 
-// sparse is a log of so many lines a second.
+// sparse is a log with a bounded rate of lines.
 type sparse struct {
 	to    io.Writer
 	limit *rate.Limiter
@@ -45,7 +46,8 @@ func (s *sparse) Write(line []byte) (int, error) {
 // place is the key of a request's connection in its context.
 type place struct{}
 
-// paced begins no request of a connection before Gap after the one before.
+// paced delays a request until Gap after the start of the previous one of its
+// connection.
 func (b *Bounds) paced(h http.Handler) http.Handler {
 	if b.Gap <= 0 {
 		return h
@@ -67,7 +69,7 @@ func (b *Bounds) paced(h http.Handler) http.Handler {
 	})
 }
 
-// requests ends what is done for a connection when it loses its place.
+// requests returns a context that is cancelled when the connection loses its slot.
 func requests(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -83,7 +85,7 @@ func requests(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Serve answers requests on l until ctx ends.
+// Serve serves requests on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, b *Bounds) error {
 	s := b.Server(h)
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // Serve returns its error

@@ -1,4 +1,5 @@
-// Package hostile is what tests of servers open thousands of connections with.
+// Package hostile opens thousands of connections for tests of servers. It owns nothing
+// outside of a test.
 package hostile
 
 import (
@@ -9,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Crowd are connections of one test.
+// Crowd is the list of connections of one test.
 type Crowd []*net.TCPConn
 
-// Gather opens so many connections to an address and does something with each, whose
-// error does not count: the server may have closed it. They are closed when the test ends.
+// Gather opens count connections to an address and calls each for every one. Errors of
+// each are ignored: the server may have closed the connection. The connections are
+// closed at the end of the test.
 func Gather(t testing.TB, at string, count int, each func(i int, c net.Conn) error) (list Crowd) {
 	t.Helper()
 	for i := range count {
@@ -24,14 +26,14 @@ func Gather(t testing.TB, at string, count int, each func(i int, c net.Conn) err
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close() }) // it may be over
+		t.Cleanup(func() { _ = c.Close() }) // it may be closed already
 		_ = each(i, c)
 		list = append(list, c.(*net.TCPConn))
 	}
 	return list
 }
 
-// Says is what a client says that sends some bytes and waits.
+// Says returns a client that sends some bytes and then waits.
 func Says(text string) func(int, net.Conn) error {
 	return func(_ int, c net.Conn) error {
 		_, err := c.Write([]byte(text))
@@ -39,7 +41,8 @@ func Says(text string) func(int, net.Conn) error {
 	}
 }
 
-// Open counts the connections that the server has not closed. It reads what has come.
+// Open counts the connections that the server has not closed. It reads the data that
+// has arrived.
 func (list Crowd) Open(t testing.TB) (n int) {
 	t.Helper()
 	for _, c := range list {
@@ -64,9 +67,9 @@ func (list Crowd) Open(t testing.TB) (n int) {
 	return n
 }
 
-// Close closes all of them.
+// Close closes all connections.
 func (list Crowd) Close() {
 	for _, c := range list {
-		_ = c.Close() // it may be over
+		_ = c.Close() // it may be closed already
 	}
 }
