@@ -21,15 +21,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
@@ -188,7 +188,7 @@ func (d *daemon) coreConfig() core.Config {
 		Self: link.Peer(d.o.pod), PodOf: d.doc.PodOf(), Pods: len(d.doc.Pods),
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
-		Rendezvous: mover.Named(t.Rendezvous), Channel: carriage.Named(t.Channel),
+		Rendezvous: rendezvous.Named(t.Rendezvous), Channel: eagerring.Named(t.Channel),
 		Spare: d.spare(),
 	}
 	c.StartWithin = cmp.Or(c.StartWithin, d.startWithin())

@@ -7,7 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -53,9 +53,9 @@ func (o *overtaking) end(c *Core) {
 // one come by the ring, and words looks at what the peer hears of slots.
 func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func(when string, filled, emptied uint64)) {
 	t.Helper()
-	o = &overtaking{lone: &lone{regions: map[link.Region][]byte{}}, ring: make([]byte, carriage.Basic.Bytes())}
+	o = &overtaking{lone: &lone{regions: map[link.Region][]byte{}}, ring: make([]byte, eagerring.Basic.Bytes())}
 	var err error
-	c, err = New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: carriage.Basic, Caster: o}, o)
+	c, err = New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: eagerring.Basic, Caster: o}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func
 		t.Helper()
 		came++
 		put(o.lone.ring(), came, came, []byte("x"))
-		binary.LittleEndian.PutUint64(o.Bytes(link.Ref{Region: RegionRings, Len: carriage.Basic.Bytes()})[ringBytes:], came)
+		binary.LittleEndian.PutUint64(o.Bytes(link.Ref{Region: RegionRings, Len: eagerring.Basic.Bytes()})[ringBytes:], came)
 		if n := c.PollMemory(1); n != 1 {
 			t.Fatalf("%d frames are taken", n)
 		}

@@ -18,14 +18,14 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // SessionID numbers the attached applications of this sidecar; numbers are
@@ -97,18 +97,18 @@ type Config struct {
 	// formula (memory.RanksKept, memory.PeersKept).
 	Spare int64
 
-	EagerBytes    uint64         // largest eager message; default and most 64 KiB
-	Gatherer      Gatherer       // is asked before a small message of an arena is copied; nil: each is
-	Caster        link.Caster    // takes writes to rings whose end is not reported; nil: each end is reported
-	FragmentBytes uint32         // payload of a Data frame; default 256 KiB, most wire.FrameMax
-	CreditBytes   uint64         // eager bytes in flight from one peer; default 1 MiB
-	Heartbeat     time.Duration  // silence after which a heartbeat is sent; default 500 ms
-	DeadAfter     time.Duration  // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
-	StartWithin   time.Duration  // how long a peer may take to be reached for the first time; default 60 s
-	Rendezvous    mover.Protocol // how large messages travel (DESIGN §5)
-	Channel       carriage.Kind  // how small messages go by remote write; the same on all sidecars
-	FastPeers     int            // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
-	Seed          uint64         // of the matching tables' hash
+	EagerBytes    uint64              // largest eager message; default and most 64 KiB
+	Gatherer      Gatherer            // is asked before a small message of an arena is copied; nil: each is
+	Caster        link.Caster         // takes writes to rings whose end is not reported; nil: each end is reported
+	FragmentBytes uint32              // payload of a Data frame; default 256 KiB, most wire.FrameMax
+	CreditBytes   uint64              // eager bytes in flight from one peer; default 1 MiB
+	Heartbeat     time.Duration       // silence after which a heartbeat is sent; default 500 ms
+	DeadAfter     time.Duration       // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
+	StartWithin   time.Duration       // how long a peer may take to be reached for the first time; default 60 s
+	Rendezvous    rendezvous.Protocol // how large messages travel (DESIGN §5)
+	Channel       eagerring.Kind      // how small messages go by remote write; the same on all sidecars
+	FastPeers     int                 // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
+	Seed          uint64              // of the matching tables' hash
 
 	limits Limits // Within
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // A rank that waits for a lock and leaves does not get it.
@@ -292,7 +292,7 @@ func TestAbortOfTheDeserted(t *testing.T) {
 		{1, 1, podlife.TextAbsent + "0" + podlife.TextAbsentFrom + "a message of MPI"},
 		{abortsAfter + 1, 0, podlife.TextAborted},
 	} {
-		d := newDuo(t, mover.Get, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+		d := newDuo(t, rendezvous.Get, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
 		d.submit(1, shm.Descriptor{Op: shm.OpDetach})
 		d.run()
 		d.submit(0, duoMessage(shm.OpSend, 3, 1, 0))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -163,7 +163,7 @@ func TestGivenUpOverABreak(t *testing.T) {
 // has come, so that its send asks for the acknowledgement that ends it.
 func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	ports := &lone{regions: map[link.Region][]byte{}}
-	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: carriage.Pipeline}, ports)
+	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: eagerring.Pipeline}, ports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: p.Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
-	body := wire.RingBody{Key: 7, Slots: carriage.Slots, SlotBytes: 16 << 10, Notice: 1}
+	body := wire.RingBody{Key: 7, Slots: eagerring.Slots, SlotBytes: 16 << 10, Notice: 1}
 	offer := make([]byte, 64)
 	n := body.Encode(offer)
 	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ring, Credit: p.Credit().Granted(), Length: uint32(n)}, offer[:n]); err != nil {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 var (
@@ -109,9 +109,9 @@ func newHostile(seed uint64) *hostile {
 		{Name: "writes", Register: true, Write: true, InOrder: true},
 	}[r.IntN(4)]
 	h.caps.Delivers = seed%2 == 0
-	protocol := mover.Protocol(r.IntN(7))
+	protocol := rendezvous.Protocol(r.IntN(7))
 	if h.caps.Lent = seed%5 < 2; h.caps.Lent {
-		h.caps.Register, h.caps.Read, protocol = true, true, protocol%(mover.Put+1)
+		h.caps.Register, h.caps.Read, protocol = true, true, protocol%(rendezvous.Put+1)
 	}
 	if seed%3 == 0 {
 		h.caps.RegisterMax = 1 << (8 + seed%7)
@@ -119,7 +119,7 @@ func newHostile(seed uint64) *hostile {
 	c, err := New(Config{
 		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10,
 		limits:  Limits{VectorPiece: []int{1, 3, 0}[r.IntN(3)], AheadFrames: []int{2, 0}[r.IntN(2)]},
-		Channel: carriage.Kind(r.IntN(4)), Rendezvous: protocol, Seed: seed,
+		Channel: eagerring.Kind(r.IntN(4)), Rendezvous: protocol, Seed: seed,
 	}, &h.hostilePorts)
 	if err != nil {
 		panic(err)

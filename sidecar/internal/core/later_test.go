@@ -6,14 +6,14 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // TestLaterInLine: receives whose memory is registered in a later turn have it in the
 // order in which they asked, also where another message arrives first in every turn.
 func TestLaterInLine(t *testing.T) {
 	const messages = 6
-	d := newDuo(t, mover.RPut, link.Caps{Register: true, Write: true})
+	d := newDuo(t, rendezvous.RPut, link.Caps{Register: true, Write: true})
 	d.ports[1].most = 1
 	for n := range uint32(messages) {
 		x := duoMessage(shm.OpRecv, n, 0, int(n))
@@ -52,7 +52,7 @@ func TestLaterInLine(t *testing.T) {
 // another's in a turn is the first of the next turn, however many others arrive.
 func TestLargeIsNotPassed(t *testing.T) {
 	const messages = 40
-	d := newDuo(t, mover.RPut, link.Caps{Register: true, Write: true})
+	d := newDuo(t, rendezvous.RPut, link.Caps{Register: true, Write: true})
 	d.ports[1].most = 2
 	d.ports[1].alone = link.Ref{Region: RegionFirst + 1, Off: 3 * duoBytes, Len: duoBytes}
 	for n := range uint32(messages) {
@@ -88,7 +88,7 @@ func TestLargeIsNotPassed(t *testing.T) {
 // of its bytes is counted where it went.
 func TestPartsAreCounted(t *testing.T) {
 	const part = 32 << 10
-	d := newDuo(t, mover.RPut, link.Caps{Register: true, Write: true, RegisterMax: part})
+	d := newDuo(t, rendezvous.RPut, link.Caps{Register: true, Write: true, RegisterMax: part})
 	d.ports[1].deny = 2
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 	d.submit(0, duoMessage(shm.OpSend, 4, 1, 0))

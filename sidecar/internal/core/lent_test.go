@@ -8,7 +8,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 const lentRegion = RegionFirst + 2
@@ -30,7 +30,7 @@ func onExposure(op shm.Op, req uint32, number uint64) shm.Descriptor {
 }
 
 // newLending is a duo whose pods have exposed memory as number 0.
-func newLending(t *testing.T, p mover.Protocol, caps link.Caps) (*duo, [2]lends) {
+func newLending(t *testing.T, p rendezvous.Protocol, caps link.Caps) (*duo, [2]lends) {
 	t.Helper()
 	d := newDuo(t, p, caps)
 	known := [2]lends{{}, {}}
@@ -67,14 +67,14 @@ func TestLent(t *testing.T) {
 	recv, send := duoMessage(shm.OpRecv, 3, 0, 0), duoMessage(shm.OpSend, 4, 1, 0)
 	for what, x := range map[string]struct {
 		recv, send shm.Descriptor
-		protocol   mover.Protocol
+		protocol   rendezvous.Protocol
 	}{
-		"both":              {inLent(recv), inLent(send), mover.Auto},
-		"both, getcqe":      {inLent(recv), inLent(send), mover.GetCQE},
-		"the source":        {recv, inLent(send), mover.Auto},
-		"the target":        {inLent(recv), send, mover.Auto},
-		"both, put":         {inLent(recv), inLent(send), mover.Put},
-		"the target of get": {inLent(recv), send, mover.Get},
+		"both":              {inLent(recv), inLent(send), rendezvous.Auto},
+		"both, getcqe":      {inLent(recv), inLent(send), rendezvous.GetCQE},
+		"the source":        {recv, inLent(send), rendezvous.Auto},
+		"the target":        {inLent(recv), send, rendezvous.Auto},
+		"both, put":         {inLent(recv), inLent(send), rendezvous.Put},
+		"the target of get": {inLent(recv), send, rendezvous.Get},
 	} {
 		d, _ := newLending(t, x.protocol, lending)
 		d.submit(1, x.recv)
@@ -102,15 +102,15 @@ func TestLentIsStaged(t *testing.T) {
 	plain := lending
 	plain.Lent = false
 	for what, x := range map[string]struct {
-		protocol mover.Protocol
+		protocol rendezvous.Protocol
 		caps     link.Caps
 		refuse   int // reads that fail
 	}{
-		"a read fails":                        {mover.Auto, lending, 1},
-		"the link does not reach it":          {mover.Auto, plain, 0},
-		"the last byte would have to be seen": {mover.Get, lending, 0},
-		"the receiver would have to be asked": {mover.RPut, lending, 0},
-		"nothing is remote":                   {mover.Stream, lending, 0},
+		"a read fails":                        {rendezvous.Auto, lending, 1},
+		"the link does not reach it":          {rendezvous.Auto, plain, 0},
+		"the last byte would have to be seen": {rendezvous.Get, lending, 0},
+		"the receiver would have to be asked": {rendezvous.RPut, lending, 0},
+		"nothing is remote":                   {rendezvous.Stream, lending, 0},
 	} {
 		d, _ := newLending(t, x.protocol, x.caps)
 		clear(d.lent(0))
@@ -143,7 +143,7 @@ func TestLargeIntoLent(t *testing.T) {
 	caps := lending
 	caps.RegisterMax = duoBytes / 2
 	for _, lent := range []bool{false, true} {
-		d, _ := newLending(t, mover.Auto, caps)
+		d, _ := newLending(t, rendezvous.Auto, caps)
 		d.submit(1, inLent(duoMessage(shm.OpRecv, 3, 0, 0)))
 		send := duoMessage(shm.OpSend, 4, 1, 0)
 		if lent {
@@ -163,7 +163,7 @@ func TestLargeIntoLent(t *testing.T) {
 
 // TestUnexpose: memory is given back when no message uses it any more, and not before.
 func TestUnexpose(t *testing.T) {
-	d, known := newLending(t, mover.Auto, lending)
+	d, known := newLending(t, rendezvous.Auto, lending)
 	d.submit(0, inLent(duoMessage(shm.OpSend, 4, 1, 0)))
 	d.submit(1, inLent(duoMessage(shm.OpRecv, 3, 0, 0)))
 	for i := range d.cores {
@@ -191,7 +191,7 @@ func TestUnexpose(t *testing.T) {
 // memory, or from it, is not over before that has ended: its context is closed then.
 func TestLentOutlivesItsRank(t *testing.T) {
 	for dies, what := range []string{"the sender", "the receiver"} {
-		d, _ := newLending(t, mover.Auto, lending)
+		d, _ := newLending(t, rendezvous.Auto, lending)
 		d.ports[1].slow = true
 		d.submit(1, inLent(duoMessage(shm.OpRecv, 3, 0, 0)))
 		d.submit(0, inLent(duoMessage(shm.OpSend, 4, 1, 0)))
@@ -228,7 +228,7 @@ func TestReadFromTheDead(t *testing.T) {
 	for what, recv := range map[string]shm.Descriptor{
 		"lent": inLent(duoMessage(shm.OpRecv, 3, 0, 0)), "of the arena": duoMessage(shm.OpRecv, 3, 0, 0),
 	} {
-		d, _ := newLending(t, mover.Auto, lending)
+		d, _ := newLending(t, rendezvous.Auto, lending)
 		d.ports[1].slow = true
 		d.submit(1, recv)
 		d.submit(0, inLent(duoMessage(shm.OpSend, 4, 1, 0)))
@@ -278,7 +278,7 @@ func TestLentLies(t *testing.T) {
 		"a window":                      body(inLent(shm.Descriptor{Op: shm.OpWin, Req: 1, Context: 5}), 0, 8, 0),
 		"a chunk that is not asked for": early,
 	} {
-		d, _ := newLending(t, mover.Auto, lending)
+		d, _ := newLending(t, rendezvous.Auto, lending)
 		d.submit(0, inLent(duoMessage(shm.OpRecv, 3, 1, 0)))
 		if err := d.cores[0].Submit(d.now, 0, &x); err == nil {
 			t.Errorf("%s: it is taken", what)
@@ -288,7 +288,7 @@ func TestLentLies(t *testing.T) {
 
 // TestLendNowhere: a session whose link lends no memory is told so.
 func TestLendNowhere(t *testing.T) {
-	d := newDuo(t, mover.Auto, lending)
+	d := newDuo(t, rendezvous.Auto, lending)
 	d.submit(0, onExposure(shm.OpExpose, 9, 0))
 	if _, status := d.last(0); status != shm.StatusUnsupported {
 		t.Errorf("status %d, want unsupported", status)

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // duo is two cores of one rank each that are joined by a link which does at once
@@ -148,7 +148,7 @@ func (p *duoPort) Post(_ link.Peer, frames []*link.Frame) int {
 	return len(frames)
 }
 
-func newDuo(t *testing.T, protocol mover.Protocol, caps link.Caps) *duo {
+func newDuo(t *testing.T, protocol rendezvous.Protocol, caps link.Caps) *duo {
 	t.Helper()
 	d := &duo{t: t, now: 1, keys: map[uint64]keyed{}}
 	for i := range d.cores {
@@ -212,18 +212,18 @@ func (d *duo) arena(pod, n int) []byte {
 func TestMessagesOfProtocols(t *testing.T) {
 	caps := link.Caps{Register: true, Read: true, Write: true, InOrder: true}
 	for _, x := range []struct {
-		protocol mover.Protocol
+		protocol rendezvous.Protocol
 		zeros    bool // the message ends with a zero
 		frames   string
 	}{
-		{mover.GetCQE, false, "rts fin"},
-		{mover.Get, false, "rts fin"},
-		{mover.RPut, false, "rts pull written"},
-		{mover.Stream, false, "rts pull data fin"},
-		{mover.Put, false, "ready"},
-		{mover.Put, true, "ready"},
-		{mover.PutNR, false, "ready"},
-		{mover.PutNR, true, "ready written"},
+		{rendezvous.GetCQE, false, "rts fin"},
+		{rendezvous.Get, false, "rts fin"},
+		{rendezvous.RPut, false, "rts pull written"},
+		{rendezvous.Stream, false, "rts pull data fin"},
+		{rendezvous.Put, false, "ready"},
+		{rendezvous.Put, true, "ready"},
+		{rendezvous.PutNR, false, "ready"},
+		{rendezvous.PutNR, true, "ready written"},
 	} {
 		d := newDuo(t, x.protocol, caps)
 		d.types = nil
@@ -258,11 +258,11 @@ func TestCollisions(t *testing.T) {
 	const messages = 4096
 	caps := link.Caps{Register: true, Write: true, InOrder: true}
 	for _, x := range []struct {
-		protocol    mover.Protocol
+		protocol    rendezvous.Protocol
 		least, most int
 	}{
-		{mover.Put, messages / 512, messages / 128},
-		{mover.PutNR, messages, messages},
+		{rendezvous.Put, messages / 512, messages / 128},
+		{rendezvous.PutNR, messages, messages},
 	} {
 		d := newDuo(t, x.protocol, caps)
 		told := 0
@@ -303,7 +303,7 @@ func TestOffersKeepOrder(t *testing.T) {
 	for _, pattern := range []string{"LLLL", "LsLs", "ssLL", "sLsL", "LLsL", "Lsss"} {
 		for early := range 3 { // receives that are offered before anything is sent
 			t.Run(fmt.Sprint(pattern, early), func(t *testing.T) {
-				d := newDuo(t, mover.Put, caps)
+				d := newDuo(t, rendezvous.Put, caps)
 				for n := range early {
 					d.submit(1, duoMessage(shm.OpRecv, uint32(n), 0, n))
 				}
@@ -342,7 +342,7 @@ func TestOffersKeepOrder(t *testing.T) {
 // TestCancelOffered: a receive that is offered can be cancelled, and its memory is
 // as it was.
 func TestCancelOffered(t *testing.T) {
-	d := newDuo(t, mover.Put, link.Caps{Register: true, Write: true, InOrder: true})
+	d := newDuo(t, rendezvous.Put, link.Caps{Register: true, Write: true, InOrder: true})
 	d.arena(1, 0)[duoBytes-1] = 0xcc
 	d.submit(1, duoMessage(shm.OpRecv, 1, 0, 0))
 	d.run()
@@ -365,7 +365,7 @@ func TestCancelOffered(t *testing.T) {
 // TestOfferedTakesNoData: a receive that is offered has asked nobody for Data frames. Were
 // they taken, it would end while its place in the queue of receives stays.
 func TestOfferedTakesNoData(t *testing.T) {
-	d := newDuo(t, mover.Put, link.Caps{Register: true, Write: true, InOrder: true})
+	d := newDuo(t, rendezvous.Put, link.Caps{Register: true, Write: true, InOrder: true})
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 	d.run()
 	c := d.cores[1]

@@ -8,7 +8,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // reaching is a duo whose pod 1 exposes a window, in place 0 of its arena.
 func reaching(t *testing.T) *duo {
 	t.Helper()
-	d := newDuo(t, mover.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+	d := newDuo(t, rendezvous.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
 	win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: reachWin}
 	win.SetBody(0, reachBytes, 0, 0)
 	d.submit(1, win)
@@ -147,7 +147,7 @@ func TestReachFails(t *testing.T) {
 // told already, and a right program's, do not.
 func TestFlushOfAllTellsOfMissingWindows(t *testing.T) {
 	for name, caps := range map[string]link.Caps{"by frames": {}, "by remote writes": {Register: true, Read: true, Write: true, InOrder: true}} {
-		d := newDuo(t, mover.Auto, caps)
+		d := newDuo(t, rendezvous.Auto, caps)
 		win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: reachWin}
 		win.SetBody(0, reachBytes, 0, 0)
 		d.submit(1, win)
@@ -289,7 +289,7 @@ func TestReachAllocatesNothing(t *testing.T) {
 // goes on as frames, and ends with the last of them (seed 20064 of the cached ones).
 func TestReachBegunByFrames(t *testing.T) {
 	const n = 900_000
-	d := newDuo(t, mover.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
+	d := newDuo(t, rendezvous.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
 	win := shm.Descriptor{Op: shm.OpWin, Req: 1, Class: shm.ClassArena, Context: reachWin}
 	win.SetBody(0, n, 0, 0)
 	d.submit(1, win)

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 var offering = link.Caps{Register: true, Write: true, InOrder: true}
@@ -20,7 +20,7 @@ func TestWhatIsOffered(t *testing.T) {
 		x.SetBody(0, n, ignore, 0)
 		return x
 	}
-	eager := newDuo(t, mover.Put, offering).cores[1]
+	eager := newDuo(t, rendezvous.Put, offering).cores[1]
 	small := eager.cfg.EagerBytes
 	large := offering
 	large.RegisterMax = duoBytes - 1
@@ -39,7 +39,7 @@ func TestWhatIsOffered(t *testing.T) {
 		{"one that is registered in parts", large, duoBytes, 0, false, 0},
 		{"one of a peer that is not connected", offering, duoBytes, 0, true, 0},
 	} {
-		d := newDuo(t, mover.Put, x.caps)
+		d := newDuo(t, rendezvous.Put, x.caps)
 		c := d.cores[1]
 		if x.down {
 			c.LinkDown(d.now, 0, link.ErrBroken)
@@ -49,7 +49,7 @@ func TestWhatIsOffered(t *testing.T) {
 			t.Errorf("%s: %d offers, want %d", x.what, c.Stats().Offers, x.wants)
 		}
 	}
-	d := newDuo(t, mover.Put, offering)
+	d := newDuo(t, rendezvous.Put, offering)
 	for i := range uint32(p2p.OfferWindow + 3) {
 		x := receive(duoBytes, 0)
 		x.Req = i
@@ -58,7 +58,7 @@ func TestWhatIsOffered(t *testing.T) {
 	if n := d.cores[1].Stats().Offers; n != p2p.OfferWindow {
 		t.Errorf("%d receives are offered to one peer, want %d", n, p2p.OfferWindow)
 	}
-	d = newDuo(t, mover.Put, offering)
+	d = newDuo(t, rendezvous.Put, offering)
 	d.ports[1].deny = 1
 	d.submit(1, receive(duoBytes, 0))
 	d.run()
@@ -69,7 +69,7 @@ func TestWhatIsOffered(t *testing.T) {
 
 // TestNewsOfOffers: what a peer may say of a receive that is offered to it.
 func TestNewsOfOffers(t *testing.T) {
-	d := newDuo(t, mover.Put, offering)
+	d := newDuo(t, rendezvous.Put, offering)
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 	d.run()
 	c := d.cores[1]
@@ -99,7 +99,7 @@ func TestNewsOfOffers(t *testing.T) {
 		t.Errorf("taken, and not offered any more: %v", err)
 	}
 
-	d = newDuo(t, mover.Put, offering)
+	d = newDuo(t, rendezvous.Put, offering)
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))
 	d.run()
 	c = d.cores[1]

@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 const (
@@ -56,7 +56,7 @@ func (d *duo) wantEnd(what string, req uint32, want ...shm.Status) {
 	}
 }
 
-var replyProtocols = []mover.Protocol{mover.Stream, mover.Get, mover.Put, mover.PutNR}
+var replyProtocols = []rendezvous.Protocol{rendezvous.Stream, rendezvous.Get, rendezvous.Put, rendezvous.PutNR}
 
 var replyCaps = link.Caps{Register: true, Read: true, Write: true, InOrder: true}
 
@@ -105,7 +105,7 @@ func TestNoReply(t *testing.T) {
 func TestNoReplyToWhatIsDropped(t *testing.T) {
 	for _, n := range []uint64{64, 5000, duoBytes} {
 		for _, leaves := range []bool{false, true} {
-			d := newDuo(t, mover.Get, replyCaps)
+			d := newDuo(t, rendezvous.Get, replyCaps)
 			d.awaits(64)
 			d.asks(n, 0)
 			d.wantEnd("parked", replyRequest)
@@ -143,7 +143,7 @@ func TestReplies(t *testing.T) {
 		d.run()
 		d.wantEnd("replied", replyRequest, shm.StatusOK)
 	}
-	d := newDuo(t, mover.Get, replyCaps)
+	d := newDuo(t, rendezvous.Get, replyCaps)
 	d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})
 	d.asks(64, 0) // no receive has this number
 	d.wantEnd("no receive", replyRequest)
@@ -174,7 +174,7 @@ func TestReplies(t *testing.T) {
 // TestNoReplyComesLate: news of a reply that has come, or that nobody waits for any more,
 // is dropped; of a receive that waits for none it is a violation.
 func TestNoReplyComesLate(t *testing.T) {
-	d := newDuo(t, mover.Get, replyCaps)
+	d := newDuo(t, rendezvous.Get, replyCaps)
 	d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})
 	d.run()
 	d.awaits(64)

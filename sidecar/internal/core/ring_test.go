@@ -7,7 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -93,7 +93,7 @@ func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
 
 // The ring of the default channel.
 const (
-	ringSlots = carriage.Slots
+	ringSlots = eagerring.Slots
 	ringSlot  = 2 << 10
 	ringBytes = ringSlots * ringSlot
 )

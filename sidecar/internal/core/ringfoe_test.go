@@ -6,7 +6,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -18,16 +18,16 @@ import (
 func pipelined(t *testing.T) (c *Core, ports *lone, send func(h *wire.Header, payload []byte, parts int), connect func()) {
 	t.Helper()
 	ports = &lone{regions: map[link.Region][]byte{}}
-	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: carriage.Pipeline}, ports)
+	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: eagerring.Pipeline}, ports)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Attach(1, 0, 0, shm.FeaturesAll, link.Ref{Region: RegionFirst, Len: 1 << 20}, link.Ref{Region: RegionFirst + 1, Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	ring := ports.Bytes(link.Ref{Region: RegionRings, Len: carriage.Pipeline.Bytes()})
+	ring := ports.Bytes(link.Ref{Region: RegionRings, Len: eagerring.Pipeline.Bytes()})
 	copied := make([]byte, len(ring))
-	var to carriage.Sender
+	var to eagerring.Sender
 	connect = func() {
 		t.Helper()
 		c.LinkUp(1, 1, placing)
@@ -36,7 +36,7 @@ func pipelined(t *testing.T) (c *Core, ports *lone, send func(h *wire.Header, pa
 		}
 		c.Flush(1, ports)
 		body := ports.offered(t)
-		if !to.Open(carriage.Pipeline, placing, &body, 1, copied, nil) {
+		if !to.Open(eagerring.Pipeline, placing, &body, 1, copied, nil) {
 			t.Fatal("the offer is refused")
 		}
 	}

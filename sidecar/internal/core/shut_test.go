@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // shutContext is what rank 1 shuts in these tests.
@@ -30,7 +30,7 @@ func (d *duo) sends(context uint32, n uint64, flags uint8) shm.Status {
 // TestShutContext: what comes for a context that its receiver has shut keeps no memory
 // there, and no credit of its sender; who waits for the receiver is told.
 func TestShutContext(t *testing.T) {
-	for _, protocol := range []mover.Protocol{mover.Stream, mover.Get, mover.Put} {
+	for _, protocol := range []rendezvous.Protocol{rendezvous.Stream, rendezvous.Get, rendezvous.Put} {
 		d := newDuo(t, protocol, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
 		d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})
 		d.run()
@@ -68,7 +68,7 @@ func TestShutContext(t *testing.T) {
 // TestShutsAreBounded: an application that shuts contexts without end takes no memory
 // without end.
 func TestShutsAreBounded(t *testing.T) {
-	d := newDuo(t, mover.Stream, link.Caps{})
+	d := newDuo(t, rendezvous.Stream, link.Caps{})
 	for i := range uint32(p2p.ShutLimit + 10) {
 		d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: i})
 	}

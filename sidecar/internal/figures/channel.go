@@ -1,11 +1,11 @@
 package figures
 
 import (
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
@@ -15,7 +15,7 @@ func liu(caps link.Caps, c core.Config) virtual.Config {
 }
 
 // smallLatency is half a round trip of a few bytes by an eager channel.
-func smallLatency(channel carriage.Kind, rounds int) (took float64, err error) {
+func smallLatency(channel eagerring.Kind, rounds int) (took float64, err error) {
 	err = measured(liu(rdma(), core.Config{Channel: channel}), func(r *virtual.Rank) {
 		other := 1 - r.Number
 		r.Barrier()
@@ -39,7 +39,7 @@ func smallLatency(channel carriage.Kind, rounds int) (took float64, err error) {
 const window = 16
 
 // bandwidth is in MB/s, back to back windows of messages (004, section 4.2.1).
-func bandwidth(p mover.Protocol, fragment uint32, rounds, window, n int) (rate float64, err error) {
+func bandwidth(p rendezvous.Protocol, fragment uint32, rounds, window, n int) (rate float64, err error) {
 	c := core.Config{Rendezvous: p, FragmentBytes: fragment, EagerBytes: 8 << 10}
 	err = measured(liu(rdma(), c), func(r *virtual.Rank) {
 		other := 1 - r.Number
@@ -68,15 +68,15 @@ func bandwidth(p mover.Protocol, fragment uint32, rounds, window, n int) (rate f
 // one after another (004, section 4.2.1): one frame under way, as large as the message.
 func basicBandwidth(rounds int) (float64, error) {
 	const n = 1 << 20
-	return bandwidth(mover.Stream, n, 16*rounds, 1, n)
+	return bandwidth(rendezvous.Stream, n, 16*rounds, 1, n)
 }
 
 // sizes004 are those of paper 004's large messages.
 var sizes004 = []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20}
 
 func channels(r *Report, e Effort) error {
-	small := map[carriage.Kind]float64{}
-	for _, k := range []carriage.Kind{carriage.Basic, carriage.PiggyBack, carriage.ZeroCopy} {
+	small := map[eagerring.Kind]float64{}
+	for _, k := range []eagerring.Kind{eagerring.Basic, eagerring.PiggyBack, eagerring.ZeroCopy} {
 		ns, err := smallLatency(k, e.Rounds)
 		if err != nil {
 			return err
@@ -87,8 +87,8 @@ func channels(r *Report, e Effort) error {
 	peak := map[string]float64{}
 	for _, c := range []struct {
 		name string
-		p    mover.Protocol
-	}{{"pipelined copies of 16 KB", mover.Stream}, {"zero copy by remote read", mover.GetCQE}, {"CH3: remote write", mover.RPut}} {
+		p    rendezvous.Protocol
+	}{{"pipelined copies of 16 KB", rendezvous.Stream}, {"zero copy by remote read", rendezvous.GetCQE}, {"CH3: remote write", rendezvous.RPut}} {
 		curve := Curve{Name: c.name}
 		for _, n := range e.of(sizes004) {
 			rate, err := bandwidth(c.p, 16<<10, max(e.Rounds/1000, 2), window, n)
@@ -103,7 +103,7 @@ func channels(r *Report, e Effort) error {
 	chunks := Plot{Name: "004-fig9-chunks", Title: "004, fig. 9: pipelined copies of 1 MB by their size", X: "chunk", Y: "MB/s", Sizes: true}
 	byChunk := Curve{Name: "1 MB"}
 	for _, chunk := range []uint32{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10} {
-		rate, err := bandwidth(mover.Stream, chunk, 2, window, 1<<20)
+		rate, err := bandwidth(rendezvous.Stream, chunk, 2, window, 1<<20)
 		if err != nil {
 			return err
 		}
@@ -113,11 +113,11 @@ func channels(r *Report, e Effort) error {
 	r.Plots = append(r.Plots, plot, chunks)
 	better := true
 	for n := 32 << 10; n <= 256<<10; n *= 2 {
-		read, err := bandwidth(mover.GetCQE, 16<<10, 2, window, n)
+		read, err := bandwidth(rendezvous.GetCQE, 16<<10, 2, window, n)
 		if err != nil {
 			return err
 		}
-		write, err := bandwidth(mover.RPut, 16<<10, 2, window, n)
+		write, err := bandwidth(rendezvous.RPut, 16<<10, 2, window, n)
 		if err != nil {
 			return err
 		}
@@ -131,13 +131,13 @@ func channels(r *Report, e Effort) error {
 	const raw = "the model's latency is the raw one; what MPICH2's own code adds, 1.5 us, the paper does not state apart"
 	r.Rows = append(r.Rows,
 		Row{
-			Paper: "004 fig. 4", What: "basic ring: small latency", Unit: "us", Theirs: 18.6, Ours: small[carriage.Basic], Law: "a remote write each for data, head and tail",
+			Paper: "004 fig. 4", What: "basic ring: small latency", Unit: "us", Theirs: 18.6, Ours: small[eagerring.Basic], Law: "a remote write each for data, head and tail",
 			Note: "here the three are under way at the same time; 18.6 us is three raw latencies one after another, and the paper's later designs have one",
 		},
 		Row{Paper: "004 fig. 5", What: "basic ring: bandwidth", Unit: "MB/s", Theirs: 230, Ours: basic, Law: "copy, transfer and copy of a part, one after another", Note: "of messages as large as the ring, 1 MB; the ring's size the paper does not state"},
-		Row{Paper: "004 fig. 6", What: "piggybacked updates: small latency", Unit: "us", Theirs: 7.4, Ours: small[carriage.PiggyBack], Law: "one remote write a message", Note: raw},
+		Row{Paper: "004 fig. 6", What: "piggybacked updates: small latency", Unit: "us", Theirs: 7.4, Ours: small[eagerring.PiggyBack], Law: "one remote write a message", Note: raw},
 		Row{Paper: "004 fig. 8", What: "pipelined copies of 16 KB: bandwidth", Unit: "MB/s", Theirs: 500, Ours: pipelined, Law: "copies and transfers share the memory bus: three passes of each byte"},
-		Row{Paper: "004, section 5", What: "zero copy: small latency", Unit: "us", Theirs: 7.6, Ours: small[carriage.ZeroCopy], Law: "one remote write a message", Note: raw},
+		Row{Paper: "004, section 5", What: "zero copy: small latency", Unit: "us", Theirs: 7.6, Ours: small[eagerring.ZeroCopy], Law: "one remote write a message", Note: raw},
 		Row{Paper: "004 fig. 11", What: "zero copy: bandwidth", Unit: "MB/s", Theirs: 857, Ours: zero, Law: "the wire's 870 MB/s less headers and round trips"},
 		Row{Paper: "004 fig. 14", What: "CH3, remote write, against zero copy: bandwidth of large messages", Unit: "ratio", Theirs: 1, Ours: ch3 / zero, Law: "both leave the processor out"},
 		Row{

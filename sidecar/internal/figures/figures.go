@@ -102,7 +102,7 @@ func Run(e Effort, tell func(string)) (*Report, error) {
 		{"000: put and get", oneSided},
 		{"000, 002: collectives", collectives},
 		{"000, 002: applications", applications},
-		{"001: rendezvous", rendezvous},
+		{"001: rendezvous", rendezvousProtocols},
 		{"004: channels", channels},
 		{"001, 004: NAS Parallel Benchmarks", npb},
 	} {

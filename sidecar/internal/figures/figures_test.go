@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // least is enough to see the laws.
@@ -85,7 +85,7 @@ func checkLaws(t *testing.T, r *Report) {
 // TestSameFigures: virtual time does not depend on the machine, nor on chance.
 func TestSameFigures(t *testing.T) {
 	run := func() float64 {
-		ns, err := bowtie(mover.Put, 5, 4096, zeroes)
+		ns, err := bowtie(rendezvous.Put, 5, 4096, zeroes)
 		if err != nil {
 			t.Fatal(err)
 		}

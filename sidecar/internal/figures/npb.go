@@ -5,8 +5,8 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
@@ -27,13 +27,13 @@ type machine struct {
 	clock    float64 // cycles/ns
 	podOf    []int32
 	rendez   int // larger messages go by rendezvous
-	protocol mover.Protocol
+	protocol rendezvous.Protocol
 	caps     link.Caps
 }
 
 // takagiNPB is 64 processes on paper 001's four nodes; messages of more than 4,047
 // bytes go by rendezvous (001, section 4.2.3).
-func takagiNPB(p mover.Protocol) machine {
+func takagiNPB(p rendezvous.Protocol) machine {
 	m := *platform.Takagi()
 	m.EagerBytes = 4047
 	x := machine{model: &m, clock: 2.601, rendez: 4047, protocol: p, caps: rdma()}
@@ -44,7 +44,7 @@ func takagiNPB(p mover.Protocol) machine {
 }
 
 // liuNPB is four nodes of paper 004's, with a process each (004, section 7).
-func liuNPB(p mover.Protocol) machine {
+func liuNPB(p rendezvous.Protocol) machine {
 	return machine{model: platform.Liu(), clock: 2.4, podOf: []int32{0, 1, 2, 3}, rendez: 8 << 10, protocol: p, caps: rdma()}
 }
 
@@ -187,11 +187,11 @@ func npb(r *Report, _ Effort) error {
 	const rest = "of CG and FT, the two of the paper's six programs whose execution gains most. A control message is an eighth of what CG's transfers of 7,000 bytes take an adapter; what else the paper's library waits for it does not state"
 	wait, total := 0.0, 0.0
 	for _, b := range classW() {
-		get, err := takagiNPB(mover.Get).runs(b.arena, b.run)
+		get, err := takagiNPB(rendezvous.Get).runs(b.arena, b.run)
 		if err != nil {
 			return err
 		}
-		put, err := takagiNPB(mover.Put).runs(b.arena, b.run)
+		put, err := takagiNPB(rendezvous.Put).runs(b.arena, b.run)
 		if err != nil {
 			return err
 		}
@@ -200,15 +200,15 @@ func npb(r *Report, _ Effort) error {
 	}
 	mean, slowest := 0.0, true
 	for _, b := range classA() {
-		pipelined, err := liuNPB(mover.Stream).runs(b.arena, b.run)
+		pipelined, err := liuNPB(rendezvous.Stream).runs(b.arena, b.run)
 		if err != nil {
 			return err
 		}
-		read, err := liuNPB(mover.GetCQE).runs(b.arena, b.run)
+		read, err := liuNPB(rendezvous.GetCQE).runs(b.arena, b.run)
 		if err != nil {
 			return err
 		}
-		write, err := liuNPB(mover.RPut).runs(b.arena, b.run)
+		write, err := liuNPB(rendezvous.RPut).runs(b.arena, b.run)
 		if err != nil {
 			return err
 		}

@@ -2,13 +2,13 @@ package figures
 
 import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
 // takagi is paper 001's two nodes, with so many processes on each.
-func takagi(p mover.Protocol, processes int) virtual.Config {
+func takagi(p rendezvous.Protocol, processes int) virtual.Config {
 	podOf := make([]int32, 2*processes)
 	for i := range podOf {
 		podOf[i] = int32(i / processes)
@@ -22,7 +22,7 @@ func takagi(p mover.Protocol, processes int) virtual.Config {
 // receiverFirst reports that a sender waits for its receiver's control message, as in
 // paper 001's PUT. (This engine would announce the message instead, at the cost of a
 // message more; so the program waits.)
-func receiverFirst(p mover.Protocol) bool { return p == mover.Put || p == mover.PutNR }
+func receiverFirst(p rendezvous.Protocol) bool { return p == rendezvous.Put || p == rendezvous.PutNR }
 
 // patience bounds the wait for an offer: the first ones of a connection may be none.
 const patience = 1e6
@@ -37,7 +37,7 @@ const (
 
 // bowtie is the latency of a round in which 16 pairs of processes send to each other
 // at the same time (001, section 4.1.1).
-func bowtie(p mover.Protocol, rounds, n int, last ending) (took float64, err error) {
+func bowtie(p rendezvous.Protocol, rounds, n int, last ending) (took float64, err error) {
 	const processes = 16
 	err = measured(takagi(p, processes), func(r *virtual.Rank) {
 		other := r.Number ^ processes
@@ -57,7 +57,7 @@ func bowtie(p mover.Protocol, rounds, n int, last ending) (took float64, err err
 }
 
 // alltoall is the latency of one in groups of four (001, section 4.2.2).
-func alltoall(p mover.Protocol, rounds, n int) (took float64, err error) {
+func alltoall(p rendezvous.Protocol, rounds, n int) (took float64, err error) {
 	const processes = 16
 	err = measured(takagi(p, processes), func(r *virtual.Rank) {
 		const all = 2 * processes
@@ -110,21 +110,21 @@ func best(before, after Curve) float64 {
 	return most
 }
 
-func rendezvous(r *Report, e Effort) error {
+func rendezvousProtocols(r *Report, e Effort) error {
 	rounds := max(e.Rounds/100, 10)
 	bow := Plot{Name: "001-fig6-11-bowtie", Title: "001, figs. 6 to 8 and 11: BOWTIE, 16 pairs", X: "message", Y: "us", Sizes: true}
 	curves := map[string]Curve{}
 	for _, c := range []struct {
 		name string
-		p    mover.Protocol
+		p    rendezvous.Protocol
 		last ending
 	}{
-		{"GETCQE", mover.GetCQE, others},
-		{"GET", mover.Get, others},
-		{"PUT", mover.Put, others},
-		{"RPUT (MVAPICH)", mover.RPut, others},
-		{"PUT, zeroes", mover.Put, zeroes},
-		{"PUTNR, zeroes", mover.PutNR, zeroes},
+		{"GETCQE", rendezvous.GetCQE, others},
+		{"GET", rendezvous.Get, others},
+		{"PUT", rendezvous.Put, others},
+		{"RPUT (MVAPICH)", rendezvous.RPut, others},
+		{"PUT, zeroes", rendezvous.Put, zeroes},
+		{"PUTNR, zeroes", rendezvous.PutNR, zeroes},
 	} {
 		curve, err := timed(c.name, e, func(n int) (float64, error) { return bowtie(c.p, rounds, n, c.last) })
 		if err != nil {
@@ -136,8 +136,8 @@ func rendezvous(r *Report, e Effort) error {
 	all := Plot{Name: "001-fig9-alltoall", Title: "001, fig. 9: all-to-all of 32 processes", X: "message", Y: "us", Sizes: true}
 	for _, c := range []struct {
 		name string
-		p    mover.Protocol
-	}{{"GET", mover.Get}, {"PUT", mover.Put}} {
+		p    rendezvous.Protocol
+	}{{"GET", rendezvous.Get}, {"PUT", rendezvous.Put}} {
 		curve, err := timed(c.name, e, func(n int) (float64, error) { return alltoall(c.p, max(rounds/4, 4), n) })
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
 // port is PMI-1 over PMI_PORT: a port on the pod's loopback, for programs that are
@@ -62,7 +62,7 @@ func complain(err error) { fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:"
 
 func (p *port) serve() {
 	for {
-		conn, err := lobby.Accept(p.listener.AcceptTCP, p.complain)
+		conn, err := admission.Accept(p.listener.AcceptTCP, p.complain)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}

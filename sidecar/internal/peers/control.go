@@ -14,8 +14,8 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // errAsked is the answer to the higher-numbered side: it is being dialled.
@@ -35,7 +35,7 @@ const (
 
 // accept serves an incoming connection: TLS is a control connection, anything
 // else has to be a data connection.
-func (m *Mesh) accept(conn net.Conn, guest *lobby.Guest) error {
+func (m *Mesh) accept(conn net.Conn, guest *admission.Guest) error {
 	begun := time.Now()
 	if err := conn.SetDeadline(begun.Add(min(m.cfg.FirstWord, m.cfg.Patience))); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (u *unread) Read(b []byte) (int, error) {
 	return u.Conn.Read(b)
 }
 
-func (m *Mesh) acceptControl(conn net.Conn, guest *lobby.Guest) error {
+func (m *Mesh) acceptControl(conn net.Conn, guest *admission.Guest) error {
 	t := tls.Server(conn, m.server)
 	peer, err := m.identify(t)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // ticketID names a data connection that a control connection has agreed on.
@@ -120,7 +120,7 @@ func proveDial(conn net.Conn, id ticketID, key []byte) error {
 }
 
 // acceptData is the accepting side; first is the byte that was read already.
-func (m *Mesh) acceptData(conn net.Conn, first byte, guest *lobby.Guest) error {
+func (m *Mesh) acceptData(conn net.Conn, first byte, guest *admission.Guest) error {
 	hello := make([]byte, helloBytes)
 	hello[0] = first
 	if first != dataMagic[0] {
@@ -147,7 +147,7 @@ func (m *Mesh) acceptData(conn net.Conn, first byte, guest *lobby.Guest) error {
 }
 
 // provenData checks the proof of a data connection and answers with this side's.
-func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, guest *lobby.Guest) (int, error) {
+func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, guest *admission.Guest) (int, error) {
 	if !hmac.Equal(hello[len(said):], proof(t.key, "dial", said)) {
 		return -1, errProof
 	}

@@ -25,9 +25,9 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/strangers"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // Connected takes a connected, authenticated socket to a peer; it owns fd.
@@ -86,11 +86,11 @@ type Mesh struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
-	lobby    *lobby.Lobby
+	lobby    *admission.Lobby
 	rates    *strangers.Rates
 	refused  atomic.Uint64
 
-	strangers, known lobby.Complaints // of connections that have not shown whose they are, and of peers
+	strangers, known admission.Complaints // of connections that have not shown whose they are, and of peers
 
 	mu      sync.Mutex
 	dials   map[link.Peer]context.CancelFunc
@@ -136,7 +136,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), rates: strangers.NewRates(handshakeRate),
+		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: strangers.NewRates(handshakeRate),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
 		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, making: map[link.Peer]*making{}, met: map[link.Peer]uint64{},
 	}
@@ -169,7 +169,7 @@ func (m *Mesh) Refused() uint64 { return m.refused.Load() }
 // Serve accepts until Close.
 func (m *Mesh) Serve() error {
 	for {
-		conn, err := lobby.Accept(m.listener.Accept, func(err error) {
+		conn, err := admission.Accept(m.listener.Accept, func(err error) {
 			m.cfg.Log.Error("a peer could not come in", "cause", err) // connections that exist go on
 		})
 		switch {
@@ -216,7 +216,7 @@ var errSentAway = errors.New("it had not proven in time whose it is, and others 
 const refusedLine = "connection refused"
 
 // shake is an incoming connection's handshake.
-func (m *Mesh) shake(conn net.Conn, guest *lobby.Guest) {
+func (m *Mesh) shake(conn net.Conn, guest *admission.Guest) {
 	defer m.untrack(conn)
 	err := m.accept(conn, guest)
 	stayed := guest.Leave()
@@ -236,7 +236,7 @@ func (m *Mesh) shake(conn net.Conn, guest *lobby.Guest) {
 }
 
 // admit takes a connection out of the lobby: its peer is known.
-func (m *Mesh) admit(conn net.Conn, peer link.Peer, guest *lobby.Guest) error {
+func (m *Mesh) admit(conn net.Conn, peer link.Peer, guest *admission.Guest) error {
 	if !guest.Leave() {
 		return errSentAway
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // dialRaw connects to the node.
@@ -182,7 +182,7 @@ func TestStrangersFillNoLog(t *testing.T) {
 		wait(t, "the refusal", func() bool { return n.Refused() == uint64(i+1) })
 	}
 	n.refuses("speaks protocol version 99", greet(j, 99, 0, 0, 1))
-	most := 2 + int(time.Since(begun)/lobby.ComplaintPause)
+	most := 2 + int(time.Since(begun)/admission.ComplaintPause)
 	warned := 0
 	for line := range strings.Lines(n.log.String()) {
 		if strings.Contains(line, "level=WARN") {

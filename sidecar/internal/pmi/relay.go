@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
 // A program that brings its own mpirun starts its daemons in other pods by an agent
@@ -72,7 +72,7 @@ func (s *Server) mine(c *client) error {
 	if !ok {
 		return nil
 	}
-	who, err := lobby.Peer(unixConn)
+	who, err := admission.Peer(unixConn)
 	if err != nil {
 		return fmt.Errorf("whose connection it is: %w", err)
 	}

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
 // Gather exchanges data between pods: this pod's for everybody's, by pod.
@@ -87,8 +87,8 @@ type Server struct {
 
 	mu       sync.Mutex // guards what follows
 	space    *space
-	lobby    *lobby.Lobby // of those who have not said which rank they are
-	hall     *lobby.Lobby // of launchers, at a socket of their own
+	lobby    *admission.Lobby // of those who have not said which rank they are
+	hall     *admission.Lobby // of launchers, at a socket of their own
 	conns    map[net.Conn]bool
 	clients  map[int]*client
 	fences   int       // under way
@@ -113,8 +113,8 @@ type Server struct {
 type client struct {
 	conn     net.Conn
 	rank     int
-	known    bool         // who it is
-	guest    *lobby.Guest // until it has said which rank it is
+	known    bool             // who it is
+	guest    *admission.Guest // until it has said which rank it is
 	finished bool
 	ended    bool              // its program has finalized; the next one may begin
 	entered  time.Time         // the barrier
@@ -153,7 +153,7 @@ var (
 func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg: cfg, ctx: ctx, stop: stop, lobby: lobby.New(cfg.places(), cfg.places()).Silent(silentHold), hall: lobby.New(cfg.places(), cfg.places()).Silent(silentHold),
+		cfg: cfg, ctx: ctx, stop: stop, lobby: admission.New(cfg.places(), cfg.places()).Silent(silentHold), hall: admission.New(cfg.places(), cfg.places()).Silent(silentHold),
 		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
 		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}}, gone: ranksOver{},
 	}
@@ -169,7 +169,7 @@ func (s *Server) Serve(l net.Listener) error { return s.acceptFrom(l, false) }
 
 func (s *Server) acceptFrom(l net.Listener, launcher bool) error {
 	for {
-		conn, err := lobby.Accept(l.Accept, func(err error) { s.complain("a rank could not come in", err) })
+		conn, err := admission.Accept(l.Accept, func(err error) { s.complain("a rank could not come in", err) })
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return nil
@@ -204,7 +204,7 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 	if launcher {
 		at = s.hall
 	}
-	var guest *lobby.Guest
+	var guest *admission.Guest
 	for {
 		if guest = at.Enter("", func() { _ = conn.Close() }); guest != nil || s.ctx.Err() != nil { // its talk ends
 			break
@@ -217,7 +217,7 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 		_ = conn.Close() // as above
 		return
 	}
-	if lobby.Said(conn) { // while it waited: its goroutine may come late to that
+	if admission.Said(conn) { // while it waited: its goroutine may come late to that
 		guest.Spoke()
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // handshake takes a client from its Hello to its Welcome. The session is known
 // to the host before the client hears of it, so that its first descriptor is
 // never early.
-func (s *Server) handshake(conn *net.UnixConn, guest *lobby.Guest) (*Session, error) {
+func (s *Server) handshake(conn *net.UnixConn, guest *admission.Guest) (*Session, error) {
 	h, err := s.hello(conn)
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	defer m.closeFiles()
 	s.open(h, sess, m)
 	sess.Features = h.Features
-	if who, err := lobby.Peer(conn); err == nil {
+	if who, err := admission.Peer(conn); err == nil {
 		sess.PID = int(who.Pid)
 	}
 	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
@@ -126,7 +126,7 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 
 // Allow says why whoever has connected may not attach; nil: it may.
 func (c *Config) Allow(conn *net.UnixConn) error {
-	who, err := lobby.Peer(conn)
+	who, err := admission.Peer(conn)
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}

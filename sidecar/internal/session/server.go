@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // Host takes sessions: the engine. Its methods may be called from any
@@ -75,8 +75,8 @@ type Server struct {
 	cfg      Config
 	host     Host
 	listener *net.UnixListener
-	lobby    *lobby.Lobby // of those who may attach
-	refused  *lobby.Lobby // of the others
+	lobby    *admission.Lobby // of those who may attach
+	refused  *admission.Lobby // of the others
 	memory   *reservations
 	wg       sync.WaitGroup
 
@@ -88,11 +88,11 @@ type Server struct {
 	ever     map[uint32]bool // have been attached
 	closed   bool
 
-	shut      atomic.Bool      // a context could not be opened, and that was said
-	strangers lobby.Complaints // users that may not attach
-	mute      lobby.Complaints // about clients that sent no Hello
-	unfit     lobby.Complaints // about other clients
-	short     lobby.Complaints // about ranks that asked for more arena than there is memory
+	shut      atomic.Bool          // a context could not be opened, and that was said
+	strangers admission.Complaints // users that may not attach
+	mute      admission.Complaints // about clients that sent no Hello
+	unfit     admission.Complaints // about other clients
+	short     admission.Complaints // about ranks that asked for more arena than there is memory
 }
 
 // refusedLine is the log line of an application that is not attached, or not given memory.
@@ -135,7 +135,7 @@ func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
 	return &Server{
 		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, uint64(cfg.Count)*uint64(cfg.sizes(cfg.ArenaBytes).Rank()), machineMemory),
 		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]*claim{}, claiming: map[uint32]int{}, ever: map[uint32]bool{},
-		lobby: lobby.New(cfg.Pending, (cfg.Pending+1)/2), refused: lobby.New(refusedMax, refusedMax),
+		lobby: admission.New(cfg.Pending, (cfg.Pending+1)/2), refused: admission.New(refusedMax, refusedMax),
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.listener.Close() }) // Accept returns its error
 	defer stop()
 	for {
-		conn, err := lobby.Accept(s.listener.AcceptUnix, func(err error) {
+		conn, err := admission.Accept(s.listener.AcceptUnix, func(err error) {
 			s.cfg.Log.Error("an application could not come in", "cause", err) // those that are attached go on
 		})
 		switch {
@@ -166,7 +166,7 @@ func (s *Server) Serve(ctx context.Context) error {
 // the user. Those who may not attach take no place of those who may.
 func (s *Server) receive(conn *net.UnixConn) {
 	sendAway := func() { _ = conn.CloseRead() } // its goroutine says so, and ends
-	who, err := lobby.Peer(conn)
+	who, err := admission.Peer(conn)
 	if err == nil {
 		err = s.cfg.checkUser(who.Uid, os.Geteuid())
 	}
@@ -187,7 +187,7 @@ func (s *Server) receive(conn *net.UnixConn) {
 // turnAway tells a user that may not attach why. Its Hello is taken first, if it
 // comes: a socket that is closed with unread bytes tells the other end of a reset,
 // and not of the refusal's reason. A nil guest has no place to wait for that.
-func (s *Server) turnAway(conn *net.UnixConn, cause error, guest *lobby.Guest) {
+func (s *Server) turnAway(conn *net.UnixConn, cause error, guest *admission.Guest) {
 	defer s.untrack(conn)
 	s.strangers.Log(s.cfg.Log, refusedLine, "cause", cause)
 	s.refuse(conn, cause)
@@ -245,7 +245,7 @@ func (s *Server) Attached(rank uint32) bool {
 }
 
 // serve is one client's connection from Hello to its end.
-func (s *Server) serve(conn *net.UnixConn, guest *lobby.Guest) {
+func (s *Server) serve(conn *net.UnixConn, guest *admission.Guest) {
 	defer s.untrack(conn)
 	sess, err := s.handshake(conn, guest)
 	if err != nil {

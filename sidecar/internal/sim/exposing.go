@@ -8,7 +8,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // Applications that register memory of their own, and send from it and receive into it
@@ -84,7 +84,7 @@ func (a *app) planExposed() {
 	if a.exposes == nil {
 		return
 	}
-	offers := !a.w.exposing && (a.w.rdv == mover.Put || a.w.rdv == mover.PutNR) // memory of the arena, and no other
+	offers := !a.w.exposing && (a.w.rdv == rendezvous.Put || a.w.rdv == rendezvous.PutNR) // memory of the arena, and no other
 	for _, o := range a.ops {
 		if (o.class == shm.ClassStaged || o.class == shm.ClassArena && !offers) && a.exposes.rng.IntN(3) > 0 {
 			o.lends = true

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // Memory that applications have registered themselves (link.Lender): the engine sees none
@@ -43,8 +43,8 @@ func (w *world) drawLending() {
 	for _, p := range n.ports {
 		p.lends = rng.IntN(6) > 0
 	}
-	if n.caps.Read && w.rdv != mover.Put && w.rdv != mover.PutNR && rng.IntN(4) > 0 {
-		w.rdv = []mover.Protocol{mover.Auto, mover.GetCQE, mover.Get}[rng.IntN(3)]
+	if n.caps.Read && w.rdv != rendezvous.Put && w.rdv != rendezvous.PutNR && rng.IntN(4) > 0 {
+		w.rdv = []rendezvous.Protocol{rendezvous.Auto, rendezvous.GetCQE, rendezvous.Get}[rng.IntN(3)]
 	}
 }
 
@@ -60,7 +60,7 @@ func newExposed(seed uint64) *world {
 	for _, p := range n.ports {
 		p.lends = rng.IntN(12) > 0
 	}
-	w.exposing, w.early, w.rdv = true, false, []mover.Protocol{mover.Auto, mover.GetCQE, mover.Get, mover.Put}[rng.IntN(4)]
+	w.exposing, w.early, w.rdv = true, false, []rendezvous.Protocol{rendezvous.Auto, rendezvous.GetCQE, rendezvous.Get, rendezvous.Put}[rng.IntN(4)]
 	return w
 }
 

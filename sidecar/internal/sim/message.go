@@ -7,7 +7,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // supply submits the chunks of a staged operation: of one all at once, which is the most
@@ -114,7 +114,7 @@ func (a *app) checkType(d *shm.Descriptor, payload []byte) error {
 	if d.Flags&shm.FlagTyped != 0 {
 		got = shm.Status(d.Context)
 	}
-	offered := a.w.podOf[a.rank] != a.w.podOf[d.Peer] && (a.w.fair || a.w.rdv == mover.Put || a.w.rdv == mover.PutNR) // a fair job draws protocols
+	offered := a.w.podOf[a.rank] != a.w.podOf[d.Peer] && (a.w.fair || a.w.rdv == rendezvous.Put || a.w.rdv == rendezvous.PutNR) // a fair job draws protocols
 	if got != want && (got != 0 || !offered) {
 		return fmt.Errorf("request %d from %d tag %d: elements of type %d, want %d", d.Req, d.Peer, d.Tag, got, want)
 	}

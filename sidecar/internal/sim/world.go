@@ -10,11 +10,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // world is one job of a seed: engines, network, applications.
@@ -25,7 +25,7 @@ type world struct {
 	engines   []*engine.Engine
 	apps      []*app // by rank
 	podOf     []int32
-	rdv       mover.Protocol
+	rdv       rendezvous.Protocol
 	victim    int // pod to be killed; -1: none
 	doomed    int // rank whose process is to be killed, or is hostile; -1: none
 	hostile   bool
@@ -203,7 +203,7 @@ func newWorld(seed uint64) *world {
 	w.net.drawCasts(seed)
 	w.net.parts = true
 	w.rdv = drawProtocol(w.rng)
-	w.early = (w.rdv == mover.Put || w.rdv == mover.PutNR) && seed%4 > 0
+	w.early = (w.rdv == rendezvous.Put || w.rdv == rendezvous.PutNR) && seed%4 > 0
 	switch f := w.rng.IntN(14); {
 	case f < 5: // nothing fails
 	case f < 9:
@@ -244,7 +244,7 @@ func (w *world) config(self linkPeer) core.Config {
 	}
 	return core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
-		Channel: carriage.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
+		Channel: eagerring.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
 	}.Within(core.Limits{VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.rests.lookAfter})
 }
 
@@ -512,6 +512,6 @@ func (w *world) stuck() error {
 }
 
 // drawProtocol draws how large messages move.
-func drawProtocol(rng *rand.Rand) mover.Protocol {
-	return mover.Protocol(rng.IntN(int(mover.Stream) + 1))
+func drawProtocol(rng *rand.Rand) rendezvous.Protocol {
+	return rendezvous.Protocol(rng.IntN(int(rendezvous.Stream) + 1))
 }

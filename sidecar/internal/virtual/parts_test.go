@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // TestParts: a message that is more than is registered at once arrives whole, whatever
 // others of its kind go by, and takes a little longer for the answers between its parts:
 // of 256 KiB at a GB/s and a latency of 1 us, as of 16 MiB at 12 GB/s and 5 us.
 func TestParts(t *testing.T) {
-	took := func(rdv mover.Protocol, most uint64, notify bool) (end float64) {
+	took := func(rdv rendezvous.Protocol, most uint64, notify bool) (end float64) {
 		t.Helper()
 		c := caps()
 		c.Register, c.Read, c.Write, c.InOrder, c.Notify, c.RegisterMax = true, true, true, true, notify, most
@@ -40,7 +40,7 @@ func TestParts(t *testing.T) {
 		})
 		return end
 	}
-	for _, rdv := range []mover.Protocol{mover.Auto, mover.GetCQE, mover.Get, mover.Put, mover.PutNR, mover.RPut, mover.Stream} {
+	for _, rdv := range []rendezvous.Protocol{rendezvous.Auto, rendezvous.GetCQE, rendezvous.Get, rendezvous.Put, rendezvous.PutNR, rendezvous.RPut, rendezvous.Stream} {
 		for _, notify := range []bool{false, true} {
 			whole, parts := took(rdv, 0, notify), took(rdv, 256<<10, notify)
 			t.Logf("%v, notify %v: %.0f ns whole, %.0f ns in parts", rdv, notify, whole, parts)

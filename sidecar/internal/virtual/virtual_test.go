@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/platform"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // plain is a machine with round numbers.
@@ -92,9 +92,9 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestRendezvous: data arrive whole by each mover.
+// TestRendezvous: data arrive whole by each protocol.
 func TestRendezvous(t *testing.T) {
-	for _, rdv := range []mover.Protocol{mover.GetCQE, mover.Get, mover.Put, mover.PutNR, mover.RPut, mover.Stream} {
+	for _, rdv := range []rendezvous.Protocol{rendezvous.GetCQE, rendezvous.Get, rendezvous.Put, rendezvous.PutNR, rendezvous.RPut, rendezvous.Stream} {
 		c := caps()
 		c.Register, c.Read, c.Write, c.InOrder = true, true, true, true
 		const n = 300_000
@@ -149,7 +149,7 @@ func TestSharedBus(t *testing.T) {
 	m.PerByte, m.BusPerByte = 0.4, 0.25
 	const n, messages = 256 << 10, 16
 	var took float64
-	run(t, Config{Model: m, PodOf: []int32{0, 1}, Caps: caps(), Core: core.Config{Rendezvous: mover.Stream, FragmentBytes: 16 << 10}}, func(r *Rank) {
+	run(t, Config{Model: m, PodOf: []int32{0, 1}, Caps: caps(), Core: core.Config{Rendezvous: rendezvous.Stream, FragmentBytes: 16 << 10}}, func(r *Rank) {
 		var open []Request
 		for i := range messages {
 			if r.Number == 0 {

@@ -2,8 +2,8 @@ package channel
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
@@ -79,11 +79,11 @@ type times struct {
 type rings struct {
 	lane    int    // index in RegionRings; -1: none
 	count   uint64 // rings that either side has offered, over all connections
-	in      carriage.Receiver
+	in      eagerring.Receiver
 	key     link.Key // registration of in
 	offer   bool     // the peer has not been told of in yet
 	notices Notices  // whether the peer has to notify of its writes into in
-	out     carriage.Sender
+	out     eagerring.Sender
 	bell    bool // the peer may sleep, and writes into out were not notified: a frame is owed (look.go)
 }
 

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Small eager frames go by remote write into a ring of the peer if the link can write remotely
-// (P§5.7). Package carriage decides what is written where; the writes are started here.
+// (P§5.7). Package eagerring decides what is written where; the writes are started here.
 
 // ringMemory returns the memory of the ring that p writes to, or, if out is set, the memory from which
 // p's own ring is written. Preconditions: p.rings.lane >= 0.
@@ -45,7 +45,7 @@ func (r *Room) openRing(p *Peer) {
 		return
 	}
 	p.rings.count++
-	p.rings.in, p.rings.notices, p.rings.offer, p.rings.key = carriage.Receiver{}, Notices{}, true, key
+	p.rings.in, p.rings.notices, p.rings.offer, p.rings.key = eagerring.Receiver{}, Notices{}, true, key
 	p.rings.in.Open(r.cfg.Rings, p.caps, p.rings.count, r.ports.Bytes(mem))
 	r.stats.Rings++
 }
@@ -140,7 +140,7 @@ func (r *Room) mayCast(p *Peer) bool { return r.cfg.Caster != nil && p.rings.out
 
 // castRing starts a cast to p's ring. Frames that are posted later arrive later. It reports false if
 // the link does not take it.
-func (r *Room) castRing(p *Peer, w carriage.Write) bool {
+func (r *Room) castRing(p *Peer, w eagerring.Write) bool {
 	if w.Payload {
 		return false // a rank's memory
 	}
@@ -155,7 +155,7 @@ func (r *Room) castRing(p *Peer, w carriage.Write) bool {
 }
 
 // startRing starts a write to p's ring. It reports false if the link refuses it.
-func (r *Room) startRing(p *Peer, f *link.Frame, w carriage.Write) bool {
+func (r *Room) startRing(p *Peer, f *link.Frame, w eagerring.Write) bool {
 	src := r.ringMemory(p, true).Slice(w.At, w.Len)
 	if w.Payload {
 		src = f.Payload.Slice(0, w.Len)
@@ -210,7 +210,7 @@ func (r *Room) PollRings() int {
 // since a hostile peer could fill slots for ever. A payload that the link is placing comes first.
 func (r *Room) drainRing(p *Peer) error {
 	before := p.rings.in.Taken()
-	for n := 0; n < carriage.Slots && p.rings.in.Changed() && !p.in.link; n++ {
+	for n := 0; n < eagerring.Slots && p.rings.in.Changed() && !p.in.link; n++ {
 		if took, err := r.takeRing(p); err != nil {
 			return err
 		} else if !took {
@@ -247,7 +247,7 @@ func (r *Room) takeRing(p *Peer) (bool, error) {
 }
 
 // takePart places a part of a frame, unless the frame has arrived already.
-func (r *Room) takePart(p *Peer, f *carriage.Frame) error {
+func (r *Room) takePart(p *Peer, f *eagerring.Frame) error {
 	if f.Off == 0 {
 		fresh, err := r.accept(p, &f.Head)
 		if err == nil && fresh {

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -90,10 +90,10 @@ type Config struct {
 	AheadBytes    uint64        // of transfers that wait for a link
 	AckDelay      time.Duration // how long an acknowledgement may wait for a frame that carries it
 
-	Rings     carriage.Kind // how small frames go by remote write
-	FastPeers int           // most peers with a ring
-	Caster    link.Caster   // takes writes to rings whose end is not reported; nil: each is reported
-	LookAfter uint64        // frames of a ring that are taken without a sleep before their sender leaves out the notifications
+	Rings     eagerring.Kind // how small frames go by remote write
+	FastPeers int            // most peers with a ring
+	Caster    link.Caster    // takes writes to rings whose end is not reported; nil: each is reported
+	LookAfter uint64         // frames of a ring that are taken without a sleep before their sender leaves out the notifications
 }
 
 // RingBytes is the memory to give RegionRings.
@@ -114,12 +114,12 @@ type Room struct {
 	failedAt int64
 
 	peers   []Peer
-	lanes   []link.Peer    // peers with memory in RegionRings, in its order
-	part    carriage.Frame // of a ring, that is being taken
-	dirty   []link.Peer    // peers with frames to post or acknowledgements owed
-	held    []link.Peer    // of dirty, those that this Flush leaves for the next
-	budget  budget         // of the current Flush
-	owed    []link.Peer    // peers that are owed an acknowledgement, at a time
+	lanes   []link.Peer     // peers with memory in RegionRings, in its order
+	part    eagerring.Frame // of a ring, that is being taken
+	dirty   []link.Peer     // peers with frames to post or acknowledgements owed
+	held    []link.Peer     // of dirty, those that this Flush leaves for the next
+	budget  budget          // of the current Flush
+	owed    []link.Peer     // peers that are owed an acknowledgement, at a time
 	timers  Timers
 	tickDue int64   // when Tick is to be called again at the latest; 0: it never was
 	waiting []int32 // messages that no link has taken, by rank from cfg.First on

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // Offers of a peer's receives (P§5.4), at the sender.
@@ -187,7 +187,7 @@ func (tx *sender) startPut(s *session, p *peer, o *outgoing, to *offered, key of
 	st, id := tx.sends.Alloc()
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
-		payload: o.payload, held: true, move: mover.Source{Total: o.total, Mem: o.payload},
+		payload: o.payload, held: true, move: rendezvous.Source{Total: o.total, Mem: o.payload},
 	}
 	step := st.move.Put(to.request, &to.body)
 	notify := to.request
@@ -197,7 +197,7 @@ func (tx *sender) startPut(s *session, p *peer, o *outgoing, to *offered, key of
 	token := tx.remote(remoteOffered, s.ID(), id)
 	op := tx.remotes.Get(token)
 	op.other = to.request
-	op.rank, op.collides = o.dst, notify == 0 && mover.Collides(&to.body, tx.lastByte(o.payload)[0])
+	op.rank, op.collides = o.dst, notify == 0 && rendezvous.Collides(&to.body, tx.lastByte(o.payload)[0])
 	if err := tx.ports.Write(p.ID(), token, step.Mem, step.Key, notify); err != nil {
 		tx.cancelRemote(token)
 		tx.sends.Release(id)
@@ -229,8 +229,8 @@ func (tx *sender) putDone(p *peer, token uint64, op *remoteOp, err error) {
 		}
 	}
 	st := tx.sends.Get(op.id)
-	step := mover.PutDone(op.collides, err)
-	if step.Do == mover.Tell && !step.Failed {
+	step := rendezvous.PutDone(op.collides, err)
+	if step.Do == rendezvous.Tell && !step.Failed {
 		tx.stats.Collisions++
 	}
 	tx.sendWritten(p, op, step)

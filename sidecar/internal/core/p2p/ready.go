@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // Receives that are offered to their sender before it has announced a message (P§5.4), at the
@@ -39,12 +39,12 @@ func (rx *receiver) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 // offer sends the offer of r. If its memory cannot be registered, r is an ordinary receive.
 func (rx *receiver) offer(from *peer, r *recv, id uint64, pat *match.Pattern) {
 	rx.stats.Offers++
-	r.move = mover.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
+	r.move = rendezvous.Target{Want: r.capacity, Total: r.capacity, Mem: r.buf}
 	step := r.move.Invite(rx.path(from), rx.draw())
 	key, err := rx.ports.Register(from.ID(), step.Mem)
 	if err != nil {
 		rx.stats.Unregistered++
-		r.move = mover.Target{}
+		r.move = rendezvous.Target{}
 		return
 	}
 	step = r.move.Ready(key, from.Current())
@@ -93,7 +93,7 @@ func (rx *receiver) closeOffer(r *recv, refused bool) {
 	if key, ok := r.move.Key(); ok {
 		rx.endKey(from.ID(), key, refused)
 	}
-	r.move = mover.Target{}
+	r.move = rendezvous.Target{}
 	rx.countOffer(r)
 }
 
@@ -208,6 +208,6 @@ func (rx *receiver) onPut(p *peer, r *recv, id uint64, whole bool, h *wire.Heade
 	}
 	rx.claimOffered(r)
 	rx.closeOffer(r, false)
-	r.move = mover.Target{Remote: h.Tag, Total: r.length, Want: r.want}
+	r.move = rendezvous.Target{Remote: h.Tag, Total: r.length, Want: r.want}
 	rx.moveTarget(p, r, id, r.move.Again())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // recv is a receive, from its submission to its end.
@@ -41,10 +41,10 @@ type recv struct {
 	refused   bool // there will be no reply
 	covered   byte // the byte of the buffer that the guard replaces
 
-	move   mover.Target // of a rendezvous
-	token  uint64       // of its remote read
-	eager  link.Ref     // payload in the pool, of a staged receive
-	parked bool         // eager is in use
+	move   rendezvous.Target // of a rendezvous
+	token  uint64            // of its remote read
+	eager  link.Ref          // payload in the pool, of a staged receive
+	parked bool              // eager is in use
 	chunks chunkQueue
 	given  uint64 // bytes of chunks supplied
 	lent   lentRange

@@ -8,14 +8,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// Package mover decides the steps of a rendezvous, without knowing requests or peers. The steps are
+// Package rendezvous decides the steps of a rendezvous, without knowing requests or peers. The steps are
 // carried out here.
 
-func (x *common) path(p *peer) mover.Path {
-	return mover.Path{Protocol: x.cfg.Rendezvous, Caps: p.Caps()}
+func (x *common) path(p *peer) rendezvous.Path {
+	return rendezvous.Path{Protocol: x.cfg.Rendezvous, Caps: p.Caps()}
 }
 
 // sendRendezvous announces a message and keeps it until the receiver has it
@@ -25,7 +25,7 @@ func (tx *sender) sendRendezvous(s *session, p *peer, o *outgoing) {
 	*st = send{
 		owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total,
 		payload: o.payload, staged: o.class == shm.ClassStaged, reply: o.reply,
-		move: mover.Source{Total: o.total, Mem: o.payload},
+		move: rendezvous.Source{Total: o.total, Mem: o.payload},
 	}
 	copy(st.inline[:], o.inline)
 	if o.lent.of != nil {
@@ -40,7 +40,7 @@ func (tx *sender) sendRendezvous(s *session, p *peer, o *outgoing) {
 		tx.ranks.Hold(s.ID())
 	}
 	step := st.move.Start(tx.path(p))
-	if step.Do == mover.Register {
+	if step.Do == rendezvous.Register {
 		step = tx.registerSource(p, st, step.Mem)
 	}
 	step.Offer.Data, step.Offer.About = o.data.Word(), o.about
@@ -58,7 +58,7 @@ func (tx *sender) sendRendezvous(s *session, p *peer, o *outgoing) {
 	}
 }
 
-func (tx *sender) registerSource(p *peer, st *send, mem link.Ref) mover.Step {
+func (tx *sender) registerSource(p *peer, st *send, mem link.Ref) rendezvous.Step {
 	key, err := tx.ports.Register(p.ID(), mem)
 	if err != nil {
 		tx.stats.Unregistered++
@@ -102,7 +102,7 @@ func (rx *receiver) onRTS(p *peer, h *wire.Header, payload []byte) error {
 // startRendezvous fetches the payload of a matched message from its sender.
 func (rx *receiver) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSBody) {
 	p := &rx.peers[r.peer]
-	r.move = mover.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
+	r.move = rendezvous.Target{Remote: remote, Total: r.length, Want: r.want, Staged: r.class == shm.ClassStaged}
 	if r.class != shm.ClassInline && r.class != shm.ClassStaged {
 		r.move.Mem = r.buf.Slice(0, r.want)
 	}
@@ -117,10 +117,10 @@ func (rx *receiver) startRendezvous(r *recv, id, remote uint64, offer *wire.RTSB
 }
 
 // moveTarget carries out the steps of the receiving end of a rendezvous.
-func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
+func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s rendezvous.Step) {
 	for {
 		switch s.Do {
-		case mover.Register:
+		case rendezvous.Register:
 			if key, was := r.move.Part(); was {
 				rx.endKey(p.ID(), key, true)
 			}
@@ -141,20 +141,20 @@ func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s mover.Step) {
 			}
 			s = r.move.Registered(key)
 			continue
-		case mover.Read:
+		case rendezvous.Read:
 			if !rx.read(p, r, id, s) {
 				s = r.move.Refused(rx.path(p))
 				continue
 			}
 			rx.stats.Get.Add(r.want)
-		case mover.Ask:
+		case rendezvous.Ask:
 			rx.emitPull(p, r, id, &s.Pull, s.More)
-		case mover.Supply:
+		case rendezvous.Supply:
 			rx.requestChunks(r)
-		case mover.Finish:
+		case rendezvous.Finish:
 			rx.sendFin(p, r.move.Remote, shm.StatusOK)
 			rx.finishRendezvous(r, id)
-		case mover.End:
+		case rendezvous.End:
 			rx.finishRendezvous(r, id)
 		}
 		return
@@ -215,7 +215,7 @@ func (rx *receiver) PollReads() (came int) {
 }
 
 // read starts a remote read. It reports false if the link refuses it.
-func (rx *receiver) read(p *peer, r *recv, id uint64, s mover.Step) bool {
+func (rx *receiver) read(p *peer, r *recv, id uint64, s rendezvous.Step) bool {
 	if s.Poll {
 		rx.lastByte(s.Mem)[0] = s.Guard
 	}
@@ -265,7 +265,7 @@ func (tx *sender) onPull(p *peer, h *wire.Header, payload []byte) error {
 		return err
 	}
 	more := h.Flags&wire.FlagMore != 0
-	if step.Do == mover.Write && tx.write(p, st, h.A, step, body.Offset, more) {
+	if step.Do == rendezvous.Write && tx.write(p, st, h.A, step, body.Offset, more) {
 		tx.stats.Put.Part(body.Bytes, !more)
 		return nil
 	}
@@ -276,7 +276,7 @@ func (tx *sender) onPull(p *peer, h *wire.Header, payload []byte) error {
 
 // write starts the remote write of what was asked for, at off. It reports false if the link refuses
 // it.
-func (tx *sender) write(p *peer, st *send, id uint64, s mover.Step, off uint64, more bool) bool {
+func (tx *sender) write(p *peer, st *send, id uint64, s rendezvous.Step, off uint64, more bool) bool {
 	token := tx.remote(remotePut, st.owner.session, id)
 	op := tx.remotes.Get(token)
 	op.other, op.rank, op.off, op.more = st.move.Remote, st.dst, off, more
@@ -391,7 +391,7 @@ func (rx *receiver) onWritten(p *peer, id uint64, whole bool, h *wire.Header) er
 	if r.peer != p.ID() || !r.matched {
 		return fmt.Errorf("%w: notification of a write that was not requested", link.ErrProtocol)
 	}
-	var step mover.Step
+	var step rendezvous.Step
 	var err error
 	if whole {
 		step, err = r.move.Written()
@@ -543,12 +543,12 @@ func (tx *sender) writeDone(p *peer, op *remoteOp, err error) {
 	case !op.more:
 		tx.endSend(op.id, st, shm.StatusOK, true)
 	}
-	tx.sendWritten(p, op, mover.Written(p.Caps(), err))
+	tx.sendWritten(p, op, rendezvous.Written(p.Caps(), err))
 }
 
 // sendWritten reports the end of a write to the receiver, if the step says so.
-func (tx *sender) sendWritten(p *peer, op *remoteOp, step mover.Step) {
-	if step.Do != mover.Tell || p.over() {
+func (tx *sender) sendWritten(p *peer, op *remoteOp, step rendezvous.Step) {
+	if step.Do != rendezvous.Tell || p.over() {
 		return
 	}
 	f, _ := tx.channel.Emit(p.Peer, wire.Written)

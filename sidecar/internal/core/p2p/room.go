@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // RegionPool is the memory of unexpected messages, and of copies of small ones: PoolBytes of
@@ -60,12 +60,12 @@ type Collectives interface {
 type Config struct {
 	Hosted      []uint32 // ranks of this sidecar
 	Pods        int
-	CreditBytes uint64         // eager bytes in flight from one peer
-	EagerBytes  uint64         // largest eager message
-	CopyBytes   uint64         // largest eager message that is copied, so that its send ends at once
-	Rendezvous  mover.Protocol // how large messages travel (DESIGN §5)
-	Gatherer    Gatherer       // is asked before a small message of an arena is copied; nil: each is
-	Seed        uint64         // of the matching tables' hash
+	CreditBytes uint64              // eager bytes in flight from one peer
+	EagerBytes  uint64              // largest eager message
+	CopyBytes   uint64              // largest eager message that is copied, so that its send ends at once
+	Rendezvous  rendezvous.Protocol // how large messages travel (DESIGN §5)
+	Gatherer    Gatherer            // is asked before a small message of an arena is copied; nil: each is
+	Seed        uint64              // of the matching tables' hash
 }
 
 // PoolBytes is the address space to give RegionPool.

@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // owner is the owner of a message: a request of an application, or a collective.
@@ -39,7 +39,7 @@ type send struct {
 	reply   uint64 // the receive that takes the reply to it; 0: it wants none
 	retract bool   // a cancel is under way
 
-	move    mover.Source
+	move    rendezvous.Source
 	flowing bool // it is among its peer's transfers
 	staged  bool
 	lent    *lent // memory that its application has lent for it

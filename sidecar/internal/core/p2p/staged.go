@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
 // chunk is a piece of the application's memory that carries a part of a staged
@@ -229,7 +229,7 @@ func (rx *receiver) stageRecv(id uint64, r *recv, k chunk) error {
 		return nil
 	}
 	copy(rx.ports.Bytes(k.ref), rx.ports.Bytes(r.eager.Slice(k.off, k.ref.Len)))
-	whole := r.move.Placed(k.ref.Len).Do == mover.Finish
+	whole := r.move.Placed(k.ref.Len).Do == rendezvous.Finish
 	rx.chunkFilled(r)
 	if whole {
 		rx.endRecv(id, r, shm.StatusOK)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/lobby"
 )
 
 // patience is how long two sidecars may take to meet. It is less than a handshake may take
@@ -202,7 +202,7 @@ func (e *End) accept() error {
 			return err
 		}
 		known := false
-		if who, werr := lobby.Peer(conn); werr == nil && int(who.Uid) == os.Geteuid() {
+		if who, werr := admission.Peer(conn); werr == nil && int(who.Uid) == os.Geteuid() {
 			known, err = e.welcome(conn)
 		}
 		disposed.add(func() { _ = conn.Close() }) // its socket is duplicated

@@ -13,13 +13,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/mover"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +54,7 @@ const (
 	killWindow  = 9
 )
 
-func newTroupe(t *testing.T, protocol mover.Protocol, channel carriage.Kind) *troupe {
+func newTroupe(t *testing.T, protocol rendezvous.Protocol, channel eagerring.Kind) *troupe {
 	t.Helper()
 	x := &troupe{t: t, now: 1}
 	f := newFabric()
@@ -287,7 +287,7 @@ func (x *troupe) end(what string) {
 
 // play makes a troupe that has done so many turns of its job, one sidecar after the other,
 // or all of it, and reports how many they were.
-func play(t *testing.T, p mover.Protocol, channel carriage.Kind, until int) (x *troupe, turns int) {
+func play(t *testing.T, p rendezvous.Protocol, channel eagerring.Kind, until int) (x *troupe, turns int) {
 	t.Helper()
 	x = newTroupe(t, p, channel)
 	for _, a := range x.actor {
@@ -310,8 +310,8 @@ var killedEvery = flag.Int("verbs.killed", 3, "TestKilled kills a rank after eac
 // queue pair. The time grows with the square of the turns: `make kills` takes each turn, others every
 // third.
 func TestKilled(t *testing.T) {
-	for p := mover.Auto; p <= mover.Stream; p++ {
-		channel := carriage.Kind(int(p) % 4)
+	for p := rendezvous.Auto; p <= rendezvous.Stream; p++ {
+		channel := eagerring.Kind(int(p) % 4)
 		t.Run(p.String(), func(t *testing.T) {
 			whole, all := play(t, p, channel, -1)
 			for _, a := range whole.actor {
@@ -339,7 +339,7 @@ func TestKilled(t *testing.T) {
 }
 
 // checkUsed finds fault with a job that has not used what it is to show.
-func checkUsed(t *testing.T, p mover.Protocol, x *troupe) {
+func checkUsed(t *testing.T, p rendezvous.Protocol, x *troupe) {
 	t.Helper()
 	s, other := x.actor[0].engine.Counters(), x.actor[1].engine.Counters()
 	if s.RemotePut.Messages == 0 || s.RemoteGet.Messages == 0 || s.RemoteErrors > 0 {
@@ -348,10 +348,10 @@ func checkUsed(t *testing.T, p mover.Protocol, x *troupe) {
 	if s.RingFrames+other.RingFrames == 0 {
 		t.Errorf("no frame went by a ring: %+v", s)
 	}
-	if used := map[mover.Protocol]uint64{
-		mover.Auto: s.Get.Messages + other.Get.Messages, mover.GetCQE: s.Get.Messages + other.Get.Messages, mover.Get: s.Get.Messages + other.Get.Messages,
-		mover.Put: s.Offered + other.Offered, mover.PutNR: s.Offered + other.Offered, mover.RPut: s.Put.Messages + other.Put.Messages,
-		mover.Stream: s.Stream.Messages + other.Stream.Messages,
+	if used := map[rendezvous.Protocol]uint64{
+		rendezvous.Auto: s.Get.Messages + other.Get.Messages, rendezvous.GetCQE: s.Get.Messages + other.Get.Messages, rendezvous.Get: s.Get.Messages + other.Get.Messages,
+		rendezvous.Put: s.Offered + other.Offered, rendezvous.PutNR: s.Offered + other.Offered, rendezvous.RPut: s.Put.Messages + other.Put.Messages,
+		rendezvous.Stream: s.Stream.Messages + other.Stream.Messages,
 	}[p]; used == 0 {
 		t.Errorf("the protocol was not used: %+v", s)
 	}

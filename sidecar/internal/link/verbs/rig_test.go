@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/carriage"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
@@ -44,7 +44,7 @@ type rank struct {
 
 // setting is what sidecars of a job agree upon.
 type setting struct {
-	channel carriage.Kind
+	channel eagerring.Kind
 	inOrder bool // tuning.inOrder: writes are seen in memory, and not by their notices alone
 }
 
@@ -57,12 +57,12 @@ func (s setting) String() string {
 
 // settings are those that differ: without order every channel but Pipeline is PiggyBack.
 var settings = []setting{
-	{carriage.PiggyBack, false},
-	{carriage.Pipeline, false},
-	{carriage.PiggyBack, true},
-	{carriage.Basic, true},
-	{carriage.Pipeline, true},
-	{carriage.ZeroCopy, true},
+	{eagerring.PiggyBack, false},
+	{eagerring.Pipeline, false},
+	{eagerring.PiggyBack, true},
+	{eagerring.Basic, true},
+	{eagerring.Pipeline, true},
+	{eagerring.ZeroCopy, true},
 }
 
 // newRig makes the engine of pod self, of as many as podOf names.

@@ -1,0 +1,48 @@
+package admission
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer is whose process has connected, as the kernel tells it (SO_PEERCRED, unix(7)).
+// Its number is 0 where it is in a PID namespace that this process does not see.
+func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	if credErr != nil {
+		return nil, fmt.Errorf("peer credentials: %w", credErr)
+	}
+	return cred, nil
+}
+
+// Said reports whether something of a Unix connection is there to be read.
+func Said(conn net.Conn) bool {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	if err := raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}); err != nil {
+		return false
+	}
+	return err == nil && n > 0
+}
