@@ -12,12 +12,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// Ranks that call different collectives, or the same with another root, size, type
-// or operation, would wait for ever, or combine what does not belong together. So
-// each message of a collective says in 32 bits, beside its tag, what it is of.
+// Ranks that call different collectives, or one collective with different roots, sizes,
+// types or operations, would hang or compute wrong results. Therefore each message of a
+// collective carries a signature of 32 bits, and its receiver compares it with its own.
 
-// signature is what the ranks of a collective must agree on: the kind in 4 bits,
-// the root in 12, and a hash of the rest in 16.
+// signature encodes what the ranks of a collective must agree on: the kind in 4 bits, the
+// root in 12, and a hash of the rest in 16 (PROTOCOL.md §5.1).
 type signature uint32
 
 const (
@@ -25,23 +25,23 @@ const (
 	agreePrime = 0x9e3779b97f4a7c15
 )
 
-// signatureOf is that of a block with its vectors (P§5.1). Sizes that may differ from
-// rank to rank are left out.
+// signatureOf returns the signature of a collective. Sizes that may differ between ranks
+// are not in it.
 func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 	if !checksAgreement {
 		return 0
 	}
 	root, rest := uint32(0), uint64(0)
 	switch kind := coll.Kind(b.Kind); kind {
-	case coll.Barrier: // the window that is fenced
+	case coll.Barrier: // the root is the fenced window
 		root, rest = b.Root, uint64(b.Root)
 	case coll.Gatherv, coll.Scatterv, coll.Alltoallv:
 	default:
-		counts := vectors[0] // the same on all ranks; displacements are not
+		counts := vectors[0] // equal on all ranks; displacements may differ
 		switch {
 		case b.Vectors == 0:
 			rest = b.Count * b.Elem
-		case kind == coll.ReduceScatter && even(counts): // as without counts
+		case kind == coll.ReduceScatter && even(counts): // equal to a collective without counts
 			rest = uint64(counts[0]) * b.Elem
 		default:
 			for _, n := range counts {
@@ -54,7 +54,7 @@ func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 	}
 	if reduces(b.Kind) {
 		rest = rest<<16 | uint64(b.Type)<<8 | uint64(b.Op)
-		if b.Flags&shm.CollCommutative != 0 { // it decides about the order of messages
+		if b.Flags&shm.CollCommutative != 0 { // the order of messages depends on it
 			rest = ^rest
 		}
 	}
@@ -62,7 +62,7 @@ func signatureOf(b *shm.CollBlock, vectors *[collVectors][]int64) signature {
 	return signature(uint32(b.Kind)<<28 | root&(1<<rootBits-1)<<16 | hash)
 }
 
-// even reports that all blocks have one size.
+// even reports whether all counts are equal.
 func even(counts []int64) bool {
 	for _, n := range counts {
 		if n != counts[0] {
@@ -75,48 +75,50 @@ func even(counts []int64) bool {
 func (s signature) kind() coll.Kind { return coll.Kind(s >> 28) }
 func (s signature) root() uint32    { return uint32(s) >> 16 & (1<<rootBits - 1) }
 
-// own is a collective as this rank is in it: as its messages name it, which is the
-// signature, that counts, and its particulars, to be told; and exactly what these cut.
-type own struct {
+// localSignature has the signature and detail of a collective of a hosted rank as its
+// messages carry them, and in full the values that a message carries in part.
+type localSignature struct {
 	ranks.Immediate
-	announced   uint32 // of the particulars, what fits the announcement of a message
-	size        uint64 // bytes that ranks agree on
+	announced   uint32 // the part of the detail that fits an announcement
+	size        uint64 // in bytes, if ranks must agree on it
 	root        uint32 // or the window that a barrier fences
 	vectors     bool
 	commutative bool
 }
 
-func identity(b *shm.CollBlock, vectors *[collVectors][]int64) own {
+// identity returns the localSignature of a collective.
+func identity(b *shm.CollBlock, vectors *[collVectors][]int64) localSignature {
 	if !checksAgreement {
-		return own{}
+		return localSignature{}
 	}
 	size := agreedSize(b, vectors)
-	x := particularsOf(b, size)
-	return own{
+	x := detailOf(b, size)
+	return localSignature{
 		Immediate: ranks.ImmediateOf(uint32(signatureOf(b, vectors)), uint32(x)), announced: x.announced(),
 		size: size, root: b.Root, vectors: b.Vectors > 0, commutative: b.Flags&shm.CollCommutative != 0,
 	}
 }
 
-// compare notes that a message of src belongs to another collective than ours,
-// which has its number. The job ends with it at the next step: who has just been
-// told of the message is in the midst of it.
-func (r *Room) compare(b *member, m *comm, ours *own, src uint32, its ranks.Immediate) {
+// compare records a dispute if a message of src carries another signature than ours,
+// although it has the number of our collective. The job ends in the next step, and not
+// here, because the caller is still processing the message.
+func (r *Room) compare(b *member, m *comm, ours *localSignature, src uint32, its ranks.Immediate) {
 	if !its.There() || signature(its.Word()) == signature(ours.Word()) {
 		return
 	}
 	r.disagree(b, src, disagreement(m, ours, its))
 }
 
+// disagree records the first dispute of a job that has not failed.
 func (r *Room) disagree(b *member, with uint32, text string) {
 	if r.dispute == nil && !r.job.Failed() {
 		r.dispute = &Dispute{Rank: b.session.Rank(), Reason: podlife.TextDisagrees + fmt.Sprintf("rank %d", with) + text}
 	}
 }
 
-// disagreement says what two ranks disagree on. Who is not of this sidecar may get
-// its beginning only (abortText).
-func disagreement(m *comm, ours *own, theirs ranks.Immediate) string {
+// disagreement describes the difference between two ranks' collectives. Other sidecars may
+// get only the beginning of the text (core.abortText), which therefore has the kinds.
+func disagreement(m *comm, ours *localSignature, theirs ranks.Immediate) string {
 	text := difference(m, ours, theirs)
 	if m.context != 0 {
 		text += fmt.Sprintf(" (communicator %d)", m.context)
@@ -124,9 +126,10 @@ func disagreement(m *comm, ours *own, theirs ranks.Immediate) string {
 	return text
 }
 
-func difference(m *comm, ours *own, theirs ranks.Immediate) string {
+// difference returns the text of disagreement without the communicator.
+func difference(m *comm, ours *localSignature, theirs ranks.Immediate) string {
 	a, b := signature(ours.Word()), signature(theirs.Word())
-	x, y := particularsIn(ours.Immediate), particularsIn(theirs)
+	x, y := detailIn(ours.Immediate), detailIn(theirs)
 	switch kind := a.kind(); {
 	case kind != b.kind() || kind == coll.Barrier:
 		return fmt.Sprintf(": %s here, %s there", ours.name(), b.name(y, cutWindow(ours, b)))
@@ -140,7 +143,8 @@ func difference(m *comm, ours *own, theirs ranks.Immediate) string {
 	return fmt.Sprintf(" on %v: size", a.kind())
 }
 
-// rootName is a root as its ranks call it, and as everybody does.
+// rootName returns a root by its number in the communicator, and by its world rank if
+// that differs.
 func (m *comm) rootName(root uint32) string {
 	if m.ranks == nil || int(root) >= m.size {
 		return strconv.Itoa(int(root))
@@ -148,7 +152,7 @@ func (m *comm) rootName(root uint32) string {
 	return fmt.Sprintf("%d (world rank %d)", root, m.rank(int32(root)))
 }
 
-// theirRoot is a root of which a message has only as much as fits.
+// theirRoot returns a root of which the message has the low bits.
 func (m *comm) theirRoot(root uint32) string {
 	if m.size > 1<<rootBits {
 		return fmt.Sprintf("%d modulo %d", root, 1<<rootBits)
@@ -156,15 +160,15 @@ func (m *comm) theirRoot(root uint32) string {
 	return m.rootName(root)
 }
 
-// cutWindow reports that the window which the other side fences may have a number
-// that does not fit its message.
-func cutWindow(ours *own, theirs signature) bool {
+// cutWindow reports whether the number of the other rank's window may have been too large
+// for its message.
+func cutWindow(ours *localSignature, theirs signature) bool {
 	a := signature(ours.Word())
 	return a.kind() == coll.Barrier && theirs.kind() == coll.Barrier && (ours.root>>rootBits != 0 || a.root() == theirs.root())
 }
 
-// name is a collective as its ranks call it.
-func (s signature) name(x particulars, cut bool) string {
+// name returns the text for a collective of which a message has the signature and detail.
+func (s signature) name(x detail, cut bool) string {
 	switch {
 	case s.kind() != coll.Barrier:
 		return nameOf(s.kind(), x.known() && x.size() > 0, x.about(s.kind()))
@@ -178,7 +182,7 @@ func (s signature) name(x particulars, cut bool) string {
 	return fenceOf(s.root())
 }
 
-// fenceOf is a barrier, of a window if that is not 0.
+// fenceOf returns the text for a barrier, or for the fence of a window that is not 0.
 func fenceOf(window uint32) string {
 	if window == 0 {
 		return coll.Barrier.String()
@@ -186,12 +190,13 @@ func fenceOf(window uint32) string {
 	return fmt.Sprintf("fence of window %d", window)
 }
 
-func (o *own) name() string {
+// name returns the text for a collective of a hosted rank.
+func (o *localSignature) name() string {
 	kind := signature(o.Word()).kind()
 	if kind == coll.Barrier {
 		return fenceOf(o.root)
 	}
-	return nameOf(kind, o.size > 0, memory.Text(o.size)+particularsIn(o.Immediate).how(kind))
+	return nameOf(kind, o.size > 0, memory.Text(o.size)+detailIn(o.Immediate).how(kind))
 }
 
 func nameOf(kind coll.Kind, sized bool, of string) string {
@@ -201,8 +206,9 @@ func nameOf(kind coll.Kind, sized bool, of string) string {
 	return kind.String()
 }
 
-// Parked looks whether a message of a collective that no receive of a rank waits for is
-// of one that the rank is in, or of one that has ended: then it is never taken.
+// Parked checks an unexpected message of a collective. If the rank is in the collective
+// with that number, the signatures are compared. If that collective has ended, no receive
+// will match the message: a rank has sent more than expected.
 func (r *Room) Parked(s ranks.SessionID, context uint32, tag uint64, src uint32, length uint64, its ranks.Immediate) {
 	b := r.members[s]
 	m := b.comms[context]
@@ -214,12 +220,12 @@ func (r *Room) Parked(s ranks.SessionID, context uint32, tag uint64, src uint32,
 		r.compare(b, m, &m.identity, src, its)
 	}
 	if over := int32(m.base-seq) > 0 || m.active == 0 && int32(m.seq-seq) >= 0; over && !m.broken {
-		r.surplus(b, src, length, its)
+		r.noteSurplus(b, src, length, its)
 	}
 }
 
-// Matched looks whether a message that a receive of a collective has got is of that
-// collective, and of the size that it expects.
+// Matched checks signature and size of a message that a receive of a collective has
+// matched.
 func (r *Room) Matched(id uint64, src uint32, its ranks.Immediate, sent, expected uint64) {
 	if st := r.calls.Get(id); st != nil {
 		r.compare(st.member, st.comm, &st.identity, src, its)
@@ -227,15 +233,15 @@ func (r *Room) Matched(id uint64, src uint32, its ranks.Immediate, sent, expecte
 	}
 }
 
-// compareEarly looks at the oldest message that came for a collective before its
-// rank began with it.
+// compareEarly checks the oldest message that arrived for a collective before its rank
+// began it.
 func (r *Room) compareEarly(b *member, m *comm) {
 	if early, ok := r.messages.Parked(b.session.ID(), messagesOf(m, m.seq)); ok {
 		r.compare(b, m, &m.identity, early.Source, early.Data)
 	}
 }
 
-// messagesOf are all messages of a collective.
+// messagesOf returns the pattern of all messages of a collective.
 func messagesOf(m *comm, seq uint32) match.Pattern {
 	return match.Pattern{Context: m.context, Source: match.AnySource, Tag: uint64(seq) << 32, Ignore: 1<<32 - 1}
 }

@@ -8,36 +8,38 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// A message of a collective is as long as its receiver expects: where ranks give
-// counts of their own (gatherv, scatterv, alltoallv) nothing else could tell that they
-// differ, and a shorter message would leave the rest of a block as it was.
+// In gatherv, scatterv and alltoallv each rank passes its own counts, which no signature
+// covers. If they disagree, a message is longer or shorter than its receive: the size of
+// each message is compared too.
 
-// compareSize notes that a message that st has got is not of the size it expects.
+// compareSize records a dispute if a message has another size than its receive.
 func (r *Room) compareSize(st *call, src uint32, sent, expected uint64) {
 	if sent != expected && checksAgreement {
 		r.disagree(st.member, src, otherSize(st.kind, src, st.member.session.Rank(), sent, expected))
 	}
 }
 
-// surplus notes a message for a block of no size: nothing ever takes it.
-func (r *Room) surplus(b *member, src uint32, sent uint64, its ranks.Immediate) {
+// noteSurplus records a dispute for a message whose receiver expects nothing of its sender.
+func (r *Room) noteSurplus(b *member, src uint32, sent uint64, its ranks.Immediate) {
 	if its.There() {
 		r.disagree(b, src, otherSize(signature(its.Word()).kind(), src, b.session.Rank(), sent, 0))
 	}
 }
 
-// leftOver looks for such a message of a collective that is about to end well.
-func (r *Room) leftOver(st *call) bool {
+// hasSurplus reports whether such a message is parked for a collective that is about to
+// complete.
+func (r *Room) hasSurplus(st *call) bool {
 	if !checksAgreement {
 		return false
 	}
 	m, ok := r.messages.Parked(st.member.session.ID(), messagesOf(st.comm, st.seq))
 	if ok {
-		r.surplus(st.member, m.Source, m.Length, m.Data)
+		r.noteSurplus(st.member, m.Source, m.Length, m.Data)
 	}
 	return ok && r.dispute != nil
 }
 
+// otherSize returns the text for a message of another size than its receive.
 func otherSize(kind coll.Kind, src, dst uint32, sent, expected uint64) string {
 	a, b := memory.Text(sent), memory.Text(expected)
 	if a == b {
@@ -49,11 +51,10 @@ func otherSize(kind coll.Kind, src, dst uint32, sent, expected uint64) string {
 	return fmt.Sprintf(": rank %d sent %s to rank %d, which expects %s: %v's counts disagree", src, a, dst, b, kind)
 }
 
-// against tells how a collective's size and operation here differ from theirs, of
-// which a message has the size rounded: ours is rounded likewise before it is said
-// that they are equal, or not.
-func (o *own) against(kind coll.Kind, theirs particulars) string {
-	here, there := particularsIn(o.Immediate).how(kind), theirs.how(kind)
+// against compares size and operation of a collective with those of another rank. A message
+// has the size rounded down: ours is rounded likewise before they are called equal.
+func (o *localSignature) against(kind coll.Kind, theirs detail) string {
+	here, there := detailIn(o.Immediate).how(kind), theirs.how(kind)
 	width := theirs.width()
 	same := width > 0 && withSize(o.size, width).size() == theirs.size() || o.size == theirs.size()
 	if same && here == there {
@@ -72,8 +73,8 @@ func (o *own) against(kind coll.Kind, theirs particulars) string {
 	return fmt.Sprintf("%s%s here, %s%s%s there", l, here, about, r, there)
 }
 
-// alike tells of two collectives that differ in nothing that a message has room for.
-func (o *own) alike(kind coll.Kind, theirs particulars) string {
+// alike returns the text for collectives that differ in nothing that a message carries.
+func (o *localSignature) alike(kind coll.Kind, theirs detail) string {
 	how := theirs.how(kind)
 	switch {
 	case theirs.width() > 0:

@@ -75,7 +75,7 @@ func TestDisagreementsTellBothSides(t *testing.T) {
 }
 
 // textOf is what ours says of theirs, as an eager message names it or an announcement.
-func textOf(m *comm, ours, theirs own, eager bool) string {
+func textOf(m *comm, ours, theirs localSignature, eager bool) string {
 	its := theirs.Immediate
 	if !eager {
 		its = ranks.ImmediateOf(its.Word(), theirs.announced)
@@ -86,13 +86,13 @@ func textOf(m *comm, ours, theirs own, eager bool) string {
 // A message has not all of a size: nothing is said of the rest of it.
 func TestDisagreementsOfRoundedSizes(t *testing.T) {
 	const elem = 4
-	block := func(bytes uint64, typ coll.Type, op coll.Op, flags uint8) own {
+	block := func(bytes uint64, typ coll.Type, op coll.Op, flags uint8) localSignature {
 		b := shm.CollBlock{Kind: uint8(coll.Allreduce), Count: bytes / elem, Elem: elem, Type: uint8(typ), Op: uint8(op), Flags: flags}
 		return identity(&b, &[collVectors][]int64{})
 	}
-	of := func(bytes uint64) own { return block(bytes, coll.Int32, coll.Sum, 0) }
+	of := func(bytes uint64) localSignature { return block(bytes, coll.Int32, coll.Sum, 0) }
 	for _, c := range []struct {
-		ours, theirs own
+		ours, theirs localSignature
 		eager        bool
 		want         string
 	}{
@@ -118,11 +118,11 @@ func TestDisagreementsOfRoundedSizes(t *testing.T) {
 
 // Of a root, a message has 12 bits, and of a window's number 29.
 func TestDisagreementsOfHighNumbers(t *testing.T) {
-	of := func(kind coll.Kind, root uint32) own {
+	of := func(kind coll.Kind, root uint32) localSignature {
 		return identity(&shm.CollBlock{Kind: uint8(kind), Root: root, Count: 1, Elem: 8}, &[collVectors][]int64{})
 	}
 	for _, c := range []struct {
-		ours, theirs own
+		ours, theirs localSignature
 		want         string
 	}{
 		{of(coll.Barrier, 4097), of(coll.Barrier, 1), ": fence of window 4097 here, fence of window 1 there"},
@@ -143,7 +143,7 @@ func TestDisagreementsOfHighNumbers(t *testing.T) {
 func TestDisagreementInACommunicator(t *testing.T) {
 	m := &comm{context: 4, group: &group{size: 2, ranks: []uint32{1, 3}}}
 	none := &[collVectors][]int64{}
-	bcast := func(root uint32) own {
+	bcast := func(root uint32) localSignature {
 		return identity(&shm.CollBlock{Kind: uint8(coll.Bcast), Root: root, Count: 1, Elem: 8}, none)
 	}
 	const want = " on bcast: root 0 (world rank 1) here, root 1 (world rank 3) there (communicator 4)"
@@ -156,8 +156,8 @@ func TestDisagreementInACommunicator(t *testing.T) {
 func TestParticularsOfAnAnnouncement(t *testing.T) {
 	for size := uint64(1); size < 1<<48; size = size*3 + 1 {
 		b := shm.CollBlock{Kind: uint8(coll.Allreduce), Count: size, Elem: 1, Type: uint8(coll.Complex128), Op: uint8(coll.User)}
-		whole := particularsOf(&b, size)
-		short := particulars(whole.announced())
+		whole := detailOf(&b, size)
+		short := detail(whole.announced())
 		if whole.announced() >= 1<<announcedBits || !short.known() || short.how(coll.Allreduce) != whole.how(coll.Allreduce) {
 			t.Fatalf("size %d: %x became %x", size, whole, short)
 		}

@@ -7,56 +7,59 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// Ranks that disagree about a collective may never exchange a message that says so:
-// each of two roots of a gather only receives. So a rank's last collectives are kept,
-// also when it has left, for who holds the ranks of a job against each other (package
-// why). A rank that only sends in the collectives behind the wrong one may be thousands
-// further on: those of one kind in a row are kept as one.
+// Ranks that disagree about a collective may never exchange a message that shows it: if a
+// gather has two roots, both only receive. Therefore the last collectives of each rank are
+// recorded, also after the rank has left, and package why compares the ranks of a job. A
+// rank that only sends may be thousands of collectives ahead: consecutive collectives of
+// one kind share a row.
 
-// Bounds of what is kept of a rank: so many rows of collectives of one kind. One goes on
-// while it is among the last few: communicators take turns.
 const (
-	begunKept = 16
-	begunNear = 4
-	forTold   = 8 // ranks that a collective waits for
+	// begunRows is the number of rows of a rank.
+	begunRows = 16
+	// begunOpenRows is how many of the last rows a collective may extend: programs use
+	// several communicators in turn.
+	begunOpenRows = 4
+	// peersReported bounds the ranks that WaitOf lists.
+	peersReported = 8
 )
 
-// begun are the collectives that a rank has begun last.
+// begun has the last collectives of a rank.
 type begun struct {
-	last  [begunKept]begunRow
+	last  [begunRows]begunRow
 	total uint64 // rows, over all time
 }
 
-// begunRow are collectives of one kind that a rank has begun one after the other on one
-// communicator.
+// begunRow stands for consecutive collectives of one kind on one communicator.
 type begunRow struct {
 	begunColl
-	last, count uint32 // the number of the last one, and how many they are
+	last, count uint32 // number of the latest one, and how many there are
 }
 
+// begunColl is what the collectives of a row have in common.
 type begunColl struct {
-	comm, lead  uint32
+	comm, lead  uint32 // the communicator, and the first rank of its group
 	root        uint32 // a world rank; AnySource: none
 	window      uint32
 	kind        uint8
 	commutative bool
 }
 
+// add records a collective.
 func (b *begun) add(st *call) {
 	x := begunOf(st)
-	for i := uint64(1); i <= min(b.total, begunNear); i++ {
-		row := &b.last[(b.total-i)%begunKept]
+	for i := uint64(1); i <= min(b.total, begunOpenRows); i++ {
+		row := &b.last[(b.total-i)%begunRows]
 		if row.last+1 == st.seq && row.begunColl == x && row.count+1 != 0 {
 			row.last++
 			row.count++
 			return
 		}
 	}
-	b.last[b.total%begunKept] = begunRow{x, st.seq, 1}
+	b.last[b.total%begunRows] = begunRow{x, st.seq, 1}
 	b.total++
 }
 
-// begunOf is what is kept of one. Preconditions: it has a plan.
+// begunOf returns the record of a collective that has a plan.
 func begunOf(st *call) begunColl {
 	x := begunColl{
 		comm: st.comm.context, lead: st.comm.rank(0), root: shm.AnySource, window: st.window,
@@ -68,10 +71,10 @@ func begunOf(st *call) begunColl {
 	return x
 }
 
-// list tells of them, the last row first.
+// list returns the rows, the latest first.
 func (b *begun) list() (list []ranks.Wait) {
-	for i := range min(b.total, begunKept) {
-		x := &b.last[(b.total-1-i)%begunKept]
+	for i := range min(b.total, begunRows) {
+		x := &b.last[(b.total-1-i)%begunRows]
 		w := x.wait()
 		w.Number, w.Count = x.last, x.count
 		list = append(list, w)
@@ -86,8 +89,8 @@ func (x *begunColl) wait() ranks.Wait {
 	}
 }
 
-// about is a collective as its ranks agree on it. One whose vectors are being taken
-// has no number yet.
+// about describes a collective by the parameters that its ranks agree on. While its
+// vectors are being copied it has no number.
 func (st *call) about() ranks.Wait {
 	if st.plan == nil {
 		return ranks.Wait{Kind: ranks.WaitColl, Op: uint8(st.kind), Context: st.comm.context, Lead: st.comm.rank(0), Root: shm.AnySource, Group: st.comm.size}
@@ -98,8 +101,8 @@ func (st *call) about() ranks.Wait {
 	return w
 }
 
-// WaitOf tells of a collective that has not ended, and of the ranks that it waits for in
-// its round.
+// WaitOf describes a collective that has not ended, with the ranks that its round waits
+// for; false: it has ended.
 func (r *Room) WaitOf(id uint64) (w ranks.Wait, ok bool) {
 	st := r.calls.Get(id)
 	if st == nil {
@@ -107,12 +110,12 @@ func (r *Room) WaitOf(id uint64) (w ranks.Wait, ok bool) {
 	}
 	w = st.about()
 	w.Peer, w.Bytes, w.Round = shm.AnySource, st.bytes, st.round+1
-	if st.plan == nil { // its vectors are being taken
+	if st.plan == nil { // its vectors are being copied
 		return w, true
 	}
 	w.Rounds = st.plan.Rounds()
 	for _, x := range st.open {
-		if peer, open := r.messages.Peer(x); open && len(w.For) < forTold && !slices.Contains(w.For, peer) {
+		if peer, open := r.messages.Peer(x); open && len(w.For) < peersReported && !slices.Contains(w.For, peer) {
 			w.For = append(w.For, peer)
 		}
 	}

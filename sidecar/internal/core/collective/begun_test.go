@@ -19,7 +19,7 @@ func TestBegunIsKept(t *testing.T) {
 	st := &call{comm: r.members[0].comms[0], plan: new(coll.Plan)}
 	other := &call{comm: &comm{context: 9, group: st.comm.group}, plan: st.plan, kind: coll.Barrier}
 	begun := r.members[0].past
-	const n = 3*begunKept + 2
+	const n = 3*begunRows + 2
 	for i := range uint32(n) { // rows of 100 and more, with others in between
 		st.kind = coll.Barrier
 		if i%2 == 0 {
@@ -33,8 +33,8 @@ func TestBegunIsKept(t *testing.T) {
 		}
 	}
 	past := r.Past(0)
-	if len(past) != begunKept {
-		t.Fatalf("%d are kept, want %d", len(past), begunKept)
+	if len(past) != begunRows {
+		t.Fatalf("%d are kept, want %d", len(past), begunRows)
 	}
 	have := map[uint32]uint32{} // how many of a communicator
 	at := map[uint32]uint32{0: st.seq, 9: other.seq}

@@ -14,23 +14,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// comm is a communicator as one application knows it.
+// comm is a communicator of one application.
 type comm struct {
 	context uint32
 	*group
-	me  int
-	seq uint32 // collectives started on it; part of their messages' tags
+	me  int    // index of the application's rank in the group
+	seq uint32 // collectives begun on it; part of their messages' tags
 
-	identity own    // of the last of them, if one was
-	active   int    // that have begun and not ended
-	base     uint32 // those before this one have ended
-	broken   bool   // one has failed here: what others send for it is nobody's
+	identity localSignature // of the last collective
+	active   int            // collectives that have begun and not ended
+	base     uint32         // all collectives with lower numbers have ended
+	broken   bool           // a collective of it has failed here: messages for it may stay parked
 }
 
-// call is a collective that is under way. Its schedule is run round by round:
-// the sends and receives of a round together, then its local steps (DESIGN
-// §5, Collectives). It needs nothing of the application meanwhile, but for
-// user-defined operations.
+// call is a collective that has begun and not ended. Its schedule runs round by round:
+// first the sends and receives of a round together, then its copies and folds. The
+// application takes part only if the operation is its own.
 type call struct {
 	member   *member
 	req      uint32
@@ -39,35 +38,40 @@ type call struct {
 	plan     *coll.Plan
 	mem      [3]link.Ref // by coll.Buf
 	kind     coll.Kind
-	identity own
-	bytes    uint64 // that it puts out here
-	window   uint32 // that a barrier fences; 0: none
+	identity localSignature
+	bytes    uint64 // of the result on this rank
+	window   uint32 // fenced by a barrier; 0: none
 	op       coll.Op
 	typ      coll.Type
 	round    int
 	steps    []coll.Step
 	local    int         // next local step of the round
-	done     uint64      // bytes of it that are done
+	done     uint64      // bytes of that step
 	pending  int         // sends and receives not finished
-	open     []MessageID // of the round, those that have a state of their own
-	posting  bool
-	queued   bool // its local steps wait for their turn
-	calling  bool // the application runs a user operation
+	open     []MessageID // messages of the round that have not ended at once
+	posting  bool        // the round's messages are being started: Done must not end the round
+	queued   bool        // in Room.locals
+	calling  bool        // until Reduced
 	failed   shm.Status
 	vectors  [collVectors][]int64 // counts and displacements, as the plan has them
-	reading  *reading             // they are not here yet
-	cost     int64                // charged to its application
+	reading  *reading             // nil: they are complete
+	cost     int64                // bytes charged to the session (memory.CollCost)
 }
 
-// SubmitComm makes a communicator known: of the ranks that it lists, or of those
-// of another communicator.
+// SubmitComm creates a communicator, of the ranks that the descriptor lists or of those of
+// another communicator.
 func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
 	b := r.members[s]
-	if d.Context == 0 || d.Context >= 1<<31 || b.comms[d.Context] != nil || len(b.comms) >= commLimit {
-		return fmt.Errorf("communicator %d exists, or cannot, or there are %d of them", d.Context, len(b.comms))
+	switch {
+	case d.Context == 0 || d.Context >= 1<<31:
+		return fmt.Errorf("communicator number %d, want 1 to %d", d.Context, 1<<31-1)
+	case b.comms[d.Context] != nil:
+		return fmt.Errorf("communicator %d exists already", d.Context)
+	case len(b.comms) >= commLimit:
+		return fmt.Errorf("more than %d communicators", commLimit)
 	}
 	g, err := r.namedGroup(b, d)
-	if errors.Is(err, errGroups) { // an honest program may come to it
+	if errors.Is(err, errGroups) { // no fault of the program: it gets a status
 		if err := b.session.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 			return err
 		}
@@ -77,14 +81,14 @@ func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
 	if err != nil {
 		return fmt.Errorf("communicator %d: %w", d.Context, err)
 	}
-	m := &comm{context: d.Context, group: g, me: g.place(b.session.Rank())}
+	m := &comm{context: d.Context, group: g, me: g.index(b.session.Rank())}
 	if m.me < 0 {
-		err = fmt.Errorf("communicator %d: rank %d is no member", d.Context, b.session.Rank())
+		err = fmt.Errorf("communicator %d: rank %d is not in its list", d.Context, b.session.Rank())
 	} else {
 		err = b.session.Claim(d.Req, ranks.RequestPlain, 0)
 	}
 	if err != nil {
-		r.dropGroup(g)
+		r.releaseGroup(g)
 		return err
 	}
 	b.comms[d.Context] = m
@@ -92,11 +96,11 @@ func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
 	return nil
 }
 
-// namedGroup is the group that a descriptor names.
+// namedGroup returns the group of a descriptor, with a reference for the caller.
 func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	if d.Class == shm.ClassNone {
 		if d.Aux() > math.MaxUint32 || b.comms[uint32(d.Aux())] == nil {
-			return nil, fmt.Errorf("ranks of communicator %d, which does not exist", d.Aux())
+			return nil, fmt.Errorf("copy of communicator %d, which does not exist", d.Aux())
 		}
 		g := b.comms[uint32(d.Aux())].group
 		g.refs++
@@ -108,21 +112,21 @@ func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	}
 	n := ref.Len / 4
 	if ref.Len%4 != 0 || n == 0 || n > uint64(len(r.cfg.PodOf)) {
-		return nil, fmt.Errorf("%d bytes of ranks", ref.Len)
+		return nil, fmt.Errorf("rank list of %d bytes, want 4 for each of 1 to %d ranks", ref.Len, len(r.cfg.PodOf))
 	}
 	r.effort += ref.Len
-	r.list = slices.Grow(r.list[:0], int(n))[:n] // one private copy, judged by takeGroup
+	r.list = slices.Grow(r.list[:0], int(n))[:n] // a private copy, which acquireGroup checks
 	raw := r.ports.Bytes(ref)
 	for i := range r.list {
 		r.list[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
-	return r.takeGroup(r.list)
+	return r.acquireGroup(r.list)
 }
 
-// commLimit bounds the communicators of one application.
+// commLimit bounds the communicators of one application, and so their memory.
 const commLimit = 4096
 
-// Submit starts a collective (L§5.4).
+// Submit starts a collective (LAYOUT.md §5.4).
 func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 	x := r.members[s]
 	block, err := x.session.Memory(d.Class, d.Addr(), d.Len())
@@ -133,17 +137,17 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 		return fmt.Errorf("collective block of %d bytes, want at most %d", block.Len, most)
 	}
 	var head [shm.CollBlockBytes]byte
-	n := copy(head[:], r.ports.Bytes(block)) // a private copy, judged below
+	n := copy(head[:], r.ports.Bytes(block)) // a private copy: the application can change its own
 	var b shm.CollBlock
 	if err := b.Decode(head[:n]); err != nil {
 		return err
 	}
 	m := x.comms[b.Context]
 	if m == nil {
-		return fmt.Errorf("no communicator has the number %d", b.Context)
+		return fmt.Errorf("communicator %d does not exist", b.Context)
 	}
 	if n := block.Len - shm.CollBlockBytes; n != uint64(b.Vectors)*uint64(m.size)*8 {
-		return fmt.Errorf("collective block with %d bytes of vectors, want %d of %d numbers", n, b.Vectors, m.size)
+		return fmt.Errorf("collective block with %d bytes of vectors, want %d vectors of %d numbers", n, b.Vectors, m.size)
 	}
 	st := call{member: x, req: d.Req, comm: m, kind: coll.Kind(b.Kind), op: coll.Op(b.Op), typ: coll.Type(b.Type)}
 	if err := st.setMemory(&b); err != nil {
@@ -161,14 +165,14 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 	*p = st
 	r.sessions.Hold(s)
 	if b.Vectors == 0 {
-		r.beginColl(id, p, &b)
+		r.begin(id, p, &b)
 		return nil
 	}
-	r.takeVectors(id, p, b, block.Slice(shm.CollBlockBytes, block.Len-shm.CollBlockBytes))
+	r.readVectors(id, p, b, block.Slice(shm.CollBlockBytes, block.Len-shm.CollBlockBytes))
 	return nil
 }
 
-// setMemory finds the buffers of a collective.
+// setMemory sets the buffers of a collective.
 func (st *call) setMemory(b *shm.CollBlock) (err error) {
 	for i, x := range [3][2]uint64{{b.In, b.InBytes}, {b.Out, b.OutBytes}, {b.Scratch, b.ScratchBytes}} {
 		if x[1] == 0 {
@@ -181,10 +185,10 @@ func (st *call) setMemory(b *shm.CollBlock) (err error) {
 	return nil
 }
 
-// beginColl starts a collective whose parameters are all here.
-func (r *Room) beginColl(id uint64, st *call, b *shm.CollBlock) {
-	if status, need := st.planColl(b); status != shm.StatusOK {
-		r.refuseColl(id, st, status, need)
+// begin starts a collective whose parameters and vectors are complete.
+func (r *Room) begin(id uint64, st *call, b *shm.CollBlock) {
+	if status, need := st.makePlan(b); status != shm.StatusOK {
+		r.reject(id, st, status, need)
 		return
 	}
 	m := st.comm
@@ -207,28 +211,28 @@ func (r *Room) beginColl(id uint64, st *call, b *shm.CollBlock) {
 	r.startRound(id, st)
 }
 
-// refuseColl ends a collective that cannot begin, and says how much scratch memory
-// it needs where that is why.
-func (r *Room) refuseColl(id uint64, st *call, status shm.Status, need uint64) {
+// reject completes a collective that cannot begin. If scratch memory is missing, need is
+// its size in bytes.
+func (r *Room) reject(id uint64, st *call, status shm.Status, need uint64) {
 	s, req, cost := st.member.session, st.req, st.cost
-	r.spareVectors(st)
+	r.releaseVectors(st)
 	r.calls.Release(id)
 	r.complete(s, req, status, need, 0, cost)
 }
 
-// complete tells the application of the end of a collective, with the scratch memory that
-// it lacked, or 1 more than the rank that it lacked; and lets go of what it cost.
-func (r *Room) complete(s *ranks.Session, req uint32, status shm.Status, need, deserter uint64, cost int64) {
+// complete publishes the completion of a collective and releases its charge. need is the
+// scratch memory that was missing, departed 1 more than the rank that has left; else 0.
+func (r *Room) complete(s *ranks.Session, req uint32, status shm.Status, need, departed uint64, cost int64) {
 	s.Refund(cost)
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
-	d.SetBody(0, need, deserter, 0)
+	d.SetBody(0, need, departed, 0)
 	r.sessions.Complete(s.ID(), &d)
 	r.sessions.Unhold(s.ID())
 }
 
-// planColl checks the parameters against the memory that they name. Parameters
-// that an honest program can get wrong are a status.
-func (st *call) planColl(b *shm.CollBlock) (status shm.Status, need uint64) {
+// makePlan checks the parameters against the memory that they name. A fault that a correct
+// client can pass on from its program is a status, and not an error that ends the session.
+func (st *call) makePlan(b *shm.CollBlock) (status shm.Status, need uint64) {
 	m := st.comm
 	p := coll.Params{
 		Kind: st.kind, Rank: m.me, Size: m.size, Root: int(b.Root),
@@ -260,6 +264,7 @@ func (st *call) planColl(b *shm.CollBlock) (status shm.Status, need uint64) {
 	return shm.StatusOK, 0
 }
 
+// reduces reports whether a kind combines elements.
 func reduces(kind uint8) bool {
 	switch kind {
 	case shm.CollReduce, shm.CollAllreduce, shm.CollScan, shm.CollReduceScatter:

@@ -11,28 +11,28 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// group is the ranks of a communicator. Communicators of this sidecar's
-// applications with the same ranks in the same order share one: in a large job
-// it is what a communicator costs.
+// group is the list of ranks of a communicator. All communicators of this sidecar's
+// applications with the same list share one group, because in a large job the list is most
+// of a communicator's memory.
 type group struct {
 	ranks  []uint32 // world ranks in communicator order; nil: all of them
 	size   int
 	layout *coll.Layout
-	here   map[uint32]int32 // places of the ranks that are hosted here; nil: their own numbers
+	here   map[uint32]int32 // index of each hosted rank; nil: its own number
 	hash   uint64
 	refs   int
 }
 
-// rank is the world rank at a place.
-func (g *group) rank(place int32) uint32 {
+// rank returns the world rank at an index.
+func (g *group) rank(index int32) uint32 {
 	if g.ranks == nil {
-		return uint32(place)
+		return uint32(index)
 	}
-	return g.ranks[place]
+	return g.ranks[index]
 }
 
-// place is where a hosted rank is in the group, -1: nowhere.
-func (g *group) place(rank uint32) int {
+// index returns the index of a hosted rank; -1: it is not in the group.
+func (g *group) index(rank uint32) int {
 	if g.ranks == nil {
 		return int(rank)
 	}
@@ -42,7 +42,8 @@ func (g *group) place(rank uint32) int {
 	return -1
 }
 
-func (g *group) is(ranks []uint32) bool {
+// hasRanks reports whether the group has exactly this list.
+func (g *group) hasRanks(ranks []uint32) bool {
 	if g.ranks != nil {
 		return slices.Equal(g.ranks, ranks)
 	}
@@ -54,7 +55,7 @@ func (g *group) is(ranks []uint32) bool {
 	return len(ranks) == g.size
 }
 
-// initGroups makes the group of the world.
+// initGroups creates the group of all ranks.
 func (r *Room) initGroups() error {
 	layout, err := coll.NewLayout(r.cfg.PodOf)
 	if err != nil {
@@ -69,15 +70,15 @@ func (r *Room) initGroups() error {
 	return nil
 }
 
-// errGroups: there is no room for another group.
+// errGroups is returned if another group would exceed memory.GroupsMax.
 var errGroups = errors.New("the communicators of this pod have too many different lists of ranks")
 
-// takeGroup returns the group of the ranks, which the caller may change
-// afterwards.
-func (r *Room) takeGroup(list []uint32) (*group, error) {
+// acquireGroup returns the group of a list with a reference for the caller, who may change
+// the list afterwards.
+func (r *Room) acquireGroup(list []uint32) (*group, error) {
 	hash := hashRanks(list)
 	for _, g := range r.groups[hash] {
-		if g.is(list) {
+		if g.hasRanks(list) {
 			g.refs++
 			return g, nil
 		}
@@ -90,7 +91,7 @@ func (r *Room) takeGroup(list []uint32) (*group, error) {
 	pods, seen := make([]int32, len(list)), make([]uint64, (len(r.cfg.PodOf)+63)/64)
 	for i, x := range list {
 		if int(x) >= len(r.cfg.PodOf) || seen[x/64]>>(x%64)&1 != 0 {
-			return nil, fmt.Errorf("rank %d is unknown or named twice", x)
+			return nil, fmt.Errorf("rank %d is not in the job or twice in the list", x)
 		}
 		seen[x/64] |= 1 << (x % 64)
 		pods[i] = r.cfg.PodOf[x]
@@ -107,8 +108,8 @@ func (r *Room) takeGroup(list []uint32) (*group, error) {
 	return g, nil
 }
 
-// dropGroup gives a group back; the last one to do so ends it.
-func (r *Room) dropGroup(g *group) {
+// releaseGroup releases a reference; the last one frees the group.
+func (r *Room) releaseGroup(g *group) {
 	if g.refs--; g.refs > 0 {
 		return
 	}
@@ -121,17 +122,17 @@ func (r *Room) dropGroup(g *group) {
 	r.groups[g.hash] = same
 }
 
-// FreeComm ends a communicator of an application.
+// FreeComm frees a communicator of an application.
 func (r *Room) FreeComm(s ranks.SessionID, context uint32) {
 	b := r.members[s]
 	if m := b.comms[context]; m != nil {
 		delete(b.comms, context)
-		r.dropGroup(m.group)
+		r.releaseGroup(m.group)
 	}
 }
 
-// hashRanks only spreads: what it finds is compared. Four sums side by side keep
-// the processor busy.
+// hashRanks returns a hash of a list; hasRanks compares the lists behind equal hashes. Four
+// independent sums let the processor run their multiplications in parallel.
 func hashRanks(ranks []uint32) uint64 {
 	const odd = 0x9e3779b97f4a7c15
 	var h [4]uint64

@@ -37,32 +37,32 @@ func TestGroupsAreShared(t *testing.T) {
 	for i := range everybody {
 		everybody[i] = uint32(i)
 	}
-	world, err := r.takeGroup(everybody)
+	world, err := r.acquireGroup(everybody)
 	if err != nil || world != r.world {
 		t.Errorf("a list of all ranks in order is not the world: %v", err)
 	}
 	odd := []uint32{9, 3, 77}
-	a, err := r.takeGroup(odd)
+	a, err := r.acquireGroup(odd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := r.takeGroup(slices.Clone(odd))
+	b, err := r.acquireGroup(slices.Clone(odd))
 	if err != nil || a != b {
 		t.Errorf("two equal lists make two groups: %v", err)
 	}
-	if a.place(3) != 1 || a.place(77) != -1 || a.place(4) != -1 { // 77 is hosted elsewhere
-		t.Errorf("places %d %d %d, want 1 -1 -1", a.place(3), a.place(77), a.place(4))
+	if a.index(3) != 1 || a.index(77) != -1 || a.index(4) != -1 { // 77 is hosted elsewhere
+		t.Errorf("places %d %d %d, want 1 -1 -1", a.index(3), a.index(77), a.index(4))
 	}
-	if other, err := r.takeGroup([]uint32{3, 9, 77}); err != nil || other == a {
+	if other, err := r.acquireGroup([]uint32{3, 9, 77}); err != nil || other == a {
 		t.Errorf("another order makes the same group: %v", err)
 	}
 	for _, bad := range [][]uint32{{1, 1}, {100}, {5, 6, 5}} {
-		if _, err := r.takeGroup(bad); err == nil {
+		if _, err := r.acquireGroup(bad); err == nil {
 			t.Errorf("ranks %v make a group", bad)
 		}
 	}
-	r.dropGroup(a)
-	r.dropGroup(b)
+	r.releaseGroup(a)
+	r.releaseGroup(b)
 	if n := len(r.groups); n != 2 {
 		t.Errorf("%d groups are kept, want the world and one", n)
 	}
@@ -84,7 +84,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	var err error
 	for ; err == nil; ranks = append(ranks[1:], ranks[0]) {
 		var g *group
-		if g, err = r.takeGroup(ranks); err == nil {
+		if g, err = r.acquireGroup(ranks); err == nil {
 			groups = append(groups, g)
 		}
 	}
@@ -92,7 +92,7 @@ func TestGroupsAreBounded(t *testing.T) {
 		t.Errorf("%d groups, then: %v", len(groups), err)
 	}
 	for _, g := range groups {
-		r.dropGroup(g)
+		r.releaseGroup(g)
 	}
 	if r.stats.Groups != 0 {
 		t.Errorf("%d ranks of groups are left", r.stats.Groups)
@@ -123,7 +123,7 @@ func TestListsOfRanksAreCounted(t *testing.T) {
 			for i := range list {
 				list[i] = uint32(n*(1+n/ranks)+i*(1+n/ranks)) % ranks
 			}
-			if _, err = r.takeGroup(list); err != nil && !errors.Is(err, errGroups) {
+			if _, err = r.acquireGroup(list); err != nil && !errors.Is(err, errGroups) {
 				err = nil // some rank is twice in it
 			}
 			if size == 1 && n == ranks {

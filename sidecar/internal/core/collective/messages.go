@@ -7,32 +7,30 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// What the room calls in addition to its sessions. Arguments go by value: through an interface a
-// pointer to the caller's stack would be an allocation for each message.
-
-// Messages is what carries the messages of collectives. Each that was started ends with
-// one Room.Done, maybe before its start returns.
+// Messages sends and receives the messages of collectives (package p2p). Each message ends
+// with one Room.Done, maybe before Send or Receive returns. Arguments are values: a pointer
+// passed through an interface would be an allocation for each message.
 type Messages interface {
 	Send(m Message)
 	Receive(m Message)
-	// Cancel ends a message of a collective that ends early, if it is open still. Its Done
-	// finds the collective gone.
+	// Cancel ends an open message of a collective that has ended early. Its Done finds the
+	// collective gone.
 	Cancel(m MessageID)
-	// Peer is the rank that an open message waits for; false: it has ended.
+	// Peer returns the rank that an open message waits for; false: it has ended.
 	Peer(m MessageID) (rank uint32, open bool)
-	// Parked is the oldest message of the pattern that has come for an application's rank and
-	// that no receive has taken.
+	// Parked returns the oldest unexpected message of an application's rank that fits the
+	// pattern.
 	Parked(s ranks.SessionID, p match.Pattern) (Parked, bool)
 }
 
-// What a message is, and what names it, are p2p's.
+// Message, MessageID and Parked are types of package p2p.
 type (
 	Message   = p2p.Message
 	MessageID = p2p.MessageID
 	Parked    = p2p.Parked
 )
 
-// Ports is what the room needs done by the engine.
+// Ports are the services of the engine.
 type Ports interface {
 	link.Memory
 	Note(kind ranks.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)

@@ -1,29 +1,32 @@
-// Package collective carries out the collectives of the ranks that this sidecar hosts. It
-// is a room of the core: owned by the turn goroutine, without clock or I/O.
+// Package collective runs the collectives of the ranks that this sidecar hosts. It is a
+// room of the core: the turn goroutine owns it, and it has no clock and no I/O.
 //
-// The room owns the communicators of each attached application with the groups of ranks
-// that these share, the collectives that are under way with their plans (package coll),
-// their vectors and the turns of their copies and folds, the record of the collectives
-// that each rank has begun last, and the disagreement that ends the job. A collective is
-// reading while its vectors are copied in pieces and its rank is not heard; moving while
-// messages of its round are open; local while it copies and folds, at once or in turns
-// (Advance); combining while the application runs an operation of its own (until Reduced);
-// and then it has ended. Above, core submits descriptors, ends the collectives of a session
-// that goes (End, one request a step; SessionGone when nothing refers to the session any
-// more), gives the room its turn (Advance, Pending) and ends the job for a Dispute. Below,
-// core/ranks keeps the requests and the memory of applications, and what is known of the job;
-// core/p2p carries the messages (Messages), and reports a message with Opened, Matched and
-// Done, and one that no receive waits for with Parked (p2p.Collectives). The loss of a peer and the departure of a rank reach a collective as the
-// status of its messages, one Done each: their order and their bounds are those of the
-// messages, which the top decides.
+// The room owns the communicators of each attached application and the groups of ranks
+// that communicators share; the collectives that have begun and not ended, with their
+// plans (package coll), their vectors, and the queue of their copies and folds; a record
+// of the last collectives of each rank; and the disagreement that ends the job.
 //
-//	Submit      claims the request, holds the memory; vectors come in pieces (Advance)
-//	begin       plan, identity, number in the communicator
+// A collective has these states: reading, while its vectors are copied in pieces (the
+// engine reads no further descriptor of its rank meanwhile); messages, while messages of
+// its round are open; local, while it copies and folds, at once or in turns (Advance);
+// user operation, while the application combines two ranges (until Reduced); ended.
+//
+// Core submits descriptors, ends the collectives of a session that closes (End, one
+// request a step; SessionGone when nothing refers to the session any more), calls Advance
+// while Pending, and ends the job for a Dispute. Package ranks keeps the requests and the
+// memory of applications, and the state of the job. Package p2p carries the messages
+// (Messages). It reports each message with Opened, Matched and Done, and a message that no
+// receive waits for with Parked (p2p.Collectives). If a peer is lost or a rank leaves, the
+// collective gets a Done with that status for each of its messages.
+//
+//	Submit      claims the request, holds the session; copies vectors in pieces (Advance)
+//	begin       plan, signature, number in the communicator
 //	round       Messages.Send, Messages.Receive -> Opened, Matched -> Done for each
 //	            copies and folds, in turns if they are long (Advance)
-//	            Sessions.Publish(OpReduce) -> Reduced, of an operation of the program's own
+//	            user operation: Sessions.Publish(OpReduce) -> Reduced
 //	...         the next round, without the application
-//	end         Messages.Cancel for what a failure has left open; Sessions.Complete, Unhold
+//	End         Messages.Cancel for messages that are still open after a failure;
+//	            Sessions.Complete, Unhold
 package collective
 
 import (
@@ -32,12 +35,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
-// Config fixes a room for its life.
+// Config is the configuration of a Room.
 type Config struct {
 	Self        link.Peer // this sidecar
 	PodOf       []int32   // pod of each world rank
 	Hosted      int       // ranks of this sidecar
-	VectorPiece int       // numbers of vectors that are taken at once
+	VectorPiece int       // numbers of vectors that one turn copies for a collective
 }
 
 // Room holds the collectives of a sidecar's ranks.
@@ -48,17 +51,17 @@ type Room struct {
 	messages Messages
 	job      *ranks.Job
 
-	members []*member // by session; nil: none
+	members []*member // by session; nil: not attached
 	past    []begun   // by hosted rank
 	calls   ranks.Table[call]
-	locals  queue.Fair[uint32, uint64] // calls with local steps, or vectors, to take in turns
-	dispute *Dispute                   // ranks disagree, and the job has not ended yet
+	locals  queue.Fair[uint32, uint64] // calls with local steps or vectors to copy, by rank
+	dispute *Dispute                   // set from the detection of a disagreement until core has read it
 
 	world   *group
 	groups  map[uint64][]*group // by hash of their ranks
 	list    []uint32            // scratch of namedGroup
-	vectors [][]int64           // not in use
-	effort  uint64              // bytes of lists and vectors that descriptors made it read
+	vectors [][]int64           // free vectors, at most vectorsKept
+	effort  uint64              // bytes of rank lists and vectors read for descriptors
 	stats   Stats
 }
 
@@ -67,24 +70,24 @@ type member struct {
 	session *ranks.Session
 	past    *begun
 	comms   map[uint32]*comm
-	reading bool // a collective of it takes its vectors
+	reading bool // vectors of one of its collectives are being copied
 }
 
 // Stats are counters since the room's start; the last group are levels.
 type Stats struct {
-	Begun, Bytes uint64 // collectives, and what they put out here
+	Begun, Bytes uint64 // collectives, and bytes of their results on this sidecar
 
-	Open   int    // collectives under way
-	Groups uint64 // ranks of all groups but the world's, of memory.GroupsMax
+	Open   int    // collectives that have begun and not ended
+	Groups uint64 // ranks in groups other than the world; bound: memory.GroupsMax
 }
 
-// Dispute is why the job has to end: ranks have called different collectives.
+// Dispute is the reason to end a job whose ranks have called different collectives.
 type Dispute struct {
-	Rank   uint32 // that has found it out
+	Rank   uint32 // hosted rank whose collective differs
 	Reason string
 }
 
-// New makes a room without applications.
+// New returns a Room without applications.
 func New(cfg Config, ports Ports, sessions *ranks.Sessions, messages Messages, job *ranks.Job) (*Room, error) {
 	r := &Room{cfg: cfg, ports: ports, sessions: sessions, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
 	if err := r.initGroups(); err != nil {
@@ -93,8 +96,8 @@ func New(cfg Config, ports Ports, sessions *ranks.Sessions, messages Messages, j
 	return r, nil
 }
 
-// Attach adds the application of the index-th hosted rank. It is in the communicator of the
-// world.
+// Attach adds the application of the index-th hosted rank, with the communicator of all
+// ranks.
 func (r *Room) Attach(s *ranks.Session, index int) {
 	for int(s.ID()) >= len(r.members) {
 		r.members = append(r.members, nil)
@@ -105,8 +108,8 @@ func (r *Room) Attach(s *ranks.Session, index int) {
 	r.members[s.ID()] = b
 }
 
-// SessionGone ends the communicators of an application. Preconditions: its collectives
-// have ended.
+// SessionGone frees the communicators of an application, whose collectives must have
+// ended.
 func (r *Room) SessionGone(s ranks.SessionID) {
 	for context := range r.members[s].comms {
 		r.FreeComm(s, context)
@@ -114,28 +117,28 @@ func (r *Room) SessionGone(s ranks.SessionID) {
 	r.members[s] = nil
 }
 
-// Renew forgets what ranks have begun: another generation of attachments begins.
+// Renew clears the records of all ranks at the start of a generation of attachments.
 func (r *Room) Renew() { clear(r.past) }
 
-// Reading reports that a collective of the application takes its vectors: what the
-// application says next is for after that.
+// Reading reports whether vectors of the application are being copied. Its next
+// descriptors are read after that, because they may depend on the collective's number.
 func (r *Room) Reading(s ranks.SessionID) bool { return r.members[s].reading }
 
-// Pending reports that Advance has something to do, or that there is a dispute.
+// Pending reports whether Advance has work, or a Dispute waits to be read.
 func (r *Room) Pending() bool { return r.dispute != nil || !r.locals.Empty() }
 
-// Dispute takes the disagreement that was noted; nil: there is none.
+// Dispute returns and clears the disagreement; nil: none was found.
 func (r *Room) Dispute() *Dispute {
 	d := r.dispute
 	r.dispute = nil
 	return d
 }
 
-// Past are the collectives that the index-th hosted rank has begun last: rows of one
-// kind, the last row first.
+// Past returns the last collectives that the index-th hosted rank has begun, one row for
+// consecutive ones of a kind, the latest row first.
 func (r *Room) Past(index int) []ranks.Wait { return r.past[index].list() }
 
-// Effort counts the bytes of lists and vectors that descriptors have made the room read.
+// Effort returns the bytes of rank lists and vectors that the room has read for descriptors.
 func (r *Room) Effort() uint64 { return r.effort }
 
 // Stats returns the counters as they stand.

@@ -8,24 +8,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// startRound starts rounds until one has to wait: for messages, for its turn to
-// copy and fold, or for the application.
+// startRound starts rounds until one has to wait for messages, for its turn to copy and
+// fold, or for the application.
 func (r *Room) startRound(id uint64, st *call) {
 	for n := 0; st.round < st.plan.Rounds(); n++ {
 		st.steps = st.plan.Round(st.round, st.steps[:0])
 		st.local, st.done, st.open = 0, 0, st.open[:0]
-		// A step may finish while the round is being posted: the guard keeps
-		// it from running the local steps too early.
+		// A message may end while others of the round are not started yet: posting keeps
+		// Done from running the local steps too early.
 		st.posting = true
 		for i := range st.steps {
 			r.startStep(id, st, &st.steps[i])
 		}
 		st.posting = false
-		if st.pending > 0 || r.dispute != nil { // the latter ends the job at the next step
+		if st.pending > 0 || r.dispute != nil { // a dispute ends the job in the next step
 			return
 		}
 		if st.failed != 0 {
-			break // a step that ended at once, badly: the others' bytes are not here
+			break // a message failed at once: the round's data are incomplete
 		}
 		if n == roundsAtOnce {
 			r.queueLocal(id, st)
@@ -39,15 +39,17 @@ func (r *Room) startRound(id uint64, st *call) {
 		}
 		st.round++
 	}
-	r.End(id, shm.StatusOK) // or what has failed
+	r.End(id, shm.StatusOK) // End replaces the status by st.failed
 }
 
-// roundsAtOnce is how many rounds without messages a collective does in its
-// turn: in a large job most rounds of an alltoallv may be empty.
+// roundsAtOnce bounds the rounds without messages that a collective runs in one turn: in a
+// large job most rounds of an alltoallv may be empty.
 const roundsAtOnce = 256
 
+// tag returns the tag of a message: the collective's number and the step's tag.
 func (st *call) tag(t uint32) uint64 { return uint64(st.seq)<<32 | uint64(t) }
 
+// at returns a range of one of the collective's buffers.
 func (st *call) at(b coll.Buf, off, n int64) link.Ref {
 	if n == 0 {
 		return link.Ref{}
@@ -55,7 +57,7 @@ func (st *call) at(b coll.Buf, off, n int64) link.Ref {
 	return st.mem[b].Slice(uint64(off), uint64(n))
 }
 
-// startStep starts a send or a receive of the round.
+// startStep starts a step if it is a send or a receive.
 func (r *Room) startStep(id uint64, st *call, x *coll.Step) {
 	if x.Op != coll.Send && x.Op != coll.Recv {
 		return
@@ -75,14 +77,14 @@ func (r *Room) startStep(id uint64, st *call, x *coll.Step) {
 	r.messages.Send(m)
 }
 
-// Opened notes a message of a round that has a state of its own.
+// Opened records a message that did not end at once, so that End can cancel it.
 func (r *Room) Opened(id uint64, m MessageID) {
 	if st := r.calls.Get(id); st != nil {
 		st.open = append(st.open, m)
 	}
 }
 
-// Done counts a finished message of a collective.
+// Done records the end of a message; the last one of a round continues the collective.
 func (r *Room) Done(id uint64, status shm.Status) {
 	st := r.calls.Get(id)
 	if st == nil {
@@ -104,7 +106,7 @@ func (r *Room) Done(id uint64, status shm.Status) {
 	}
 }
 
-// nextRound goes on after the local steps of a round.
+// nextRound continues after the local steps of a round.
 func (r *Room) nextRound(id uint64, st *call) {
 	if st.failed != 0 {
 		r.End(id, st.failed)
@@ -114,10 +116,11 @@ func (r *Room) nextRound(id uint64, st *call) {
 	r.startRound(id, st)
 }
 
-// localAtOnce is what a round copies and folds without waiting for its turn.
+// localAtOnce is the number of bytes that a round may copy and fold without queueing:
+// below it, a turn of another rank is delayed by a few microseconds at most.
 const localAtOnce = 32 << 10
 
-// startLocal does the local steps of a round, or has them wait for their turn;
+// startLocal runs the local steps of a round, or queues the collective if they are long;
 // false: they are not done.
 func (r *Room) startLocal(id uint64, st *call) bool {
 	bytes := int64(0)
@@ -136,13 +139,14 @@ func (r *Room) startLocal(id uint64, st *call) bool {
 	return false
 }
 
+// queueLocal makes Advance continue the collective.
 func (r *Room) queueLocal(id uint64, st *call) {
 	st.queued = true
 	r.locals.Add(st.member.session.Rank(), id)
 }
 
-// Advance copies and folds for the collectives whose turn it is, a piece for
-// each rank in turn, and returns how many pieces it were.
+// Advance copies and folds for queued collectives, one piece for each rank in turn, up to
+// AdvanceBytes, and returns the number of pieces.
 func (r *Room) Advance() (pieces int) {
 	budget := int64(AdvanceBytes)
 	for ; budget > 0 && !r.locals.Empty(); pieces++ {
@@ -153,7 +157,7 @@ func (r *Room) Advance() (pieces int) {
 			continue
 		}
 		if st.reading != nil {
-			budget -= r.takeTurn(id, st)
+			budget -= r.resumeVectors(id, st)
 			continue
 		}
 		left := r.runLocal(st, localPiece)
@@ -171,20 +175,20 @@ func (r *Room) Advance() (pieces int) {
 	return pieces
 }
 
-// localPiece is what one collective copies and folds in its turn: a multiple of
-// every element's size.
+// localPiece is the number of bytes that one collective copies and folds in a turn: a
+// multiple of the size of each type, so that no element is split.
 const localPiece = 64 << 10
 
-// AdvanceBytes is what one Advance copies and folds at most, in bytes; one that is
-// folded counts as coll.Cost.
+// AdvanceBytes bounds the bytes that one Advance copies and folds, so that messages of
+// other ranks wait some ten microseconds at most; a folded byte counts as coll.Cost bytes.
 const AdvanceBytes = 128 << 10
 
-// localLeast is what a turn counts at least: rounds cost time without a byte.
+// localLeast is the least that a piece counts: a round without bytes costs time too.
 const localLeast = AdvanceBytes / 4
 
-// runLocal does local steps of the round in order, up to budget bytes. It
-// returns what is left of the budget when all are done, at least 1; 0: there is
-// more to do; -1: it waits for the application to run a user operation.
+// runLocal runs local steps of the round in order, up to budget bytes. It returns the rest
+// of the budget, at least 1, if all are done; 0 if steps are left; -1 if the application
+// has to run a user operation.
 func (r *Room) runLocal(st *call, budget int64) int64 {
 	for ; st.local < len(st.steps); st.local++ {
 		x := &st.steps[st.local]
@@ -213,11 +217,11 @@ func (r *Room) runLocal(st *call, budget int64) int64 {
 	return max(budget, 1)
 }
 
-// localStep does the next n bytes of a step.
+// localStep runs the next n bytes of a step.
 func (r *Room) localStep(st *call, x *coll.Step, n int64) {
 	off := int64(st.done)
 	if x.Op == coll.Copy && x.Dst == x.Src && x.DstOff > x.SrcOff {
-		off = x.Len - off - n // from the end, where the ranges may overlap
+		off = x.Len - off - n // from the end, because the ranges may overlap
 	}
 	dst, src := r.ports.Bytes(st.at(x.Dst, x.DstOff+off, n)), r.ports.Bytes(st.at(x.Src, x.SrcOff+off, n))
 	if x.Op == coll.Copy {
@@ -227,7 +231,7 @@ func (r *Room) localStep(st *call, x *coll.Step, n int64) {
 	}
 }
 
-// callUser asks the application to combine two ranges of its arena.
+// callUser publishes the request to combine two ranges of the application's arena.
 func (r *Room) callUser(st *call, x *coll.Step) {
 	st.calling = true
 	d := shm.Descriptor{Op: shm.OpReduce, Req: st.req, Status: shm.Status(st.typ)}
@@ -239,11 +243,11 @@ func (r *Room) callUser(st *call, x *coll.Step) {
 	r.sessions.Publish(st.member.session.ID(), &d)
 }
 
-// Reduced goes on with a collective, of request req, after a user operation.
+// Reduced continues the collective of request req after a user operation.
 func (r *Room) Reduced(req uint32, id uint64) error {
 	st := r.calls.Get(id)
 	if st == nil || !st.calling {
-		return fmt.Errorf("no operation of request %d was asked for", req)
+		return fmt.Errorf("result of a user operation for request %d, which has none open", req)
 	}
 	st.calling = false
 	st.local++
@@ -251,8 +255,7 @@ func (r *Room) Reduced(req uint32, id uint64) error {
 	return nil
 }
 
-// End completes a collective. Messages of it that are still under way find
-// it gone.
+// End completes a collective. A message of it that ends later finds it gone.
 func (r *Room) End(id uint64, status shm.Status) {
 	st := r.calls.Get(id)
 	if st == nil {
@@ -263,8 +266,8 @@ func (r *Room) End(id uint64, status shm.Status) {
 		status = st.failed
 	}
 	if st.plan != nil {
-		if status == shm.StatusOK && r.leftOver(st) {
-			return // the job ends with it at the next step
+		if status == shm.StatusOK && r.hasSurplus(st) {
+			return // the dispute ends the job in the next step
 		}
 		st.comm.active--
 		st.comm.broken = st.comm.broken || status != shm.StatusOK
@@ -272,25 +275,25 @@ func (r *Room) End(id uint64, status shm.Status) {
 	if st.pending == 0 {
 		open = nil
 	}
-	deserter := uint64(0)
+	departed := uint64(0)
 	if status == shm.StatusPeerLeft {
-		deserter = r.deserter(st)
+		departed = r.departed(st)
 	}
-	r.spareVectors(st)
+	r.releaseVectors(st)
 	if st.reading != nil {
 		st.member.reading = false
 	}
-	st.plan = nil // the table keeps its places
+	st.plan = nil // for the garbage collector: the table keeps released entries
 	r.calls.Release(id)
 	for _, m := range open {
 		r.messages.Cancel(m)
 	}
-	r.complete(s, req, status, 0, deserter, cost)
+	r.complete(s, req, status, 0, departed, cost)
 }
 
-// deserter is 1 more than the rank that a collective's round needs and that has left;
-// 0: it is not known.
-func (r *Room) deserter(st *call) uint64 {
+// departed returns 1 more than the rank that the collective's round needs and that has
+// left the job; 0: no such rank is known.
+func (r *Room) departed(st *call) uint64 {
 	for i := range st.steps {
 		if x := &st.steps[i]; x.Op == coll.Send || x.Op == coll.Recv {
 			if rank := st.comm.rank(x.Peer); r.job.HasLeft(rank) {

@@ -226,7 +226,7 @@ func (s *stage) Complete(id ranks.SessionID, d *shm.Descriptor) {
 	case d.Op == shm.OpReduce:
 		s.say("rank %d: is asked to combine %d bytes", id, d.Len())
 	case d.Req == 1:
-		s.say("rank %d: its collective ends, status %d, needs %d, deserter %d", id, d.Status, d.Len(), d.Aux())
+		s.say("rank %d: its collective ends, status %d, needs %d, departed %d", id, d.Status, d.Len(), d.Aux())
 	default:
 		s.say("rank %d: its communicator is there, status %d", id, d.Status)
 	}

@@ -7,26 +7,26 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// collVectors is how many arrays of a number a rank a collective has at most.
+// collVectors is the most arrays with a number for each rank that a collective has:
+// counts and displacements of both sides of alltoallv.
 const collVectors = 4
 
-// With 65,536 ranks an alltoallv has two megabytes of vectors, and whoever is beside
-// its rank does not wait until all are taken: Config.VectorPiece.
+// With 65,536 ranks an alltoallv has two megabytes of vectors. Config.VectorPiece bounds
+// what one turn copies, so that other ranks do not wait for all of it.
 
-// reading is a collective whose vectors are being taken. Its rank is not heard
-// meanwhile (Held): what it says next is for after this.
+// reading is the state of a collective whose vectors are being copied (Room.Reading).
 type reading struct {
 	block shm.CollBlock
-	raw   link.Ref // where the application has them
-	next  int      // the number to take, of all
+	raw   link.Ref // in the application's memory
+	next  int      // index of the next number, over all vectors
 }
 
-// takeVectors copies the vectors of a collective, at once when there are few, and
-// begins with it then.
-func (r *Room) takeVectors(id uint64, st *call, b shm.CollBlock, raw link.Ref) {
+// readVectors copies the vectors of a collective and begins it. If one piece is not
+// enough, Advance continues.
+func (r *Room) readVectors(id uint64, st *call, b shm.CollBlock, raw link.Ref) {
 	x := reading{block: b, raw: raw}
-	if r.takeSome(st, &x) {
-		r.beginColl(id, st, &x.block)
+	if r.readPiece(st, &x) {
+		r.begin(id, st, &x.block)
 		return
 	}
 	rest := x
@@ -35,26 +35,26 @@ func (r *Room) takeVectors(id uint64, st *call, b shm.CollBlock, raw link.Ref) {
 	r.queueLocal(id, st)
 }
 
-// takeTurn goes on with the vectors of the collective whose turn it is, and begins
-// with it when all are here. It returns what that counts of the turn's budget: room
-// for a vector, and a plan, are looks at a number a rank.
-func (r *Room) takeTurn(id uint64, st *call) (cost int64) {
+// resumeVectors copies the next piece of the vectors of the collective at the head of
+// locals, and begins the collective after the last one. It returns its cost in bytes of the
+// turn's budget: to allocate a vector or make a plan takes time for each rank.
+func (r *Room) resumeVectors(id uint64, st *call) (cost int64) {
 	x, size := st.reading, st.comm.size
 	before := (x.next - 1) / size
-	whole := r.takeSome(st, x)
+	whole := r.readPiece(st, x)
 	if r.locals.Pass(!whole); whole {
 		b := x.block
 		st.reading, st.queued, st.member.reading = nil, false, false
-		r.beginColl(id, st, &b)
+		r.begin(id, st, &b)
 	} else if (x.next-1)/size == before {
 		return localLeast
 	}
 	return max(localLeast, 8*int64(size))
 }
 
-// takeSome copies the next piece, straight from the application's memory: each number
-// is read once. true: it was the last.
-func (r *Room) takeSome(st *call, x *reading) bool {
+// readPiece copies the next piece from the application's memory, of which it reads each
+// number once; true: it was the last.
+func (r *Room) readPiece(st *call, x *reading) bool {
 	size := st.comm.size
 	end := min(x.next+r.cfg.VectorPiece, int(x.block.Vectors)*size)
 	raw := r.ports.Bytes(x.raw.Slice(uint64(8*x.next), uint64(8*(end-x.next))))
@@ -62,7 +62,7 @@ func (r *Room) takeSome(st *call, x *reading) bool {
 	for x.next < end {
 		v := &st.vectors[x.next/size]
 		if *v == nil {
-			*v = r.takeVector(size)
+			*v = r.newVector(size)
 		}
 		at := x.next % size
 		to := (*v)[at:min(size, at+end-x.next)]
@@ -75,11 +75,11 @@ func (r *Room) takeSome(st *call, x *reading) bool {
 	return x.next == int(x.block.Vectors)*size
 }
 
-// vectorsKept bounds the vectors that wait for the next collective.
+// vectorsKept bounds the free vectors that are kept for the next collectives.
 const vectorsKept = 4 * collVectors
 
-// takeVector returns a vector of n numbers that are to be written.
-func (r *Room) takeVector(n int) []int64 {
+// newVector returns a vector of n numbers, whose values are not defined.
+func (r *Room) newVector(n int) []int64 {
 	for k := len(r.vectors); k > 0; k = len(r.vectors) {
 		v := r.vectors[k-1]
 		r.vectors = r.vectors[:k-1]
@@ -90,8 +90,8 @@ func (r *Room) takeVector(n int) []int64 {
 	return make([]int64, n)
 }
 
-// spareVectors takes the vectors of a collective that has ended back.
-func (r *Room) spareVectors(st *call) {
+// releaseVectors keeps the vectors of a collective that has ended for the next ones.
+func (r *Room) releaseVectors(st *call) {
 	for _, v := range st.vectors {
 		if v != nil && len(r.vectors) < vectorsKept {
 			r.vectors = append(r.vectors, v)
