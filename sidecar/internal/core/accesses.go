@@ -65,21 +65,21 @@ func (x streams) Wake(p link.Peer) {
 
 func (x streams) Reach(p link.Peer) { x.c.channel.Reach(x.c.peers[p].Peer) }
 
-// standings are what follows from the state of a peer alone.
-var standings = [...]onesided.Standing{
+// peerStates maps the state of a peer's connection.
+var peerStates = [...]onesided.PeerState{
 	channel.Idle: onesided.Idle, channel.Connecting: 0, channel.Greeting: 0, channel.Ready: onesided.Ready,
-	channel.Dead: onesided.Dead | onesided.Over | onesided.Beyond, channel.Rejected: onesided.Beyond,
+	channel.Dead: onesided.Dead | onesided.Ended | onesided.Unreachable, channel.Rejected: onesided.Unreachable,
 }
 
-func (x streams) Standing(id link.Peer) onesided.Standing {
+func (x streams) PeerState(id link.Peer) onesided.PeerState {
 	p := &x.c.peers[id]
-	s := standings[p.State()]
+	s := peerStates[p.State()]
 	if p.Ahead() {
-		s |= onesided.Over
+		s |= onesided.Ended
 	}
 	if p.Gone() {
-		if s |= onesided.Bye; s&onesided.Idle != 0 {
-			s |= onesided.Beyond
+		if s |= onesided.Leaving; s&onesided.Idle != 0 {
+			s |= onesided.Unreachable
 		}
 	}
 	if p.Full() {

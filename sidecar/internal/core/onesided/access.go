@@ -8,20 +8,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
-// One-sided operations of one rank at one peer are carried out in the order of
-// their submission (P§5.6): a flush means all that came before it. What cannot
-// go at once waits in a queue of that rank and peer, and the queues of a peer
-// take turns with its other streams.
+// One-sided operations of one rank at one peer are emitted in the order of their submission
+// (PROTOCOL.md §5.6), because a flush covers all operations before it. Operations that
+// cannot be emitted at once wait in a queue of that rank and peer, and the queues take turns
+// with the peer's other transfers.
 
-// accessQueue is what one rank has still to say to one peer about windows.
+// accessQueue has the operations of one rank that wait for one peer.
 type accessQueue struct {
 	rank uint32
-	ids  queue.FIFO[uint64] // of origins; they may have ended meanwhile
+	ids  queue.FIFO[uint64] // of origins, some of which may have ended
 }
 
-// access starts a one-sided operation at a peer of that standing, or queues it behind others of
-// its rank.
-func (r *Room) access(p *peer, o *origin, id uint64, is Standing) {
+// access emits a one-sided operation, or queues it if the peer's link is full or other
+// operations of its rank wait.
+func (r *Room) access(p *peer, o *origin, id uint64, is PeerState) {
 	q := p.accessesOf(o.rank)
 	if q == nil && is&Full == 0 && r.stepAccess(p, o, id, is) {
 		return
@@ -34,17 +34,18 @@ func (r *Room) access(p *peer, o *origin, id uint64, is Standing) {
 	r.channel.Reach(p.id)
 }
 
-// accessFirst starts an operation before what its rank has queued since.
+// accessFirst puts an operation before all that its rank has queued.
 func (r *Room) accessFirst(p *peer, o *origin, id uint64) {
 	q := p.accessesOf(o.rank)
 	if q == nil {
-		r.access(p, o, id, r.channel.Standing(p.id))
+		r.access(p, o, id, r.channel.PeerState(p.id))
 		return
 	}
 	q.ids.Unshift(id)
 	r.channel.Wake(p.id)
 }
 
+// accessesOf returns the queue of a rank; nil: it has none.
 func (p *peer) accessesOf(rank uint32) *accessQueue {
 	for _, q := range p.accesses {
 		if q.rank == rank {
@@ -54,6 +55,7 @@ func (p *peer) accessesOf(rank uint32) *accessQueue {
 	return nil
 }
 
+// newAccesses returns a new queue of a rank, which gets turns of the peer.
 func (r *Room) newAccesses(p *peer, rank uint32) *accessQueue {
 	var q *accessQueue
 	if n := len(r.spareAccesses); n > 0 {
@@ -67,18 +69,17 @@ func (r *Room) newAccesses(p *peer, rank uint32) *accessQueue {
 	return q
 }
 
-// Feed takes the next turn of what was queued at a peer; false: it was the last.
+// Feed runs one turn of a queue or of the answer to a get; false: it is finished.
 func (r *Room) Feed(id link.Peer, t Turn) bool {
 	if t.Get {
-		return r.feedGot(r.peer(id), t.ID)
+		return r.feedGet(r.peer(id), t.ID)
 	}
 	return r.feedAccess(r.peer(id), uint32(t.ID))
 }
 
-// feedAccess emits the next frame of a rank's accesses; false: there are none
-// any more.
+// feedAccess emits the next frame of a rank's queue; false: the queue is empty and freed.
 func (r *Room) feedAccess(p *peer, rank uint32) bool {
-	q, is := p.accessesOf(rank), r.channel.Standing(p.id)
+	q, is := p.accessesOf(rank), r.channel.PeerState(p.id)
 	for q.ids.Len() > 0 {
 		id := *q.ids.First()
 		o := r.origins.Get(id)
@@ -107,33 +108,32 @@ func (r *Room) feedAccess(p *peer, rank uint32) bool {
 	return false
 }
 
-// stepAccess takes the next step of an operation: the link's own write or read
-// where the window can be reached so, a frame where not. false: it has more, or
-// has to wait.
-func (r *Room) stepAccess(p *peer, o *origin, id uint64, is Standing) bool {
+// stepAccess runs the next step of an operation: a remote write or read of the link if the
+// window allows it, otherwise a frame; false: the operation has more frames or has to wait.
+func (r *Room) stepAccess(p *peer, o *origin, id uint64, is PeerState) bool {
 	switch o.op {
 	case shm.OpPut, shm.OpGet:
-		switch r.reachFor(p, o, id, is) {
-		case reachStarted:
+		switch r.tryRemote(p, o, id, is) {
+		case remoteStarted:
 			return true
-		case reachFull:
+		case remoteWaits:
 			return false
 		}
 	case shm.OpFlush, shm.OpUnlock:
-		if use := r.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
-			return false // reachEnded and getEnded go on
+		if use := r.useOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
+			return false // Accessed and getEnded wake the queue
 		}
 		fallthrough
 	case shm.OpFetch, shm.OpCas:
-		if o.target != shm.AnySource && !p.mayAsk(o) {
+		if o.target != shm.AnySource && !p.claimRequest(o) {
 			return false
 		}
 	}
-	return r.sayAccess(p, o, id)
+	return r.emitStep(p, o, id)
 }
 
-// sayAccess emits the next frame of an operation; false as in stepAccess.
-func (r *Room) sayAccess(p *peer, o *origin, id uint64) bool {
+// emitStep emits the next frame of an operation; false as in stepAccess.
+func (r *Room) emitStep(p *peer, o *origin, id uint64) bool {
 	switch o.op {
 	case shm.OpPut:
 		return r.emitAccess(p, o, id, wire.Put, r.fragment(p))
@@ -148,38 +148,38 @@ func (r *Room) sayAccess(p *peer, o *origin, id uint64) bool {
 		h := r.emitRequest(p, o, id, wire.Lock)
 		h.B = o.word
 	case shm.OpPost, shm.OpComplete:
-		return r.tellEpoch(p, o, id)
+		return r.emitEpoch(p, o, id)
 	case shm.OpUnlock:
 		r.emitRequest(p, o, id, wire.Unlock)
 	case shm.OpFlush:
-		if o.target != shm.AnySource && r.quiet(p, o) {
+		if o.target != shm.AnySource && r.flushedAlready(p, o) {
 			r.End(id, shm.StatusOK)
 			return true
 		}
 		h := r.emitRequest(p, o, id, wire.Flush)
 		if o.target == shm.AnySource {
 			h.Dst, h.Tag = r.cfg.First[p.id], 1
-			return true // counted by flushAll
+			return true // flushAll counts its answers
 		}
-		o.sent = h.Seq // up to here it is flushed when the answer has come
+		o.sent = h.Seq // the answer covers frames up to this one
 	}
 	o.emitted, o.waits = true, 1
 	return true
 }
 
-// emitRequest emits a frame with o's operand, if it has one.
+// emitRequest emits a request frame with the operand of o, if there is one.
 func (r *Room) emitRequest(p *peer, o *origin, id uint64, t wire.Type) *wire.Header {
 	f := r.channel.Emit(p.id, t)
 	h := &f.Head
 	if o.op != shm.OpFlush {
-		r.spoke(p, o, h.Seq)
+		r.recordFrame(p, o, h.Seq)
 	}
 	h.Context, h.Src, h.Dst, h.A = o.context, o.rank, o.target, id
 	h.Length = uint32(copy(f.Inline[:], o.operand[:o.length]))
 	return h
 }
 
-// emitGet asks for all that a get wants, if the peer has not too many of them.
+// emitGet emits the request of a get, unless the peer has GetWindow of them.
 func (r *Room) emitGet(p *peer, o *origin, id uint64) bool {
 	if o.total == 0 {
 		r.End(id, shm.StatusOK)
@@ -189,23 +189,23 @@ func (r *Room) emitGet(p *peer, o *origin, id uint64) bool {
 		return false
 	}
 	p.gets++
-	r.useOf(p, o.rank).gets++
+	r.ensureUse(p, o.rank).gets++
 	h := r.emitRequest(p, o, id, wire.Get)
 	h.Tag, h.B = o.offset, o.total
 	o.emitted, o.waits = true, 1
 	return true
 }
 
-// getEnded makes room for another get, and lets a flush go that has waited for this
-// one: it would be answered before all is read, and its window could be freed then.
+// getEnded counts the end of a get and wakes the peer's queues. A flush waits for the gets of
+// its rank: if it were answered earlier, the window could be freed before all is read.
 func (r *Room) getEnded(p *peer, rank uint32) {
 	p.gets--
-	r.useOf(p, rank).gets--
+	r.ensureUse(p, rank).gets--
 	r.channel.Wake(p.id)
 }
 
-// emitAccess sends the next fragment of a Put or Accumulate. Small ones leave
-// the application's memory at once; others are done when the last fragment is
+// emitAccess emits the next fragment of a Put or Acc. Up to link.InlineMax bytes are copied
+// into the frame, and the operation ends at once; others end when the last fragment is
 // acknowledged.
 func (r *Room) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment uint64) bool {
 	if o.total == 0 {
@@ -222,7 +222,7 @@ func (r *Room) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 		f = r.channel.EmitFrom(p.id, t, Payload{Memory: o.buf.Slice(o.sent, n), Session: o.session, Release: ReleaseAccess, ID: id})
 	}
 	h := &f.Head
-	r.spoke(p, o, h.Seq)
+	r.recordFrame(p, o, h.Seq)
 	h.Context, h.Src, h.Dst = o.context, o.rank, o.target
 	h.Tag, h.A, h.Length = o.offset+o.sent, o.tag, uint32(n)
 	if small {
@@ -240,13 +240,13 @@ func (r *Room) emitAccess(p *peer, o *origin, id uint64, t wire.Type, fragment u
 	return true
 }
 
-// flushAll asks every sidecar that was ever talked to, behind what its rank has
-// still to say there.
+// flushAll sends a flush to each connected sidecar, after the operations that the rank has
+// queued there.
 func (r *Room) flushAll(o *origin, id uint64) {
 	o.emitted = true
 	r.effort += ranks.StepEffort * uint64(len(r.peers))
 	for i := range r.peers {
-		if p := link.Peer(i); r.channel.Standing(p)&(Idle|Over) == 0 {
+		if p := link.Peer(i); r.channel.PeerState(p)&(Idle|Ended) == 0 {
 			o.asked = append(o.asked, p)
 		}
 	}
@@ -255,11 +255,11 @@ func (r *Room) flushAll(o *origin, id uint64) {
 		return
 	}
 	for _, peer := range o.asked {
-		r.access(r.peer(peer), o, id, r.channel.Standing(peer))
+		r.access(r.peer(peer), o, id, r.channel.PeerState(peer))
 	}
 }
 
-// dropAccesses ends what was still to be said to a dead peer.
+// dropAccesses ends the queued operations of a peer that is lost.
 func (r *Room) dropAccesses(p *peer, status shm.Status) {
 	queues := p.accesses
 	p.accesses = nil

@@ -20,15 +20,15 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 		most   int
 		ends   bool // what is beyond the bound ends at once
 	}{
-		"fetches": {shm.Descriptor{Op: shm.OpFetch, Peer: target, Class: shm.ClassInline}, wire.Fetched, askWindow, false},
-		"flushes": {shm.Descriptor{Op: shm.OpFlush, Peer: target}, wire.Flushed, askWindow, false},
-		"unlocks": {shm.Descriptor{Op: shm.OpUnlock, Peer: target}, wire.Flushed, askWindow, false},
+		"fetches": {shm.Descriptor{Op: shm.OpFetch, Peer: target, Class: shm.ClassInline}, wire.Fetched, requestWindow, false},
+		"flushes": {shm.Descriptor{Op: shm.OpFlush, Peer: target}, wire.Flushed, requestWindow, false},
+		"unlocks": {shm.Descriptor{Op: shm.OpUnlock, Peer: target}, wire.Flushed, requestWindow, false},
 		"locks":   {shm.Descriptor{Op: shm.OpLock, Peer: target}, wire.Locked, LockLimit, true},
-		"to all":  {shm.Descriptor{Op: shm.OpFlush, Peer: shm.AnySource}, wire.Flushed, many * flushesOf, true},
+		"to all":  {shm.Descriptor{Op: shm.OpFlush, Peer: shm.AnySource}, wire.Flushed, many * flushWindow, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.quiet = true
+			s.flushedAlready = true
 			s.at[0], s.at[2] = Idle, Idle
 			for rank := range ranks.SessionID(many) {
 				for req := range uint32(each) {
@@ -98,7 +98,7 @@ func (s *stage) ask(t wire.Type, src, dst, window uint32, request, exclusive uin
 func TestManyWaitForALock(t *testing.T) {
 	const many = 3*grantsAStep + 5
 	s := newStage(t)
-	s.quiet = true
+	s.flushedAlready = true
 	s.window(0, 9)
 	s.ask(wire.Lock, 2, 0, 9, 1, 1)
 	for i := range uint64(many) {
@@ -130,7 +130,7 @@ func TestManyWaitForALock(t *testing.T) {
 func TestLocksOfWhoHasLeft(t *testing.T) {
 	const windows, budget = windowLimit - 1, 1000
 	s := newStage(t)
-	s.quiet = true
+	s.flushedAlready = true
 	for rank := range ranks.SessionID(2) {
 		for i := range uint32(windows) {
 			s.window(rank, 100+i)
@@ -198,7 +198,7 @@ func TestMissesAreBounded(t *testing.T) {
 // accessed by frames until some are answered.
 func TestViewsAreBounded(t *testing.T) {
 	s := newStage(t)
-	s.quiet = true
+	s.flushedAlready = true
 	s.caps[1] = link.Caps{Register: true, Read: true, Write: true}
 	asked := func(first uint32) (list []uint64) {
 		for i := range uint32(exposeWindow + 1) {

@@ -6,39 +6,37 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// What the room calls in addition to its sessions. Arguments go by value: through an interface a
-// pointer to the caller's stack would be an allocation for each access.
-
-// Channel is the streams of frames to the peers, and their links.
+// Channel has the streams of frames to the peers, and their links. Arguments are values: a
+// pointer passed through an interface would be an allocation for each access.
 type Channel interface {
 	// Emit queues a frame to a peer and returns it for the caller to fill. Answer is Emit for
-	// one that the peer has asked for. EmitFrom is Emit for one whose payload is memory; until
-	// that is free, which Released tells, its session is held: the caller has held it.
+	// an answer to the peer's request. EmitFrom is Emit for a frame whose payload is memory:
+	// the caller has held the session, and Released follows when the memory is free.
 	Emit(p link.Peer, t wire.Type) *link.Frame
 	Answer(p link.Peer, t wire.Type) *link.Frame
 	EmitFrom(p link.Peer, t wire.Type, m Payload) *link.Frame
-	// Queue gives work that takes many frames its turns, among other work of its rank:
-	// Room.Feed is called for each of them.
+	// Queue makes Room.Feed be called for t in turn with other transfers of its rank, until it
+	// returns false.
 	Queue(p link.Peer, rank uint32, t Turn)
-	// Wake has those turns go on that had nothing to do, if there are some.
+	// Wake resumes turns that were suspended because they could emit nothing.
 	Wake(p link.Peer)
-	// Reach makes the connection to a peer if there is none.
+	// Reach connects to a peer if there is no connection.
 	Reach(p link.Peer)
-	// Standing is how things are with a peer, and Caps what its link can do.
-	Standing(p link.Peer) Standing
+	// PeerState returns the state of a peer, and Caps the capabilities of its link.
+	PeerState(p link.Peer) PeerState
 	Caps(p link.Peer) link.Caps
-	// Access starts a read or write of a peer's memory, which Room.Accessed ends; an error if
-	// the link refuses it.
+	// Access starts a remote read or write, which ends with Room.Accessed; an error: the link
+	// has not started it.
 	Access(p link.Peer, a Access) error
-	// Charge accounts bytes that a peer makes this sidecar keep, unless it has too many, and
-	// Refund gives them back.
+	// Charge counts bytes that this sidecar keeps for a peer, an error: they exceed the peer's
+	// share. Refund ends that.
 	Charge(p link.Peer, n int64) error
 	Refund(p link.Peer, n int64)
-	// Now is the time of the event that is being handled.
+	// Now returns the time of the event that is being handled.
 	Now() int64
 }
 
-// Payload is memory that a frame is sent from.
+// Payload is the memory of a frame's payload.
 type Payload struct {
 	Memory  link.Ref
 	Session ranks.SessionID
@@ -46,23 +44,23 @@ type Payload struct {
 	ID      uint64
 }
 
-// Release says what a frame's memory was of.
+// Release is the kind of operation that a frame's memory belongs to.
 type Release uint8
 
-// Releases.
+// Kinds of released memory.
 const (
 	ReleaseNone   Release = iota // Released is not called
-	ReleaseAccess                // of a put or accumulate of here, by its id
-	ReleaseGet                   // the last of an answer to a get
+	ReleaseAccess                // a put or accumulate of a hosted rank, by its id
+	ReleaseGet                   // the last frame of an answer to a get
 )
 
-// Turn names what is fed: the accesses of a rank of here, or a get that is answered.
+// Turn identifies a transfer: the queue of a hosted rank, or the answer to a get.
 type Turn struct {
 	Get bool
-	ID  uint64 // of a get; else the rank
+	ID  uint64 // of the get; otherwise the rank
 }
 
-// Access is a remote operation. The room gets Done back when it has ended.
+// Access is a remote operation. Accessed returns Done when it has ended.
 type Access struct {
 	Write   bool
 	Session ranks.SessionID
@@ -71,23 +69,23 @@ type Access struct {
 	Done    Accessed
 }
 
-// Accessed is a remote operation that has ended.
+// Accessed identifies a remote operation that has ended.
 type Accessed struct {
-	ID   uint64 // of the operation that it carries out
+	ID   uint64 // of the one-sided operation
 	View uint64
-	Rank uint32 // that has started it
+	Rank uint32 // rank that has started it
 }
 
-// Standing is what may be expected of a peer: a set.
-type Standing uint8
+// PeerState is a set of facts about a peer.
+type PeerState uint8
 
-// Elements of a standing.
+// Facts about a peer.
 const (
-	Ready  Standing = 1 << iota // connected, and it has greeted
-	Idle                        // there is no connection, and nobody has needed one, or does any more
-	Over                        // it answers nothing of this generation any more
-	Beyond                      // it cannot be told of anything any more, or needs not
-	Dead                        // for good
-	Bye                         // it has said goodbye
-	Full                        // as much waits for its link as is useful
+	Ready       PeerState = 1 << iota // connected, and its Hello has arrived
+	Idle                              // not connected, and no side has needed a connection or needs it any more
+	Ended                             // dead, or in a later generation: it answers no request of this one
+	Unreachable                       // no frame can reach it, or it needs none: dead, rejected, or disconnected after its goodbye
+	Dead                              // lost for the rest of the job
+	Leaving                           // it has said goodbye
+	Full                              // its link has as many queued bytes as it can use
 )

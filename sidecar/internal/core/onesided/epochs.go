@@ -6,12 +6,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/epoch"
 )
 
-// Epochs of windows: post-start-complete-wait (P§5.6). Post and Complete are frames
-// among the accesses of their rank, so that what came before them is done at their
-// target; Start and Wait are requests that wait for one.
+// Epochs of windows: post, start, complete, wait (PROTOCOL.md §5.6). Post and Complete are
+// frames in the order of their rank's accesses, so that the target has handled all earlier
+// accesses when they arrive. Start waits for a Post, and Wait for a Complete.
 
-// awaited is what an operation waits for, if it is one of those.
-func awaited(op shm.Op) (kind epoch.Kind, ok bool) {
+// awaitedKind returns the frame that an operation waits for; false: it waits for none.
+func awaitedKind(op shm.Op) (kind epoch.Kind, ok bool) {
 	switch op {
 	case shm.OpStart:
 		return epoch.Post, true
@@ -21,7 +21,7 @@ func awaited(op shm.Op) (kind epoch.Kind, ok bool) {
 	return 0, false
 }
 
-// await ends a request when its target has told what it waits for.
+// await ends a Start or Wait when the frame of its target arrives.
 func (r *Room) await(o *origin, id uint64, kind epoch.Kind) {
 	w := r.window(o.context, o.rank)
 	p := r.podOf(o.target)
@@ -35,30 +35,29 @@ func (r *Room) await(o *origin, id uint64, kind epoch.Kind) {
 		r.End(id, shm.StatusOK)
 	case answer == epoch.Refused:
 		r.End(id, shm.StatusUnsupported)
-	case r.channel.Standing(p)&Dead != 0 || r.job.HasLeft(o.target):
+	case r.channel.PeerState(p)&Dead != 0 || r.job.HasLeft(o.target):
 		r.End(id, r.lostRank(o.target))
 	default:
-		r.channel.Reach(p) // otherwise its end is not noticed
+		r.channel.Reach(p) // the loss of the peer is noticed on a connection only
 	}
 }
 
-// unawait takes a request that ends out of its window's line.
+// unawait removes a request that ends from its window's tokens.
 func (r *Room) unawait(o *origin, id uint64) {
-	if kind, ok := awaited(o.op); ok {
+	if kind, ok := awaitedKind(o.op); ok {
 		if w := r.window(o.context, o.rank); w != nil {
 			w.tokens.Cancel(kind, o.target, id)
 		}
 	}
 }
 
-// tellEpoch emits what a rank tells another; false: its accesses there have not ended.
-// Complete is behind them all: frames are carried out in order, and what is remote, or
-// read, has ended.
-func (r *Room) tellEpoch(p *peer, o *origin, id uint64) bool {
+// emitEpoch emits a Post or Complete; false: remote operations or gets of the rank at this
+// peer have not ended, for which Complete waits. Earlier frames are handled before it.
+func (r *Room) emitEpoch(p *peer, o *origin, id uint64) bool {
 	t := wire.Post
 	if o.op == shm.OpComplete {
 		t = wire.Complete
-		if use := r.usesOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
+		if use := r.useOf(p, o.rank); use != nil && use.remote+use.gets > 0 {
 			return false
 		}
 	}
@@ -68,7 +67,7 @@ func (r *Room) tellEpoch(p *peer, o *origin, id uint64) bool {
 	return true
 }
 
-// onEpoch takes it. Of a window that is not there nobody waits for anything.
+// onEpoch handles a Post or Complete; if the window does not exist, no rank can wait for it.
 func (r *Room) onEpoch(h *wire.Header, kind epoch.Kind) {
 	if w := r.window(h.Context, h.Dst); w != nil {
 		if id, ok := w.tokens.Come(kind, h.Src); ok {

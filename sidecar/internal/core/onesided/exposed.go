@@ -10,20 +10,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Windows of this sidecar's ranks that peers reach remotely (P§5.6).
+// Windows of this sidecar's ranks that peers access (PROTOCOL.md §5.6).
 
-// exposed is the memory of a window that peers write to, by frames or remotely. It
-// outlives the window until no peer accesses it any more.
+// exposed is the memory of a window that peers access, by frames or remotely. It outlives
+// the window until no peer accesses it any more.
 type exposed struct {
 	expose.Exposure
 	session ranks.SessionID // whose memory is held
 	rank    uint32
 	mem     link.Ref
-	peer    link.Peer // that it was registered for
-	freed   uint32    // request that ends with it, plus 1; 0: none
+	peer    link.Peer // peer for which it was registered
+	freed   uint32    // 1 more than the request of FreeWindow; 0: none
 }
 
-// onExpose tells a peer where a window lies.
+// onExpose answers a peer with key, address and length of a window.
 func (r *Room) onExpose(p *peer, h *wire.Header) error {
 	if err := r.addressed(p, h); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (r *Room) onExpose(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// expose notes a peer that asks for a window, and registers that for the first one.
+// expose records a peer as holder of a window and registers the window for the first one.
 func (r *Room) expose(p *peer, w *window, h *wire.Header) error {
 	x := r.exposureOf(w, h.Dst)
 	register, err := x.Ask(expose.Holder{Peer: p.id, View: h.A})
@@ -67,7 +67,7 @@ func (r *Room) expose(p *peer, w *window, h *wire.Header) error {
 	return nil
 }
 
-// exposureOf is the record of a window that others write to.
+// exposureOf returns the record of a window, which it creates if needed.
 func (r *Room) exposureOf(w *window, rank uint32) *exposed {
 	x := r.exposures.Get(w.exposed)
 	if x == nil {
@@ -78,34 +78,34 @@ func (r *Room) exposureOf(w *window, rank uint32) *exposed {
 	return x
 }
 
-// landed notes that the payload of a Put is in its window, or comes no more.
-func (r *Room) landed(id uint64) {
+// putEnded records that the payload of a Put has arrived, or will not arrive.
+func (r *Room) putEnded(id uint64) {
 	if x := r.exposures.Get(id); x != nil {
 		x.Placed()
 		r.endExposure(id, x)
 	}
 }
 
-// Divert reports that the payload of a Put that was cut off has to come again into
-// memory that is not read, since its window has ended meanwhile.
+// Divert reports whether a payload whose connection broke must be discarded when it is sent
+// again, because its window has been freed meanwhile.
 func (r *Room) Divert(of Inbound) bool {
 	x := r.exposures.Get(of.ID)
 	if of.Kind != InboundPut || x == nil || !x.Closing() {
 		return false
 	}
-	r.landed(of.ID)
+	r.putEnded(of.ID)
 	return true
 }
 
-// Dropped notes that a payload does not come any more.
+// Dropped records that a payload will not arrive.
 func (r *Room) Dropped(of Inbound) {
 	if of.Kind == InboundPut {
-		r.landed(of.ID)
+		r.putEnded(of.ID)
 	}
 }
 
-// conceal begins the end of a window's exposure; false: it is not exposed. The
-// request, if there is one, ends with it. In a failed job no peer is asked.
+// conceal ends the exposure of a window; false: it has none. Each holder is sent a Conceal,
+// except in a failed job, and the request freed, if there is one, ends with the exposure.
 func (r *Room) conceal(w *window, freed uint32) bool {
 	x := r.exposures.Get(w.exposed)
 	if x == nil {
@@ -119,7 +119,7 @@ func (r *Room) conceal(w *window, freed uint32) bool {
 	}
 	for i := len(holders) - 1; i >= 0; i-- {
 		h := holders[i]
-		if r.channel.Standing(h.Peer)&(Beyond|Over) != 0 {
+		if r.channel.PeerState(h.Peer)&(Unreachable|Ended) != 0 {
 			x.Leave(h.Peer)
 			continue
 		}
@@ -130,7 +130,7 @@ func (r *Room) conceal(w *window, freed uint32) bool {
 	return true
 }
 
-// concealCost is what conceal counts of a step's budget: each holder is told.
+// concealCost returns what conceal counts of a step's budget: one frame for each holder.
 func (r *Room) concealCost(w *window) int {
 	if x := r.exposures.Get(w.exposed); x != nil && !r.job.Failed() {
 		return 1 + x.Holders()
@@ -138,21 +138,21 @@ func (r *Room) concealCost(w *window) int {
 	return 1
 }
 
-// onConcealed notes that a peer does not reach for a window any more.
+// onConcealed handles a peer's confirmation that it does not access a window any more.
 func (r *Room) onConcealed(p *peer, h *wire.Header) error {
 	x := r.exposures.Get(h.A)
 	if x == nil {
 		return r.exposures.Ended(h.A, "the end of")
 	}
 	if !x.Closing() {
-		return fmt.Errorf("%w: the end of a window that has not ended", link.ErrProtocol)
+		return fmt.Errorf("%w: Concealed for a window that is not being freed", link.ErrProtocol)
 	}
-	x.Leave(p.id) // else its connection has ended meanwhile
+	x.Leave(p.id) // false: a sweep has removed it, because its connection had ended
 	r.endExposure(h.A, x)
 	return nil
 }
 
-// endExposure ends a registration that no peer uses any more.
+// endExposure frees an exposure if no peer uses it any more.
 func (r *Room) endExposure(id uint64, x *exposed) {
 	if !x.Over() {
 		return
@@ -169,16 +169,16 @@ func (r *Room) endExposure(id uint64, x *exposed) {
 	r.sessions.Unhold(s)
 }
 
-// A sweep looks at the holders of windows as well: so many cost one of its budget, and
-// it looks at so many windows before it counts.
+// A sweep visits the holders of windows as well. holdersASweep of them cost one step of its
+// budget, and windowsASweep windows are visited before the cost is counted.
 const (
 	holdersASweep = 16
 	windowsASweep = 16
 )
 
-// SweepExposures looks whether peers that reach windows are gone, with their operations: at
-// up to n windows from number at on. It returns how many it has looked at, the cost in
-// addition to those looks, and whether there are more. In a failed job it waits for no peer.
+// SweepExposures removes holders that are gone, of up to n windows from index at. It returns
+// how many windows it has visited, the cost in addition to these visits, and whether there
+// are more. In a failed job it removes all holders of freed windows.
 func (r *Room) SweepExposures(at, n uint32) (seen uint32, cost int, more bool) {
 	seen = min(n, windowsASweep)
 	more = r.exposures.Span(at, seen, func(id uint64, x *exposed) { cost += r.sweepExposure(id, x) })
@@ -188,7 +188,7 @@ func (r *Room) SweepExposures(at, n uint32) (seen uint32, cost int, more bool) {
 func (r *Room) sweepExposure(id uint64, x *exposed) int {
 	cost := x.Holders() / holdersASweep
 	x.Forget(func(h expose.Holder) bool {
-		return r.channel.Standing(h.Peer)&(Over|Beyond|Idle) != 0 // it was connected when it asked
+		return r.channel.PeerState(h.Peer)&(Ended|Unreachable|Idle) != 0 // idle: its connection has ended since its request
 	})
 	if r.job.Failed() && x.Closing() {
 		x.Abandon()

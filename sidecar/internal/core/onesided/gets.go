@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// got is a get that is served here.
-type got struct {
+// servedGet is a get of a peer that is being answered.
+type servedGet struct {
 	peer    link.Peer
 	request uint64
 	mem     link.Ref
@@ -18,14 +18,14 @@ type got struct {
 	session ranks.SessionID // whose memory is held
 }
 
-// GetWindow bounds the gets of one sidecar that a peer has not answered wholly: each takes a
-// record there (P§5.6).
+// GetWindow bounds the gets of one sidecar that a peer has not answered completely: each is
+// a record there (PROTOCOL.md §5.6).
 const GetWindow = 256
 
-// onGet begins to answer with the window's memory.
+// onGet starts the answer to a get.
 func (r *Room) onGet(p *peer, h *wire.Header) error {
 	if h.B == 0 || p.served >= GetWindow {
-		return fmt.Errorf("%w: get of %d bytes, while %d are being answered", link.ErrProtocol, h.B, p.served)
+		return fmt.Errorf("%w: get of %d bytes with %d others open, want at least 1 byte and fewer than %d", link.ErrProtocol, h.B, p.served, GetWindow)
 	}
 	ref, w := r.exposedPart(p, h, h.B)
 	if w == nil {
@@ -33,22 +33,22 @@ func (r *Room) onGet(p *peer, h *wire.Header) error {
 		return nil
 	}
 	r.stats.OneSided.Add(h.B)
-	g, id := r.gots.Alloc()
-	*g = got{peer: p.id, request: h.A, mem: ref, session: w.session}
+	g, id := r.servedGets.Alloc()
+	*g = servedGet{peer: p.id, request: h.A, mem: ref, session: w.session}
 	r.sessions.Hold(g.session)
 	p.served++
 	r.channel.Queue(p.id, h.Src, Turn{Get: true, ID: id})
 	return nil
 }
 
-// feedGot emits the next fragment of an answer; false: it was the last.
-func (r *Room) feedGot(p *peer, id uint64) bool {
-	g := r.gots.Get(id)
+// feedGet emits the next fragment of an answer; false: it was the last.
+func (r *Room) feedGet(p *peer, id uint64) bool {
+	g := r.servedGets.Get(id)
 	if g == nil {
 		return false
 	}
 	n := min(r.fragment(p), g.mem.Len-g.sent)
-	// The last frame takes over the hold, and its acknowledgement ends the get.
+	// The last frame takes over the hold of the get, and its acknowledgement ends the get.
 	m, request, sent, last := Payload{Memory: g.mem.Slice(g.sent, n), Session: g.session}, g.request, g.sent, g.sent+n == g.mem.Len
 	if last {
 		m.Release = ReleaseGet
@@ -59,17 +59,17 @@ func (r *Room) feedGot(p *peer, id uint64) bool {
 	f.Head.A, f.Head.B, f.Head.Length = request, sent, uint32(n)
 	g.sent += n
 	if last {
-		r.gots.Release(id)
+		r.servedGets.Release(id)
 	}
 	return !last
 }
 
-// dropGots forgets the gets of a dead peer.
-func (r *Room) dropGots(p *peer) {
-	r.gots.Each(func(id uint64, g *got) {
+// dropServedGets frees the gets of a peer that is lost.
+func (r *Room) dropServedGets(p *peer) {
+	r.servedGets.Each(func(id uint64, g *servedGet) {
 		if g.peer == p.id {
 			r.sessions.Unhold(g.session)
-			r.gots.Release(id)
+			r.servedGets.Release(id)
 		}
 	})
 }

@@ -6,59 +6,59 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Frames whose payload is read by the link: Got, Put and Acc. Place says where one goes, and
-// then it is Placed, or Dropped.
+// Frames whose payload the link reads into memory: Got, Put and Acc. Core calls Place for
+// the destination, and then Placed or Dropped.
 
-// Destination is where the payload of a frame goes.
+// Destination is the memory for the payload of a frame.
 type Destination struct {
 	Where   Where
-	Memory  link.Ref        // of an application
-	Session ranks.SessionID // that is held until the payload is placed, or dropped
+	Memory  link.Ref        // of an application, if Where is Memory
+	Session ranks.SessionID // held until the payload is placed or dropped
 	Of      Inbound
 }
 
-// Where is what a payload is read into.
+// Where is the kind of memory that a payload is read into.
 type Where uint8
 
-// Places of payloads.
+// Kinds of destinations.
 const (
-	Nowhere Where = iota // Place has failed
-	Discard              // memory that nobody reads
-	Pool                 // the pool, which it passes through
-	Memory               // an application's
+	NoDestination Where = iota // Place returned an error
+	Discard                    // memory that is not read
+	Pool                       // a piece of the pool
+	Memory                     // memory of an application
 )
 
-// Inbound names what a payload belongs to.
+// Inbound identifies the operation that a payload belongs to.
 type Inbound struct {
 	Kind InboundKind
 	ID   uint64
 }
 
-// InboundKind says what an Inbound is.
+// InboundKind is the kind of an Inbound.
 type InboundKind uint8
 
 // Kinds of inbound payloads.
 const (
-	InboundNone InboundKind = iota // of nothing that is known
-	InboundGot                     // of the answer to a get of here
-	InboundPut                     // of a put into a window of here
-	InboundAcc                     // of an accumulate
+	InboundNone InboundKind = iota // no operation that is known
+	InboundGot                     // the answer to a get of a hosted rank
+	InboundPut                     // a put into a window of this sidecar
+	InboundAcc                     // an accumulate
 )
 
-// Place finds where the payload of a frame goes.
+// Place returns the destination of a frame's payload.
 func (r *Room) Place(from link.Peer, h *wire.Header) (Destination, error) {
 	p := r.peer(from)
 	if h.Type == wire.Got {
-		return r.placeGot(p, h)
+		return r.placeAnswer(p, h)
 	}
 	return r.placeAccess(p, h)
 }
 
-// Placed goes on when the payload of a frame is complete, in memory at.
+// Placed continues an operation whose payload is complete, in memory at.
 func (r *Room) Placed(from link.Peer, of Inbound, h *wire.Header, at link.Ref) {
 	switch of.Kind {
 	case InboundGot:
-		r.gotPlaced(of.ID, h)
+		r.answerPlaced(of.ID, h)
 	case InboundPut:
 		r.putPlaced(of.ID, h)
 	case InboundAcc:

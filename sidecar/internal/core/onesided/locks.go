@@ -9,13 +9,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// LockLimit bounds the locks that the ranks of one peer wait for.
+// LockLimit bounds the locks that the ranks of one peer wait for, and so their memory
+// (memory.LockCost each).
 const LockLimit = 65536
 
-// grantsAStep bounds the waiters that one step serves; the others have to wait for Grant.
+// grantsAStep bounds the waiters that one step serves, and so its duration; Grant serves the
+// others.
 const grantsAStep = 1024
 
-// lockWaiter is a rank that waits for a window's lock.
+// lockWaiter is the request of a rank that waits for a window's lock.
 type lockWaiter struct {
 	peer      link.Peer
 	rank      uint32
@@ -23,6 +25,7 @@ type lockWaiter struct {
 	exclusive bool
 }
 
+// onLock queues a rank for the lock of a window.
 func (r *Room) onLock(p *peer, h *wire.Header) error {
 	w := r.window(h.Context, h.Dst)
 	if w == nil {
@@ -30,7 +33,7 @@ func (r *Room) onLock(p *peer, h *wire.Header) error {
 		return nil
 	}
 	if p.locks >= LockLimit {
-		return fmt.Errorf("%w: more than %d locks are waited for", link.ErrProtocol, LockLimit)
+		return fmt.Errorf("%w: more than %d open lock requests", link.ErrProtocol, LockLimit)
 	}
 	if err := r.channel.Charge(p.id, memory.LockCost); err != nil {
 		return err
@@ -41,8 +44,8 @@ func (r *Room) onLock(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// grantLocks serves the waiters in order, so that nobody starves, a bounded
-// number of them at once.
+// grantLocks grants the lock to waiters in the order of their requests, so that none
+// starves, and to at most grantsAStep of them.
 func (r *Room) grantLocks(w *window) {
 	for n := 0; w.waiting.Len() > 0 && !w.closed; n++ {
 		if n == grantsAStep {
@@ -67,8 +70,8 @@ func (r *Room) grantLocks(w *window) {
 	}
 }
 
-// onUnlock ends a lock of the rank that asks. One that holds none must not end
-// another's: it is told of its mistake.
+// onUnlock releases a lock of the requesting rank. If the rank holds none, its flush, which is
+// the answer, reports the error.
 func (r *Room) onUnlock(p *peer, h *wire.Header) {
 	if w := r.window(h.Context, h.Dst); w != nil {
 		switch n := w.holders[h.Src]; n {
@@ -84,14 +87,14 @@ func (r *Room) onUnlock(p *peer, h *wire.Header) {
 	r.onFlush(p, h)
 }
 
-// release ends the lock of a rank.
+// release removes a rank from the holders.
 func (w *window) release(rank uint32) {
 	delete(w.holders, rank)
 	delete(w.since, rank)
 	w.exclusive = false
 }
 
-// closeWindow has FailWaiters answer those who wait for the lock of a window that is gone.
+// closeWindow removes a window, and makes FailWaiters answer its waiters.
 func (r *Room) closeWindow(w *window) {
 	w.closed = true
 	last := len(r.windows) - 1
@@ -99,13 +102,13 @@ func (r *Room) closeWindow(w *window) {
 	r.windows[w.index].index = w.index
 	r.windows[last] = nil
 	r.windows = r.windows[:last]
-	r.leftAt = min(r.leftAt, w.index) // where there is one now that SweepLocks may not have seen
+	r.leftAt = min(r.leftAt, w.index) // SweepLocks may not have visited the window that is here now
 	if w.waiting.Len() > 0 {
 		r.closing = append(r.closing, w)
 	}
 }
 
-// Grant goes on with windows whose waiters were too many for one step.
+// Grant continues with a window whose waiters were too many for one step.
 func (r *Room) Grant() {
 	if n := len(r.granting); n > 0 {
 		w := r.granting[n-1]
@@ -114,8 +117,8 @@ func (r *Room) Grant() {
 	}
 }
 
-// FailWaiters answers up to budget waiters of windows that are gone, and returns
-// what is left of the budget.
+// FailWaiters answers up to budget waiters of closed windows with an error. It returns the
+// rest of the budget.
 func (r *Room) FailWaiters(budget int) int {
 	for len(r.closing) > 0 && budget > 0 {
 		w := r.closing[len(r.closing)-1]
@@ -130,7 +133,7 @@ func (r *Room) FailWaiters(budget int) int {
 	return budget
 }
 
-// nextWaiter takes the one who has waited longest.
+// nextWaiter removes the request that has waited longest.
 func (r *Room) nextWaiter(w *window) lockWaiter {
 	l := w.waiting.Pop()
 	r.peer(l.peer).locks--

@@ -10,38 +10,38 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// AccFragment is the largest payload of an Acc frame: a multiple of every
-// element's size, and small enough for the pool that it passes through.
+// AccFragment is the largest payload of an Acc frame: a multiple of the size of each type,
+// and no larger than a piece of the pool that it passes through.
 const AccFragment = 64 << 10
 
-// origin is a one-sided operation at the side that started it.
+// origin is a one-sided operation of a hosted rank.
 type origin struct {
-	session ranks.SessionID
-	req     uint32
-	op      shm.Op
-	rank    uint32 // that started it
-	target  uint32 // AnySource: a flush of every peer
-	context uint32
-	tag     uint64 // of the descriptor; its meaning is the operation's
-	offset  uint64 // in the target's window
-	word    uint64 // type and operation, or exclusive
-	operand [shm.InlineMax]byte
-	length  uint8 // of operand
-	buf     link.Ref
-	total   uint64
-	sent    uint64      // bytes of a Put or Acc in frames
-	got     uint64      // bytes of a Get that have come
-	emitted bool        // all its frames are on their way
-	waits   int         // answers or acknowledgements outstanding
-	asked   []link.Peer // of a flush of every peer, those that have not answered
-	status  shm.Status
-	held    bool // the session's memory is held
-	framed  bool // not remotely, though the window may be reached so
-	orphan  bool // a get whose session has ended, and that is being answered
-	asks    bool // it is counted among those that its peer has not answered (asks.go)
+	session  ranks.SessionID
+	req      uint32
+	op       shm.Op
+	rank     uint32 // that started it
+	target   uint32 // AnySource: a flush of every peer
+	context  uint32
+	tag      uint64 // of the descriptor; its meaning depends on op
+	offset   uint64 // in the target's window
+	word     uint64 // of a fetch: type and operation; of a lock: 1 is exclusive
+	operand  [shm.InlineMax]byte
+	length   uint8 // of operand
+	buf      link.Ref
+	total    uint64
+	sent     uint64      // bytes of a Put or Acc that were emitted
+	received uint64      // bytes of a Get that have arrived
+	emitted  bool        // all its frames are emitted
+	waits    int         // answers or acknowledgements outstanding
+	asked    []link.Peer // of a flush of all peers, those without an answer
+	status   shm.Status
+	held     bool // the session's memory is held
+	framed   bool // a remote operation has failed: only frames from now on
+	orphan   bool // a get whose session has ended, and whose answer is not complete
+	counted  bool // it counts against a bound of requests.go
 }
 
-// Submit starts an access, a flush or a lock (P§5.6).
+// Submit starts an access, a flush or a lock (PROTOCOL.md §5.6).
 func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 	all := d.Op == shm.OpFlush && d.Peer == shm.AnySource
 	if !all && int(d.Peer) >= len(r.cfg.PodOf) {
@@ -61,17 +61,17 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 		o.held = true
 		r.sessions.Hold(s)
 	}
-	kind, waits := awaited(d.Op)
+	kind, waits := awaitedKind(d.Op)
 	switch {
 	case waits:
 		r.await(o, id, kind)
-	case !r.mayWait(b, o):
+	case !r.claimWait(b, o):
 		r.End(id, shm.StatusNoMemory)
 	case all:
 		r.flushAll(o, id)
 	default:
 		p := r.peerOf(d.Peer)
-		if is := r.channel.Standing(p.id); is&Over != 0 {
+		if is := r.channel.PeerState(p.id); is&Ended != 0 {
 			r.End(id, r.job.Lost(p.id))
 		} else {
 			r.access(p, o, id, is)
@@ -80,6 +80,7 @@ func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {
 	return nil
 }
 
+// describeOrigin fills an operation from its descriptor.
 func describeOrigin(s *ranks.Session, o *origin, d *shm.Descriptor) error {
 	o.session, o.req, o.op, o.rank, o.target = s.ID(), d.Req, d.Op, s.Rank(), d.Peer
 	o.context, o.tag = d.Context, d.Tag
@@ -92,7 +93,7 @@ func describeOrigin(s *ranks.Session, o *origin, d *shm.Descriptor) error {
 		o.buf, o.total, o.offset = ref, d.Len(), d.Aux()
 	case shm.OpFetch, shm.OpCas:
 		if d.Class != shm.ClassInline || d.InlineLen > shm.InlineMax {
-			return fmt.Errorf("operand of class %d", d.Class)
+			return fmt.Errorf("operand of class %d with %d bytes, want class %d with at most %d", d.Class, d.InlineLen, shm.ClassInline, shm.InlineMax)
 		}
 		o.length = uint8(copy(o.operand[:], d.Inline()))
 		o.offset, o.word = d.Tag, uint64(d.Status)
@@ -107,7 +108,7 @@ func describeOrigin(s *ranks.Session, o *origin, d *shm.Descriptor) error {
 	return nil
 }
 
-// Released is told that the memory of a frame is free: the peer has acknowledged it.
+// Released handles the acknowledgement of a frame whose payload was memory.
 func (r *Room) Released(p link.Peer, what Release, id uint64) {
 	switch what {
 	case ReleaseAccess:
@@ -119,13 +120,14 @@ func (r *Room) Released(p link.Peer, what Release, id uint64) {
 	}
 }
 
+// originStep counts an answer or acknowledgement; the last one ends the operation.
 func (r *Room) originStep(id uint64, o *origin) {
 	if o.waits--; o.waits == 0 && o.emitted {
 		r.End(id, o.status)
 	}
 }
 
-// onAnswer takes the answer to a fetch, lock, unlock or flush.
+// onAnswer handles the answer to a fetch, lock, unlock or flush.
 func (r *Room) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	o := r.origins.Get(h.A)
 	if o == nil {
@@ -159,8 +161,8 @@ func (r *Room) onAnswer(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// answeredBy reports that an operation may have that answer: Flushed says of each that
-// it was not possible.
+// answeredBy reports whether an operation can have that answer. Flushed answers each kind
+// that was not possible.
 func answeredBy(op shm.Op, t wire.Type) bool {
 	switch op {
 	case shm.OpFetch, shm.OpCas:
@@ -173,7 +175,7 @@ func answeredBy(op shm.Op, t wire.Type) bool {
 	return false
 }
 
-// flushAnswered notes the answer of one peer to a flush of all; false: it had
+// flushAnswered records the answer of one peer to a flush of all peers; false: the peer has
 // answered before.
 func (r *Room) flushAnswered(id uint64, o *origin, p link.Peer, status shm.Status) bool {
 	at := slices.Index(o.asked, p)
@@ -188,6 +190,7 @@ func (r *Room) flushAnswered(id uint64, o *origin, p link.Peer, status shm.Statu
 	return true
 }
 
+// endFetch completes a fetch with the previous value.
 func (r *Room) endFetch(id uint64, o *origin, value []byte) {
 	d := shm.Descriptor{Op: shm.OpDone, Req: o.req, Peer: o.target}
 	d.SetInline(value)
@@ -196,18 +199,18 @@ func (r *Room) endFetch(id uint64, o *origin, value []byte) {
 	r.sessions.Complete(s, &d)
 }
 
-// End completes a one-sided operation. A get that ends while it is being
-// answered keeps its record, without memory, until the answer is whole: the
-// peer has one, too, until then.
+// End completes a one-sided operation. A get that ends before its answer is complete keeps
+// its record, without memory, as an orphan: the peer keeps its record as long, and both
+// sides count it against GetWindow.
 func (r *Room) End(id uint64, status shm.Status) {
 	o := r.origins.Get(id)
 	if o == nil {
 		return
 	}
-	answering := o.op == shm.OpGet && o.emitted && o.waits > 0 && r.answers(r.podOf(o.target))
+	answering := o.op == shm.OpGet && o.emitted && o.waits > 0 && r.mayAnswer(r.podOf(o.target))
 	if o.orphan {
 		if !answering {
-			r.forgetOrigin(id, o)
+			r.endOrigin(id, o)
 		}
 		return
 	}
@@ -216,7 +219,7 @@ func (r *Room) End(id uint64, status shm.Status) {
 	if answering {
 		o.orphan, o.held = true, false
 	} else {
-		r.forgetOrigin(id, o)
+		r.endOrigin(id, o)
 	}
 	r.sessions.Complete(s, &d)
 	if held {
@@ -224,24 +227,25 @@ func (r *Room) End(id uint64, status shm.Status) {
 	}
 }
 
-// answers reports that p may still answer: it is not dead, and in a failed job its
-// connection has not ended, since nobody makes another one.
-func (r *Room) answers(p link.Peer) bool {
-	is := r.channel.Standing(p)
-	return is&Over == 0 && (is&Idle == 0 || !r.job.Failed())
+// mayAnswer reports whether p can still answer: it is in this generation, and in a failed job
+// it is connected, because no sidecar connects again then.
+func (r *Room) mayAnswer(p link.Peer) bool {
+	is := r.channel.PeerState(p)
+	return is&Ended == 0 && (is&Idle == 0 || !r.job.Failed())
 }
 
-// podOfTarget is where an operation's target is; everywhere: that of a flush of all peers.
-func (r *Room) podOfTarget(o *origin) link.Peer {
+// targetPeer returns the sidecar of an operation's target; allPeers for a flush of all.
+func (r *Room) targetPeer(o *origin) link.Peer {
 	if o.target == shm.AnySource {
-		return everywhere
+		return allPeers
 	}
 	return r.podOf(o.target)
 }
 
-const everywhere link.Peer = -1
+const allPeers link.Peer = -1
 
-func (r *Room) forgetOrigin(id uint64, o *origin) {
+// endOrigin releases an operation and what it has claimed.
+func (r *Room) endOrigin(id uint64, o *origin) {
 	if o.op == shm.OpGet && o.emitted {
 		r.getEnded(r.peerOf(o.target), o.rank)
 	}
@@ -249,15 +253,15 @@ func (r *Room) forgetOrigin(id uint64, o *origin) {
 	r.releaseOrigin(id, o)
 }
 
-// placeGot finds the place of a fragment that answers a Get.
-func (r *Room) placeGot(p *peer, h *wire.Header) (Destination, error) {
+// placeAnswer returns the destination of a fragment that answers a Get.
+func (r *Room) placeAnswer(p *peer, h *wire.Header) (Destination, error) {
 	o := r.origins.Get(h.A)
 	if o == nil {
 		return Destination{Where: Discard}, r.origins.Ended(h.A, "an answer to")
 	}
 	n := uint64(h.Length)
-	if o.op != shm.OpGet || r.podOf(o.target) != p.id || h.B != o.got || n == 0 || n > o.total-o.got {
-		return Destination{}, fmt.Errorf("%w: %d bytes at %d that no get asked for", link.ErrProtocol, n, h.B)
+	if o.op != shm.OpGet || r.podOf(o.target) != p.id || h.B != o.received || n == 0 || n > o.total-o.received {
+		return Destination{}, fmt.Errorf("%w: answer of %d bytes at %d, which no get has requested", link.ErrProtocol, n, h.B)
 	}
 	if o.orphan {
 		return Destination{Where: Discard, Of: Inbound{InboundGot, h.A}}, nil
@@ -265,12 +269,13 @@ func (r *Room) placeGot(p *peer, h *wire.Header) (Destination, error) {
 	return Destination{Where: Memory, Memory: o.buf.Slice(h.B, n), Session: o.session, Of: Inbound{InboundGot, h.A}}, nil
 }
 
-func (r *Room) gotPlaced(id uint64, h *wire.Header) {
+// answerPlaced counts a fragment of the answer to a get.
+func (r *Room) answerPlaced(id uint64, h *wire.Header) {
 	o := r.origins.Get(id)
 	if o == nil {
 		return
 	}
-	if o.got += uint64(h.Length); o.got == o.total {
+	if o.received += uint64(h.Length); o.received == o.total {
 		r.originStep(id, o)
 	}
 }

@@ -1,31 +1,33 @@
-// Package onesided carries out the one-sided operations of the ranks that this sidecar hosts,
-// and those of others on their windows. It is a room of the core: owned by the turn goroutine,
-// without clock or I/O.
+// Package onesided runs the one-sided operations of the ranks that this sidecar hosts, and
+// the accesses of other ranks to their windows. It is a room of the core: the turn goroutine
+// owns it, and it has no clock and no I/O.
 //
-// The room owns both sides of an access. At the side of the origin these are the operations
-// that have not ended (origin), the queues of those that wait for their turn at a peer, one for
-// each rank, and what is known of the windows of peers (view, package expose). At the side of
-// the target these are the windows, with the mistakes that their next flush tells, their locks
-// and who waits for them, and their epochs (package epoch); the memory that peers reach or write
-// to (exposed), which outlives its window until nobody does any more; and the gets that are
-// being answered. An operation is queued while its peer has too much to do, or others of its
-// rank wait there; then it is under way as a remote operation, or as frames, of which the last
-// makes it emitted; it waits until what it has asked for is answered, or acknowledged; and it
-// has ended. A get whose application has left is an orphan until its answer is whole. A
-// window is open, or gone: then its waiters are told in steps (FailWaiters), and its memory is
-// its rank's when all who reach for it have said that they do not any more. Above, core submits
-// descriptors, delivers frames (Frame; Place, Placed and Dropped for payloads that are read into
-// memory) and the ends of remote operations (Accessed), gives the room its turns (Feed for what
-// is queued at a peer, Grant and FailWaiters for locks), ends the requests and windows of a
-// rank that goes (End, one request a step; CloseWindows; SessionGone when nothing refers to its
-// session any more) and says who is lost (PeerLost) or has left (RankLeft, after which
-// SweepAccesses, SweepExposures and SweepLocks look at a bounded number of states each): their
-// order is the top's. Below, core/ranks keeps the requests and the memory of applications, and
-// what is known of the job; the streams of frames and the links are behind the interface Channel,
-// which core implements by core/channel and core/p2p.
+// The room owns both sides of an access. On the origin's side these are the operations that
+// have not ended (origin), their queues, one for each rank and peer, and the known windows
+// of peers (view, package expose). On the target's side these are the windows with the
+// errors that their next flush reports, their locks with the waiting ranks, and their epochs
+// (package epoch); the memory that peers access (exposed), which outlives its window until
+// no peer uses it; and the gets that are being answered.
+//
+// An operation has these states: queued, while the peer has no room or earlier operations of
+// its rank wait; remote, while the link reads or writes; or in frames, until the last one is
+// emitted; waiting for an answer or acknowledgement; ended. A get whose application has
+// ended is an orphan until its answer is complete. A window is open or closed: FailWaiters
+// then answers the ranks that wait for its lock, in bounded steps, and its memory is
+// released when all peers have confirmed that they no longer access it.
+//
+// Core submits descriptors (Submit, SubmitWindow, FreeWindow); delivers frames (Frame) and,
+// for payloads that a link reads into memory, Place and then Placed or Dropped; and the ends
+// of remote operations (Accessed). It calls Feed for a queue's turn, Grant and FailWaiters
+// for locks. When a session closes it calls End for each request, CloseWindows and
+// SessionGone. It reports a lost peer with PeerLost and a rank that has left with RankLeft,
+// and then calls SweepAccesses, SweepExposures and SweepLocks, each bounded, in the order
+// that core decides. Package ranks keeps the requests and the memory of applications and the
+// state of the job. Channel has the streams of frames and the links; core implements it by
+// packages channel and p2p.
 //
 //	origin                                    target
-//	Submit     claims the request, holds the memory
+//	Submit     claims the request, holds the session
 //	access     Channel.Queue -> Feed, if others wait
 //	first access of a window:
 //	  Emit(Expose, Put ...) ----------------> Frame: Ports.Expose; Place, Placed: the window
@@ -35,11 +37,11 @@
 //	  Channel.Access =======================> (no turn of the target)
 //	  Accessed
 //	a flush, a lock, a fetch:
-//	  Emit(Flush ...) ----------------------> Frame: in order, behind all before it
-//	  Frame <------------------------------- Answer(Flushed ...); a lock is granted later, maybe
+//	  Emit(Flush ...) ----------------------> Frame: after all earlier frames
+//	  Frame <------------------------------- Answer(Flushed ...); a lock may be granted later
 //	end        Sessions.Complete, Unhold
-//	                                          FreeWindow: Emit(Conceal) to all who know it
-//	Frame; when the last Accessed is there:
+//	                                          FreeWindow: Emit(Conceal) to each holder
+//	Frame; after the last Accessed:
 //	  Answer(Concealed) --------------------> Frame: Ports.Deregister, Sessions.Finish
 package onesided
 
@@ -50,25 +52,26 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
-// Config fixes a room for its life.
+// Config is the configuration of a Room.
 type Config struct {
 	Self        link.Peer // this sidecar
 	PodOf       []int32   // pod of each world rank
-	First       []uint32  // of each pod, the lowest of its ranks
-	Fragment    uint64    // bytes of a large access in one frame
-	OwnFragment uint64    // the same within this sidecar
+	First       []uint32  // lowest rank of each pod
+	Fragment    uint64    // bytes of a large access in one frame to a peer
+	OwnFragment uint64    // the same to a rank of this sidecar
 }
 
-// Ports is what the room needs of the memory of applications.
+// Ports are the services of the engine for the memory of applications.
 type Ports interface {
 	link.Memory
-	// Expose registers a window's memory, with no other memory.
+	// Expose registers the memory of a window, and no memory around it: the key gives access
+	// to all that is registered.
 	Expose(peer link.Peer, ref link.Ref) (link.Key, error)
-	// Deregister ends that at once.
+	// Deregister ends a registration at once: its key is invalid from then on.
 	Deregister(peer link.Peer, key link.Key)
 }
 
-// Room holds the windows of a sidecar's ranks, and their accesses to those of others.
+// Room holds the windows of a sidecar's ranks and their accesses to windows.
 type Room struct {
 	cfg      Config
 	ports    Ports
@@ -76,43 +79,43 @@ type Room struct {
 	channel  Channel
 	job      *ranks.Job
 
-	peers   []*peer   // by pod; nil: nothing was ever between it and here
-	members []*member // by session; nil: none
+	peers   []*peer   // by pod; nil: no operation so far
+	members []*member // by session; nil: not attached
 	hosts   []*host   // by world rank; nil: hosted elsewhere
 	hosted  []*host
 
-	origins   ranks.Table[origin]
-	views     ranks.Table[view]    // windows of peers
-	exposures ranks.Table[exposed] // windows here that peers reach
-	gots      ranks.Table[got]
-	windows   []*window          // of all ranks of here
-	granting  []*window          // with more waiters to be granted a lock
-	closing   []*window          // gone, with waiters that are still to be told
-	left      queue.FIFO[uint32] // ranks that have left, and may hold locks
-	leftAt    int                // of windows, that is looked at next for the first of them
+	origins    ranks.Table[origin]
+	views      ranks.Table[view]    // windows of peers
+	exposures  ranks.Table[exposed] // windows here that peers have accessed
+	servedGets ranks.Table[servedGet]
+	windows    []*window          // of all hosted ranks
+	granting   []*window          // windows whose waiters exceeded grantsAStep
+	closing    []*window          // closed windows with waiters that have no answer yet
+	left       queue.FIFO[uint32] // ranks that have left; SweepLocks releases their locks
+	leftAt     int                // index in windows where SweepLocks continues for the first of them
 
 	spareAccesses []*accessQueue
-	effort        uint64 // steps that descriptors made it do, in bytes
+	effort        uint64 // work done for descriptors, in bytes
 	stats         Stats
 }
 
-// peer is what is between a peer and this sidecar.
+// peer has the operations between a peer and this sidecar.
 type peer struct {
-	id       link.Peer
-	accesses []*accessQueue // operations that wait for their turn there
-	views    views          // windows of its ranks that are reached remotely
-	gets     int            // gets that it has not answered wholly
-	served   int            // its gets that are being answered, until it has acknowledged the last frame
-	locks    int            // locks that its ranks wait for
-	missed   missed         // accesses of its ranks to windows that are not here
-	asks     int            // requests that it has not answered, and answers at once (asks.go)
-	waits    int            // locks that ranks of here wait for there
+	id        link.Peer
+	accesses  []*accessQueue // operations that wait for their turn
+	views     views          // windows of its ranks
+	gets      int            // gets that it has not answered completely, at most GetWindow
+	served    int            // its gets here, until it has acknowledged the last frame
+	locks     int            // locks that its ranks wait for, at most LockLimit
+	missed    missed         // accesses of its ranks to windows that do not exist
+	requests  int            // fetches and flushes that it has not answered, at most requestWindow
+	lockWaits int            // locks there that hosted ranks wait for, at most LockLimit
 }
 
-// host is a rank of here.
+// host is a rank that this sidecar hosts.
 type host struct {
 	rank  uint32
-	index int // among the ranks of here
+	index int // among the hosted ranks
 	wins  map[uint32]*window
 }
 
@@ -120,21 +123,21 @@ type host struct {
 type member struct {
 	session *ranks.Session
 	host    *host
-	flushes int // flushes of all peers under way
+	flushes int // open flushes of all peers, at most flushWindow
 }
 
 // Stats are counters since the room's start; the last group are levels.
 type Stats struct {
-	OneSided             ranks.Traffic // of accesses to windows of here
-	RemotePut, RemoteGet ranks.Traffic // accesses by remote operation, at the side that has started them
-	Exposed              uint64        // windows that were registered for peers
-	Unregistered         uint64        // registrations and remote operations that were refused
+	OneSided             ranks.Traffic // accesses to windows of this sidecar
+	RemotePut, RemoteGet ranks.Traffic // remote operations that this sidecar has started
+	Exposed              uint64        // registrations of windows
+	Unregistered         uint64        // registrations and remote operations that failed
 
 	Accesses  int // operations that have not ended
-	Reachable int // windows that are registered now
+	Reachable int // registered windows
 }
 
-// New makes a room without applications.
+// New returns a Room without applications.
 func New(cfg Config, ports Ports, sessions *ranks.Sessions, channel Channel, job *ranks.Job) *Room {
 	r := &Room{cfg: cfg, ports: ports, sessions: sessions, channel: channel, job: job}
 	r.peers, r.hosts = make([]*peer, len(cfg.First)), make([]*host, len(cfg.PodOf))
@@ -147,7 +150,7 @@ func New(cfg Config, ports Ports, sessions *ranks.Sessions, channel Channel, job
 	return r
 }
 
-// peer is the record of a peer.
+// peer returns the record of a peer.
 func (r *Room) peer(id link.Peer) *peer {
 	p := r.peers[id]
 	if p == nil {
@@ -157,12 +160,12 @@ func (r *Room) peer(id link.Peer) *peer {
 	return p
 }
 
-// podOf is the sidecar that hosts a world rank. Preconditions: the job has it.
+// podOf returns the sidecar that hosts a world rank of the job.
 func (r *Room) podOf(rank uint32) link.Peer { return link.Peer(r.cfg.PodOf[rank]) }
 
 func (r *Room) peerOf(rank uint32) *peer { return r.peer(r.podOf(rank)) }
 
-// fragment is how much of a large access goes in one frame.
+// fragment returns the bytes of a large access in one frame to p.
 func (r *Room) fragment(p *peer) uint64 {
 	if p.id == r.cfg.Self {
 		return r.cfg.OwnFragment
@@ -178,10 +181,10 @@ func (r *Room) Attach(s *ranks.Session) {
 	r.members[s.ID()] = &member{session: s, host: r.hosts[s.Rank()]}
 }
 
-// SessionGone forgets an application. Preconditions: its operations have ended.
+// SessionGone removes an application, whose operations must have ended.
 func (r *Room) SessionGone(s ranks.SessionID) { r.members[s] = nil }
 
-// Renew begins another generation of attachments. Preconditions: nothing is open.
+// Renew begins another generation of attachments. No operation may be open.
 func (r *Room) Renew() {
 	for _, h := range r.hosted {
 		h.wins = nil
@@ -197,23 +200,23 @@ func (r *Room) Renew() {
 		}
 		r.dropViews(p)
 		r.channel.Refund(p.id, int64(p.locks)*memory.LockCost)
-		p.gets, p.served, p.locks, p.asks, p.waits = 0, 0, 0, 0, 0
+		p.gets, p.served, p.locks, p.requests, p.lockWaits = 0, 0, 0, 0, 0
 	}
 }
 
-// Pending reports that Advance or FailWaiters has something to do.
+// Pending reports whether Grant or FailWaiters has work.
 func (r *Room) Pending() bool { return len(r.granting) > 0 || r.Closing() }
 
-// Closing reports that there are waiters of windows that are gone who are still to be told.
+// Closing reports whether FailWaiters has work.
 func (r *Room) Closing() bool { return len(r.closing) > 0 }
 
-// Busy reports that something is open, at either side.
+// Busy reports whether an operation is open on either side.
 func (r *Room) Busy() bool {
-	return r.origins.Len()+r.exposures.Len()+r.gots.Len() > 0 || r.Pending()
+	return r.origins.Len()+r.exposures.Len()+r.servedGets.Len() > 0 || r.Pending()
 }
 
-// Effort counts the steps that descriptors have made the room do, in bytes that it would have
-// read meanwhile.
+// Effort returns the work that the room has done for descriptors, in bytes that it could
+// have copied in that time.
 func (r *Room) Effort() uint64 { return r.effort }
 
 // Stats returns the counters as they stand.

@@ -56,15 +56,15 @@ const (
 
 // stage is a room, and all that it calls.
 type stage struct {
-	t        *testing.T
-	room     *Room
-	log      strings.Builder
-	arenas   [3][]byte // the last is the pool
-	sessions *ranks.Sessions
-	each     [2]ranks.Session
-	req      uint32
-	ended    int
-	quiet    bool // writes nothing down
+	t              *testing.T
+	room           *Room
+	log            strings.Builder
+	arenas         [3][]byte // the last is the pool
+	sessions       *ranks.Sessions
+	each           [2]ranks.Session
+	req            uint32
+	ended          int
+	flushedAlready bool // writes nothing down
 
 	frames []sent
 	told   int // of them
@@ -72,7 +72,7 @@ type stage struct {
 	turns  [pods][]Turn
 	remote []Access
 	from   []link.Peer // of those
-	at     [pods]Standing
+	at     [pods]PeerState
 	caps   [pods]link.Caps
 	kept   [pods]int64
 
@@ -264,7 +264,7 @@ func (s *stage) command(name string, args []string) {
 		s.placed()
 	case "cut":
 		if s.room.Divert(s.inbound.Of) {
-			s.say("the rest of it is for nobody")
+			s.say("the rest of it is discarded")
 			s.sessions.Unhold(s.inbound.Session)
 			s.inbound = Destination{}
 		}
@@ -289,7 +289,7 @@ func (s *stage) command(name string, args []string) {
 		s.job.Leave(uint32(w.n[0]))
 		s.room.RankLeft(uint32(w.n[0]))
 	case "lost":
-		s.at[w.n[0]] = Over | Dead | Beyond
+		s.at[w.n[0]] = Ended | Dead | Unreachable
 		s.turns[w.n[0]] = nil
 		s.room.PeerLost(link.Peer(w.n[0]), shm.StatusPeerFailed)
 	case "fail":
@@ -355,14 +355,14 @@ func (s *stage) arrive(w words) bool {
 		s.check(err)
 		switch s.inbound.Where {
 		case Discard:
-			s.say("its payload is for nobody")
+			s.say("its payload is discarded")
 		case Pool:
 			s.inbound.Memory = link.Ref{Region: 2, Len: uint64(h.Length)}
 		case Memory:
 			s.say("its payload is for rank %d's memory at %d", s.inbound.Session, s.inbound.Memory.Off)
 			s.sessions.Hold(s.inbound.Session)
 		}
-		return s.inbound.Where != Nowhere
+		return s.inbound.Where != NoDestination
 	case wire.Exposed:
 		body := wire.ExposedBody{Key: s.number(w, "key", 0), Addr: 1 << 20, Len: 8192}
 		raw := make([]byte, 64)
@@ -468,7 +468,7 @@ func (s *stage) Deregister(p link.Peer, _ link.Key) {
 }
 
 func (s *stage) Complete(id ranks.SessionID, d *shm.Descriptor) {
-	if s.ended++; s.quiet {
+	if s.ended++; s.flushedAlready {
 		return
 	}
 	s.tell()
@@ -506,7 +506,7 @@ func (s *stage) Reach(p link.Peer) {
 	}
 }
 
-func (s *stage) Standing(p link.Peer) Standing { return s.at[p] }
+func (s *stage) PeerState(p link.Peer) PeerState { return s.at[p] }
 
 func (s *stage) Caps(p link.Peer) link.Caps { return s.caps[p] }
 

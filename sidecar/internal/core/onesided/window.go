@@ -17,23 +17,23 @@ import (
 type window struct {
 	session ranks.SessionID
 	mem     link.Ref
-	errors  map[uint32]shm.Status // by origin rank: what went wrong since its last flush
-	// Lock state: how often each rank holds it, or the one that holds it
-	// exclusively, and who waits.
+	errors  map[uint32]shm.Status // by origin rank: first error since its last flush
+	// The lock: how often each rank holds it, or the rank that holds it exclusively, and
+	// the queue of waiting ranks.
 	holders   map[uint32]int
-	since     map[uint32]int64 // when each of them got it
+	since     map[uint32]int64 // when each rank got it
 	exclusive bool
 	waiting   queue.FIFO[lockWaiter]
-	closed    bool // gone: nobody gets its lock any more
+	closed    bool // freed: its lock is not granted any more
 	index     int  // in Room.windows
 	tokens    epoch.Tokens
-	exposed   uint64 // its record in Room.exposures; 0: no peer has reached for it or written to it
+	exposed   uint64 // its record in Room.exposures; 0: no peer has accessed it
 }
 
-// windowLimit bounds the windows that one application exposes.
+// windowLimit bounds the windows of one application, and so their memory.
 const windowLimit = 4096
 
-// window finds what rank exposes under a number; nil: nothing.
+// window returns a window of a rank by its number; nil: it does not exist here.
 func (r *Room) window(number, rank uint32) *window {
 	if int(rank) >= len(r.hosts) || r.hosts[rank] == nil {
 		return nil
@@ -41,7 +41,7 @@ func (r *Room) window(number, rank uint32) *window {
 	return r.hosts[rank].wins[number]
 }
 
-// SubmitWindow exposes memory of an application as a window.
+// SubmitWindow creates a window of an application.
 func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	b := r.members[id]
 	s, e := b.session, b.host
@@ -52,8 +52,11 @@ func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
 			return err
 		}
 	}
-	if e.wins[d.Context] != nil || len(e.wins) >= windowLimit {
-		return fmt.Errorf("window %d exists, or there are %d of them", d.Context, len(e.wins))
+	if e.wins[d.Context] != nil {
+		return fmt.Errorf("window %d exists already", d.Context)
+	}
+	if len(e.wins) >= windowLimit {
+		return fmt.Errorf("more than %d windows", windowLimit)
 	}
 	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
@@ -67,17 +70,17 @@ func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	return nil
 }
 
-// FreeWindow ends a window.
+// FreeWindow frees a window; its request ends when no peer accesses the memory any more.
 func (r *Room) FreeWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	b := r.members[id]
 	w := b.host.wins[d.Context]
 	if w == nil {
-		return fmt.Errorf("no window has the number %d", d.Context)
+		return fmt.Errorf("window %d does not exist", d.Context)
 	}
 	if err := b.session.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
-	if w.tokens.Waiting() { // its rank itself waits for others there
+	if w.tokens.Waiting() { // the rank itself waits in an epoch of the window
 		r.sessions.Finish(id, d.Req, shm.StatusInvalid)
 		return nil
 	}
@@ -89,12 +92,12 @@ func (r *Room) FreeWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	return nil
 }
 
-// exposedPart finds the part of a window that a frame names. Mistakes of the origin
-// are kept for its next flush.
+// exposedPart returns the part of a window that a frame names. Errors of the origin are
+// kept for its next flush; window nil: there was one.
 func (r *Room) exposedPart(p *peer, h *wire.Header, n uint64) (link.Ref, *window) {
 	w := r.window(h.Context, h.Dst)
 	if w == nil {
-		if h.Type == wire.Put || h.Type == wire.Acc { // nothing else tells of them
+		if h.Type == wire.Put || h.Type == wire.Acc { // these have no answer that could carry the error
 			p.missed.add(h)
 		}
 		return link.Ref{}, nil
@@ -106,8 +109,8 @@ func (r *Room) exposedPart(p *peer, h *wire.Header, n uint64) (link.Ref, *window
 	return w.mem.Slice(h.Tag, n), w
 }
 
-// placeAccess finds where the payload of a Put or Acc goes: the window itself,
-// or the pool, since an accumulate has to be combined.
+// placeAccess returns the destination of the payload of a Put or Acc: the window itself, or
+// the pool, because an accumulate has to be combined with the window.
 func (r *Room) placeAccess(p *peer, h *wire.Header) (Destination, error) {
 	if err := r.addressed(p, h); err != nil {
 		return Destination{}, err
@@ -128,13 +131,15 @@ func (r *Room) placeAccess(p *peer, h *wire.Header) (Destination, error) {
 	return Destination{Where: Pool, Of: Inbound{Kind: InboundAcc}}, nil
 }
 
+// putPlaced handles the end of a Put, whose payload is in the window.
 func (r *Room) putPlaced(id uint64, h *wire.Header) {
 	r.stats.OneSided.Add(uint64(h.Length))
-	r.landed(id)
+	r.putEnded(id)
 }
 
+// accPlaced combines the payload of an Acc with the window.
 func (r *Room) accPlaced(p *peer, h *wire.Header, from link.Ref) {
-	// The window may have gone while the payload arrived.
+	// The window may have been freed while the payload arrived.
 	if ref, w := r.exposedPart(p, h, uint64(h.Length)); w != nil {
 		if coll.Apply(coll.Op(uint8(h.A)), coll.Type(h.A>>8), r.ports.Bytes(ref), r.ports.Bytes(from)) != nil {
 			w.errors[h.Src] = shm.StatusUnsupported
@@ -143,7 +148,7 @@ func (r *Room) accPlaced(p *peer, h *wire.Header, from link.Ref) {
 	}
 }
 
-// addressed checks that a frame is for a rank of here, in the name of one of its peer's.
+// addressed checks that a frame goes to a hosted rank and comes from a rank of its peer.
 func (r *Room) addressed(p *peer, h *wire.Header) error {
 	if int(h.Dst) >= len(r.hosts) || r.hosts[h.Dst] == nil {
 		return ranks.NotHere(h)
@@ -154,7 +159,7 @@ func (r *Room) addressed(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// Frame serves the requests and answers that carry no bulk payload.
+// Frame handles requests and answers, whose payload is in the frame.
 func (r *Room) Frame(from link.Peer, h *wire.Header, payload []byte) error {
 	p := r.peer(from)
 	switch h.Type {
@@ -193,7 +198,7 @@ func (r *Room) Frame(from link.Peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// onFetch combines one element and answers with what was there before.
+// onFetch combines one element and answers with the previous value.
 func (r *Room) onFetch(p *peer, h *wire.Header, payload []byte) {
 	typ, op := coll.Type(h.B>>8), coll.Op(uint8(h.B))
 	size, args := typ.Size(), 1
@@ -224,8 +229,8 @@ func (r *Room) onFetch(p *peer, h *wire.Header, payload []byte) {
 	}
 }
 
-// onFlush answers after everything that came before it: frames are carried
-// out in order (P§5.6). Tag 1 asks for all windows of that number here.
+// onFlush answers with the origin's errors so far: frames are handled in order
+// (PROTOCOL.md §5.6). Tag 1 asks for all windows of that number on this sidecar.
 func (r *Room) onFlush(p *peer, h *wire.Header) {
 	status := shm.StatusOK
 	collect := func(w *window) {
@@ -252,18 +257,19 @@ func (r *Room) onFlush(p *peer, h *wire.Header) {
 	r.answerFlush(p.id, h.A, status)
 }
 
-// missed are accesses of a peer's ranks to windows that are not here, of which a flush of all
-// ranks tells; a flush of one rank says so of every window that is not here.
+// missed has the accesses of a peer's ranks to windows that do not exist, for a flush of all
+// ranks. A flush of one rank fails anyway if the window does not exist.
 type missed struct {
 	list []miss
-	more bool // than missesMax: all flushes of all ranks fail from now on
+	more bool // there were more than missesMax: each flush of all ranks fails from then on
 }
 
 type miss struct{ from, context, to uint32 }
 
-// missesMax bounds those of one peer. A right program has none.
+// missesMax bounds the list of one peer. A correct program has no entry.
 const missesMax = 64
 
+// add records an access.
 func (m *missed) add(h *wire.Header) {
 	switch x := (miss{h.Src, h.Context, h.Dst}); {
 	case slices.Contains(m.list, x):
@@ -274,21 +280,22 @@ func (m *missed) add(h *wire.Header) {
 	}
 }
 
-// any reports whether there are some of a rank that flushes a window of all ranks, which is told
-// of them by that.
+// any reports whether the flushing rank has missed the window on any rank, and removes
+// these entries, which the answer reports.
 func (m *missed) any(h *wire.Header) bool {
 	n := len(m.list)
 	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x.from == h.Src && x.context == h.Context })
 	return m.more || len(m.list) < n
 }
 
-// told forgets those of which a flush of one rank tells.
+// told removes the entry that the answer to a flush of one rank reports.
 func (m *missed) told(h *wire.Header) {
 	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x == miss{h.Src, h.Context, h.Dst} })
 }
 
+// answerFlush emits a Flushed, unless the peer is in another generation.
 func (r *Room) answerFlush(p link.Peer, request uint64, status shm.Status) {
-	if r.channel.Standing(p)&Over != 0 {
+	if r.channel.PeerState(p)&Ended != 0 {
 		return
 	}
 	f := r.channel.Answer(p, wire.Flushed)

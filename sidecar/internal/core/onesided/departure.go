@@ -5,20 +5,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// What ends because a peer is lost or a rank has left. The top of the core decides when.
+// Operations that end because a peer is lost or a rank has left. Core decides when.
 
-// Drop ends what is still to be said to a peer, and what is still to be answered to it.
+// Drop ends the operations that are queued for a peer, and the answers to its gets.
 func (r *Room) Drop(id link.Peer, status shm.Status) {
 	p := r.peers[id]
 	if p == nil {
 		return
 	}
-	r.dropGots(p)
+	r.dropServedGets(p)
 	r.dropAccesses(p, status)
 }
 
-// PeerLost is Drop for a peer that answers nothing any more: its windows are forgotten, too.
-// Remote operations under way end by themselves.
+// PeerLost is Drop for a peer that answers nothing any more; views of its windows are freed
+// too. Remote operations that the link has started end by themselves.
 func (r *Room) PeerLost(id link.Peer, status shm.Status) {
 	r.Drop(id, status)
 	if p := r.peers[id]; p != nil {
@@ -26,11 +26,11 @@ func (r *Room) PeerLost(id link.Peer, status shm.Status) {
 	}
 }
 
-// RankLeft notes that nothing of a rank will come any more: SweepLocks ends its locks.
+// RankLeft makes SweepLocks release the locks of a rank that has left.
 func (r *Room) RankLeft(rank uint32) { r.left.Push(rank) }
 
-// CloseWindows ends the windows of a rank that has left: up to budget of them, and of the
-// peers that are told. It returns what is left of the budget, 0 if there are more.
+// CloseWindows closes the windows of a rank that has left. Each window, and each peer that is
+// sent a Conceal, counts 1 of the budget. It returns the rest; 0: there may be more.
 func (r *Room) CloseWindows(rank uint32, budget int) int {
 	for number, w := range r.hosts[rank].wins {
 		if budget == 0 {
@@ -44,40 +44,40 @@ func (r *Room) CloseWindows(rank uint32, budget int) int {
 	return budget
 }
 
-// SweepAccesses ends operations that wait for ranks or peers that have left or are lost: it looks at n from
-// number at on, and returns whether there are more.
+// SweepAccesses ends operations that wait for a rank that has left or a peer that is lost,
+// among n operations from index at. It reports whether there are more.
 func (r *Room) SweepAccesses(at, n uint32) (more bool) { return r.origins.Span(at, n, r.sweepOrigin) }
 
 func (r *Room) sweepOrigin(id uint64, o *origin) {
-	_, waits := awaited(o.op)
-	switch p := r.podOfTarget(o); {
-	case p == everywhere:
+	_, waits := awaitedKind(o.op)
+	switch p := r.targetPeer(o); {
+	case p == allPeers:
 	case waits && r.job.HasLeft(o.target):
 		r.End(id, shm.StatusPeerLeft)
-	case !r.answers(p):
+	case !r.mayAnswer(p):
 		r.End(id, r.job.Lost(p))
 	default:
-		r.chase(p)
+		r.reconnect(p)
 	}
 	for i := len(o.asked) - 1; i >= 0; i-- { // a flush of all
-		if p := o.asked[i]; r.channel.Standing(p)&Over != 0 {
+		if p := o.asked[i]; r.channel.PeerState(p)&Ended != 0 {
 			r.flushAnswered(id, o, p, r.job.Lost(p))
 		} else {
-			r.chase(p)
+			r.reconnect(p)
 		}
 	}
 }
 
-// chase calls a peer again that has said goodbye and whose connection has ended,
-// because it still owes something: it answers, or turns out to be gone.
-func (r *Room) chase(p link.Peer) {
-	if r.channel.Standing(p)&Bye != 0 {
+// reconnect connects to a peer that has said goodbye although it owes an answer: either it
+// answers, or the attempt shows that it is lost.
+func (r *Room) reconnect(p link.Peer) {
+	if r.channel.PeerState(p)&Leaving != 0 {
 		r.channel.Reach(p)
 	}
 }
 
-// SweepLocks ends the locks of ranks that have left without unlocking, of up to
-// budget windows, and returns what is left of the budget, and whether there are more.
+// SweepLocks releases the locks of ranks that have left, in up to budget windows. It returns
+// the rest of the budget, and whether there are more.
 func (r *Room) SweepLocks(budget int) (rest int, more bool) {
 	for r.left.Len() > 0 && budget > 0 {
 		if r.leftAt >= len(r.windows) {
@@ -92,12 +92,12 @@ func (r *Room) SweepLocks(budget int) (rest int, more bool) {
 		if w.holders[rank] > 0 {
 			w.release(rank)
 		}
-		r.grantLocks(w) // the first who waits may be the one that has left
+		r.grantLocks(w) // the first waiter may be the rank that has left
 	}
 	return budget, r.left.Len() > 0
 }
 
-// lostRank is the status of what waits for a rank that is gone.
+// lostRank returns the status of operations that wait for a rank that has left or is lost.
 func (r *Room) lostRank(rank uint32) shm.Status {
 	if r.job.HasLeft(rank) {
 		return shm.StatusPeerLeft

@@ -1,0 +1,61 @@
+package onesided
+
+import "github.com/outrigger-hpc/outrigger/api/shm"
+
+// Bounds of the open requests of this sidecar. A peer allocates state for each request and
+// treats a sidecar with too many of them as a protocol violation (PROTOCOL.md §5.6, §6).
+// Without these bounds a sidecar with many ranks would exceed that limit although each rank
+// stays within its own.
+const (
+	requestWindow = 1 << 16 // fetches, unlocks and flushes at one peer; further ones wait
+	flushWindow   = 64      // flushes of all peers, for one rank: each is a frame to every peer
+)
+
+// claimRequest counts a request that the peer answers at once; false: it has to wait.
+func (p *peer) claimRequest(o *origin) bool {
+	if p.requests >= requestWindow {
+		return false
+	}
+	p.requests++
+	o.counted = true
+	return true
+}
+
+// claimWait counts a lock request or a flush of all peers, and accepts other operations;
+// false: there are too many.
+func (r *Room) claimWait(b *member, o *origin) bool {
+	switch {
+	case o.target == shm.AnySource:
+		if b.flushes >= flushWindow {
+			return false
+		}
+		b.flushes++
+	case o.op == shm.OpLock:
+		p := r.peerOf(o.target)
+		if p.lockWaits >= LockLimit {
+			return false
+		}
+		p.lockWaits++
+	default:
+		return true
+	}
+	o.counted = true
+	return true
+}
+
+// releaseOrigin frees an operation and its count, and wakes operations that wait for it.
+func (r *Room) releaseOrigin(id uint64, o *origin) {
+	if o.counted {
+		switch {
+		case o.target == shm.AnySource:
+			r.members[o.session].flushes--
+		case o.op == shm.OpLock:
+			r.peerOf(o.target).lockWaits--
+		default:
+			p := r.peerOf(o.target)
+			p.requests--
+			r.channel.Wake(p.id)
+		}
+	}
+	r.origins.Release(id)
+}
