@@ -231,7 +231,7 @@ c: ## build the C client into bin/c
 	hack/c
 
 .PHONY: mpi
-mpi: build ## build what unmodified MPI programs need, beside the programs (docs/mpi.md)
+mpi: build ## build what unmodified MPI programs need, in addition to the programs (docs/mpi.md)
 	hack/c provider
 
 # Which tests, as in make test-mpi MPI_TESTS='Check|HPCC'.

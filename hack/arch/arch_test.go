@@ -26,7 +26,7 @@ func TestHouse(t *testing.T) {
 }
 
 // TestLaws checks the checker. Each file of testdata is a small module that
-// breaks one law beside what the law allows; its section "want" has every
+// breaks one law, among code that the law allows; its section "want" has every
 // violation that all laws together must find, and no other.
 func TestLaws(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("testdata", "*.txt"))

@@ -85,7 +85,7 @@ func cgoStaysInVerbs(t *Tree) []string {
 	return wrong
 }
 
-// kubernetesStaysOut keeps Kubernetes' packages away from what runs beside or
+// kubernetesStaysOut keeps Kubernetes' packages away from programs that run next to or
 // inside an application: the daemon, the launcher and the client library.
 func kubernetesStaysOut(t *Tree) []string {
 	var wrong []string

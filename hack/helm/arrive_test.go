@@ -118,7 +118,7 @@ func TestAlerts(t *testing.T) {
 				_, rest, ours := strings.Cut(r.Expr, "outrigger_devplugin_")
 				metric := strings.FieldsFunc(rest, func(c rune) bool { return c != '_' && (c < 'a' || c > 'z') })
 				if ours && !strings.Contains(sources, `"`+metric[0]+`"`) {
-					t.Errorf("%s asks for %s, which nobody has", r.Alert, metric[0])
+					t.Errorf("%s asks for %s, which no program exports", r.Alert, metric[0])
 				}
 			}
 		}

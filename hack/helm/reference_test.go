@@ -41,7 +41,7 @@ func rows(at string, p *property, defaults any) (list []string, err error) {
 		return []string{fmt.Sprintf("| `%s` | `%s` | %s |", at, text, meaning(p))}, err
 	}
 	if p.Additional != false {
-		return nil, fmt.Errorf("%s allows keys that nobody knows", at)
+		return nil, fmt.Errorf("%s allows unknown keys", at)
 	}
 	var keys []string
 	for k := range p.Properties {
@@ -132,7 +132,7 @@ func TestReference(t *testing.T) {
 // unguarded are the keys of a section that a template would take for off where an
 // upgrade has reused the values of a chart that did not have them: helm upgrade
 // --reuse-values. Without issuer.checkAddress a stolen token would be good, and
-// nobody would be told.
+// no administrator would notice.
 func unguarded(at string, p *property, values map[string]any) (list []string) {
 	for k, v := range values {
 		of := p.Properties[k]
@@ -205,7 +205,7 @@ func TestDashboard(t *testing.T) {
 					t.Errorf("%s: %s counts each job once for each replica", p.Title, q.Expr)
 				}
 				if ours && !strings.Contains(sources, `"`+name+`"`) && !strings.Contains(sources, `"`+word+`"`) && !strings.Contains(sources, `"`+strings.TrimSuffix(word, "_bucket")+`"`) {
-					t.Errorf("%s asks for %s, which nobody has", p.Title, word)
+					t.Errorf("%s asks for %s, which no program exports", p.Title, word)
 				}
 			}
 		}

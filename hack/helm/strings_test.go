@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// words are values that YAML takes for something else than a string where nobody quotes
+// words are values that YAML takes for something else than a string if it does not quote
 // them.
 const words = `
 images: {registry: "1e3", tag: "1.10", pullSecrets: ["123", "on"]}
@@ -60,7 +60,7 @@ func TestStringsStayStrings(t *testing.T) {
 }
 
 // TestOwnLabelsStay: a label or an annotation of the values that is one of the chart's
-// does not replace it, nor make the object one that nobody can read.
+// does not replace it, nor make the object one that no parser reads.
 func TestOwnLabelsStay(t *testing.T) {
 	const theirs = `{app.kubernetes.io/part-of: theirs, helm.sh/chart: theirs, kubectl.kubernetes.io/default-container: theirs, outrigger.dev/config: theirs, more: theirs}`
 	values := strings.ReplaceAll(`

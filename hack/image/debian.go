@@ -155,7 +155,7 @@ func (d *debian) add(name, from string, mode fs.FileMode) {
 }
 
 // library adds a library and those that it needs. Packages have them in /lib or
-// /usr/lib alike, and BLAS beside its alternatives; the image has one folder, and the
+// /usr/lib alike, and BLAS next to its alternatives; the image has one folder, and the
 // loader where programs say.
 func (d *debian) library(name string) {
 	if d.have[name] || d.err != nil {

@@ -260,7 +260,7 @@ func TestTwoArchitectures(t *testing.T) {
 }
 
 // TestLinks: a symbolic link of a package is one in the image, and files below
-// what nobody reads are left out.
+// files that no program reads are left out.
 func TestLinks(t *testing.T) {
 	root := t.TempDir()
 	for name, content := range map[string]string{"usr/lib/a.so.1.2": "a library", "usr/share/doc/a/copyright": "text"} {

@@ -70,7 +70,7 @@ func run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", i.name, err)
 		}
 	}
-	// Whoever uses the archives finds the tag beside them.
+	// The tag is in a file next to the archives, for the programs that use them.
 	return os.WriteFile(filepath.Join(s.out, "version"), []byte(s.version+"\n"), 0o644)
 }
 

@@ -17,7 +17,7 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// mpiDir is where the launcher finds what it gives to MPI programs: beside the
+// mpiDir is where the launcher finds what it gives to MPI programs: next to the
 // folder of the programs.
 const mpiDir = "usr/local/lib/outrigger"
 

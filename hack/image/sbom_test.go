@@ -41,7 +41,7 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 	for _, r := range d.Relationships {
 		if !ids[r.From] || !ids[r.To] {
-			t.Errorf("a relationship of nobody: %+v", r)
+			t.Errorf("a relationship of an unknown package: %+v", r)
 		}
 	}
 	if want := "pkg:golang/stdlib@" + strings.TrimPrefix(runtime.Version(), "go"); !slices.Contains(locators, want) {

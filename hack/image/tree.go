@@ -17,7 +17,7 @@ import (
 const stockDebs = "bin/mpi/debs"
 
 // needless are the folders of packages that no program reads. The licences' texts
-// are among them: the image is for tests, and is given to nobody.
+// are among them: the image is for tests, and is not distributed.
 var needless = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/info"}
 
 // alternatives are links that packages make when they are installed.
@@ -54,7 +54,7 @@ func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	return append(append(files, alternatives...), oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
-// tree is what is below root, but for what nobody reads.
+// tree is what is below root, without files that no program reads.
 func tree(root string) ([]oci.File, error) {
 	var files []oci.File
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {

@@ -22,7 +22,7 @@ func certify(ctx context.Context, args []string) error {
 	if len(args) < 2 {
 		return errors.New("certify URL NAME=TOKEN and more of these")
 	}
-	//nolint:gosec // it wants a certificate, whoever gives it
+	//nolint:gosec // it wants a certificate, from any server
 	client := &http.Client{Timeout: answerTime, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}}}
 	for _, a := range args[1:] {
 		name, token, _ := strings.Cut(a, "=")
@@ -74,7 +74,7 @@ func certifyBy(ctx context.Context, client *http.Client, url, name, token string
 }
 
 // fetch prints a line for each URL: it, the answer's status and the first line of
-// what it says, or that nobody answers.
+// what it says, or that there is no answer.
 func fetch(ctx context.Context, args []string) error {
 	client := &http.Client{Timeout: answerTime}
 	for _, url := range args {

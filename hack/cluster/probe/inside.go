@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// inside prints what a container has that could matter to somebody who has
+// inside prints what a container has that could matter to an attacker who has
 // taken it over: capabilities, devices, mounts.
 func inside(context.Context, []string) error {
 	for file, wanted := range map[string]string{"/proc/self/status": "Cap", "/proc/self/mountinfo": ""} {

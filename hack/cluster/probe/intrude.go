@@ -83,7 +83,7 @@ func saying(words string) func(net.Conn) net.Conn {
 // shaking is a stranger that takes any server, and has this certificate.
 func shaking(pair *tls.Certificate) func(net.Conn) net.Conn {
 	return func(c net.Conn) net.Conn {
-		own := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // it wants to be taken, whoever answers
+		own := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // it connects to any server
 		if pair != nil {
 			own.Certificates = []tls.Certificate{*pair}
 		}
@@ -114,7 +114,7 @@ func (t *try) at(ctx context.Context, address string) error {
 }
 
 // answered takes away the first byte of a sidecar, which everybody gets: it says
-// that it runs, and lets nobody in.
+// that it runs, and accepts no connection.
 type answered struct {
 	net.Conn
 	heard bool

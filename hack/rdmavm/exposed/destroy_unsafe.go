@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// destroyPair destroys a queue pair of a context, whoever has made it: what the kernel's
+// destroyPair destroys a queue pair of a context, made by any process: what the kernel's
 // DESTROY_QP does, by the ioctl that package uverbs explains.
 func destroyPair(fd int, driver, handle uint32) error {
 	type attr struct {

@@ -162,7 +162,7 @@ func (b *bench) round(round int) error {
 	return b.swap(0)
 }
 
-// epoch finds what the partner has put into this rank's part, with nobody else
+// epoch finds what the partner has put into this rank's part, with no other rank
 // synchronising.
 func (b *bench) epoch(round int) error {
 	const n = 2000
@@ -204,7 +204,7 @@ func (b *bench) turn(target int) error {
 	return b.win.Unlock(ctx, target)
 }
 
-// swap adds one to a word by compare and swap, until nobody was faster.
+// swap adds one to a word by compare and swap, until no other rank was faster.
 func (b *bench) swap(target int) error {
 	for was := uint64(0); ; {
 		old, err := b.win.CompareAndSwap(b.ctx, was, was+1, target, swappedAt)
@@ -240,7 +240,7 @@ func (b *bench) tally(rounds int) error {
 	return b.world.Barrier(b.ctx)
 }
 
-// measure prints what a put with its flush and a get take, while nobody else does
+// measure prints what a put with its flush and a get take, while no other rank does
 // anything.
 func (b *bench) measure(rounds int) error {
 	if b.rank != 0 {

@@ -10,7 +10,7 @@ import (
 
 // TestBacklog: a rank whose messages wait for a link is not heard until they have
 // gone, and its neighbour is. The count stays right over a broken connection, of
-// which nobody knows how much has come, and over the peer's end.
+// it is not known how much has arrived, and over the peer's end.
 func TestBacklog(t *testing.T) {
 	x := newCrowd(t)
 	p := &x.core.peers[1]

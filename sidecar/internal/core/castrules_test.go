@@ -12,7 +12,7 @@ import (
 )
 
 // overtaking is a link whose casts are in place at once, and whose writes are when they
-// end: what is cast beside them overtakes them.
+// end: a notification cast meanwhile overtakes them.
 type overtaking struct {
 	*lone
 	ring   []byte // the peer's
@@ -121,7 +121,7 @@ func TestNoCastBesideWrites(t *testing.T) {
 	send()
 	comes()
 	if o.casts != 3 {
-		t.Errorf("%d are cast beside writes", o.casts-3)
+		t.Errorf("%d are cast while writes are open", o.casts-3)
 	}
 	o.end(c)
 	words("all writes have ended", 3, 3)

@@ -106,7 +106,7 @@ func newStatuses(x *crowd) *statuses {
 }
 
 // A collective whose step fails at once does not go on: others would get bytes
-// that nobody sent.
+// that was never sent.
 func TestCollectiveEndsWithItsFirstFailedStep(t *testing.T) {
 	x := newCrowd(t)
 	s := newStatuses(x)

@@ -116,7 +116,7 @@ func TestNothingBeyondFeatures(t *testing.T) {
 	}
 }
 
-// TestElemRefused: a type beside data or a reply, and one that is none.
+// TestElemRefused: a type together with data or a reply, and one that is none.
 func TestElemRefused(t *testing.T) {
 	for name, d := range map[string]shm.Descriptor{
 		"with data":    {Flags: shm.FlagTyped | shm.FlagData, Status: 1},

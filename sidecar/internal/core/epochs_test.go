@@ -24,7 +24,7 @@ func tellPeer(op shm.Op, req, peer uint32) shm.Descriptor {
 	return shm.Descriptor{Op: op, Req: req, Peer: peer, Context: reachWin}
 }
 
-// TestEpoch: an epoch is two frames beside its accesses.
+// TestEpoch: an epoch is two frames in addition to its accesses.
 func TestEpoch(t *testing.T) {
 	d := epochal(t)
 	for _, x := range []struct {
@@ -79,7 +79,7 @@ func TestCompleteIsLast(t *testing.T) {
 	}
 }
 
-// TestEpochEnds: nobody waits for who is gone, in a window that is not there, or
+// TestEpochEnds: no request waits for a rank that is gone, in a window that is not there, or
 // beyond what may wait; and a window is not freed under who waits.
 func TestEpochEnds(t *testing.T) {
 	for name, x := range map[string]struct {

@@ -198,7 +198,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 	}
 }
 
-// A reduction of half a gigabyte is done in steps, and a small one beside it does
+// A reduction of half a gigabyte is done in steps, and a small one at the same time does
 // not wait for its end.
 func TestFoldsAreBounded(t *testing.T) {
 	x := newCrowd(t)

@@ -194,7 +194,7 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 		t.Fatal("the frame did not go by the ring")
 	}
 	if f := p.Out().At(p.Out().Last()); f.Head.Flags&wire.FlagAckNow == 0 {
-		t.Errorf("the send of frame %d waits for somebody else's acknowledgement", f.Head.Seq)
+		t.Errorf("the send of frame %d waits for another frame's acknowledgement", f.Head.Seq)
 	}
 }
 

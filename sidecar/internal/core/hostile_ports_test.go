@@ -152,7 +152,7 @@ func (h *hostilePorts) Bytes(r link.Ref) []byte {
 	return hostileMemory[r.Region][r.Off : r.Off+r.Len]
 }
 
-// Freed is where memory ends: nobody may refer to it.
+// Freed is where memory ends: nothing may refer to it.
 func (h *hostilePorts) Freed(s SessionID) {
 	refers := func(r link.Ref) bool { o, ok := sessionOf(r); return ok && o == s && r.Len > 0 }
 	for p := range h.links {

@@ -28,7 +28,7 @@ var (
 // come to; here every order of events is as likely as any other.
 //
 // Whatever comes, the core may end a connection, a session or the job. It may not
-// touch memory that it has let go of, nor let go of memory that somebody may touch;
+// touch memory that it has let go of, nor let go of memory that an operation may touch;
 // it ends every request once, and when all are gone nothing is left.
 func TestHostile(t *testing.T) {
 	if *hostileSeed != 0 {

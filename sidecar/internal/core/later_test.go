@@ -48,7 +48,7 @@ func TestLaterInLine(t *testing.T) {
 	}
 }
 
-// TestLargeIsNotPassed: a receive whose memory is too much to be registered beside
+// TestLargeIsNotPassed: a receive whose memory is too much to be registered together with
 // another's in a turn is the first of the next turn, however many others arrive.
 func TestLargeIsNotPassed(t *testing.T) {
 	const messages = 40

@@ -76,7 +76,7 @@ func TestSilenceCountsFromTheLastFrame(t *testing.T) {
 	}
 }
 
-// TestOwnAbsence: a sidecar that did not run itself holds the time against nobody,
+// TestOwnAbsence: a sidecar that did not run itself does not count the time against its peers,
 // and gives those up that stay silent when it runs again.
 func TestOwnAbsence(t *testing.T) {
 	c, _ := met(t)
@@ -93,8 +93,8 @@ func TestOwnAbsence(t *testing.T) {
 }
 
 // TestAbsenceWhileConnecting: a sidecar that is stopped while it waits for connections
-// alone, of which the deadline is the next timer, gives nobody up when it goes on: it has
-// heard nobody.
+// alone, of which the deadline is the next timer, gives no peer up when it goes on: it has
+// heard no peer.
 func TestAbsenceWhileConnecting(t *testing.T) {
 	ports := &counted{lone: lone{regions: map[link.Region][]byte{}}}
 	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, StartWithin: 5 * time.Second}, ports)

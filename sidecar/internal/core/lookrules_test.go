@@ -214,7 +214,7 @@ func TestLooksOfStrangers(t *testing.T) {
 	}
 	w.core.RemoteDone(w.now, 1, x.token, nil)
 	if w.turn(); len(w.frames) != 1 {
-		t.Fatalf("it sleeps beside what was written, and gets %d frames", len(w.frames))
+		t.Fatalf("it sleeps although frames were written, and gets %d frames", len(w.frames))
 	}
 	if w.turn(); len(w.frames) > 0 {
 		t.Error("it is woken twice")

@@ -362,7 +362,7 @@ func TestCancelOffered(t *testing.T) {
 	}
 }
 
-// TestOfferedTakesNoData: a receive that is offered has asked nobody for Data frames. Were
+// TestOfferedTakesNoData: a receive that is offered has requested no Data frames. Were
 // they taken, it would end while its place in the queue of receives stays.
 func TestOfferedTakesNoData(t *testing.T) {
 	d := newDuo(t, rendezvous.Put, link.Caps{Register: true, Write: true, InOrder: true})

@@ -205,7 +205,7 @@ func TestReachRefused(t *testing.T) {
 	}
 }
 
-// TestFreedWhileReached: a window's memory is its rank's again when nobody writes to
+// TestFreedWhileReached: a window's memory is its rank's again when no peer writes to
 // it any more, and not before.
 func TestFreedWhileReached(t *testing.T) {
 	d := known(t)
@@ -230,7 +230,7 @@ func TestFreedWhileReached(t *testing.T) {
 	}
 }
 
-// TestFreedWithTheDead: nobody waits for a peer that is gone, nor in a failed job.
+// TestFreedWithTheDead: no request waits for a peer that is gone, nor in a failed job.
 func TestFreedWithTheDead(t *testing.T) {
 	for name, end := range map[string]func(d *duo){
 		"freed, then dead": func(d *duo) {

@@ -171,7 +171,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestNoReplyComesLate: news of a reply that has come, or that nobody waits for any more,
+// TestNoReplyComesLate: news of a reply that has come, or that no request waits for any more,
 // is dropped; of a receive that waits for none it is a violation.
 func TestNoReplyComesLate(t *testing.T) {
 	d := newDuo(t, rendezvous.Get, replyCaps)

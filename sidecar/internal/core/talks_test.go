@@ -25,7 +25,7 @@ func TestOwnOutboxShrinks(t *testing.T) {
 		t.Fatal("there is room for few frames: the test shows nothing")
 	}
 	if next := c.Tick(int64(time.Second)); next == 0 {
-		t.Error("nobody will look at the outbox again")
+		t.Error("the outbox will not be visited again")
 	}
 	for i := range x.frames {
 		f := &x.frames[i]

@@ -42,7 +42,7 @@ func vectored(t testing.TB) (*Core, *lone) {
 }
 
 // TestVectorsComeInPieces: a large job's counts are taken over several turns. The
-// rank's next descriptors wait, whoever asks is told of the collective, and it begins
+// rank's next descriptors wait, a question of what it waits for names the collective, and it begins
 // with the numbers that were read.
 func TestVectorsComeInPieces(t *testing.T) {
 	c, _ := vectored(t)
@@ -52,7 +52,7 @@ func TestVectorsComeInPieces(t *testing.T) {
 			t.Fatalf("it waits for %+v, after %+v", w.Oldest, w.Past)
 		}
 		if !c.Pending() {
-			t.Fatal("vectors are left, and nobody is to go on")
+			t.Fatal("vectors are left, and no turn is pending")
 		}
 		c.Advance(3)
 		if n := c.Effort() - before; n > collective.AdvanceBytes {

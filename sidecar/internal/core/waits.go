@@ -25,37 +25,37 @@ const (
 	WaitOneSided = ranks.WaitOneSided
 )
 
-// Near is a message that is there and fits no receive.
+// Near is an unexpected message that nearly fits a receive.
 type Near = p2p.Near
 
-// Lock is that of a window which others wait for, and Holder a rank that has it.
+// Lock is the lock of a window that ranks wait for, and Holder a rank that holds it.
 type (
 	Lock   = onesided.Lock
 	Holder = onesided.Holder
 )
 
-// Waits are what a rank waits for.
+// Waits describes what a rank waits for.
 type Waits struct {
 	Rank     uint32
 	Attached bool
 	Left     bool
 	Oldest   []Wait // the oldest requests
-	More     int    // requests beside them
-	Own      int    // receives that a libfabric provider keeps open for itself, and that are no waits
-	Moving   bool   // a message of one of its requests is under way, or a frame to another pod
-	Near     []Near // the oldest messages that nobody receives
-	Parked   int    // all of them
-	Locks    []Lock // of its windows, those that are waited for
-	Past     []Wait // the collectives that it has begun last, rows of one kind, the last row first
+	More     int    // requests that are not listed
+	Own      int    // receives that a libfabric provider keeps open for itself, which are not waits
+	Moving   bool   // a message of its requests is being moved, or a frame to another pod
+	Near     []Near // the oldest messages that no receive waits for
+	Parked   int    // number of such messages
+	Locks    []Lock // locks of its windows that ranks wait for
+	Past     []Wait // its last collectives, one row for consecutive ones of a kind, the latest row first
 
-	Generation uint64 // of attachments, from 1 on, of which all this is
+	Generation uint64 // generation of attachments that this describes, from 1
 	Returns    bool   // it has left this generation, and may attach in a later one
 }
 
-// Bounds of what is told of one rank.
+// Bounds of the lists of one rank.
 const (
-	waitsTold = 4
-	nearTold  = 4
+	waitsReported = 4
+	nearReported  = 4
 )
 
 // WaitsOf is what the i-th hosted rank waits for. It looks at each request of the
@@ -66,7 +66,7 @@ func (c *Core) WaitsOf(i int) Waits {
 		Rank: e.rank, Generation: c.gen, Attached: e.session != nil, Left: e.gone && !c.mayReturn(e), Returns: e.gone && !e.absent && !c.leaving,
 		Locks: c.onesided.Locks(e.rank), Past: c.collectives.Past(i),
 	}
-	near, parked := c.p2p.NearOf(e.rank, nearTold)
+	near, parked := c.p2p.NearOf(e.rank, nearReported)
 	w.Parked = parked
 	if e.session == nil {
 		return w
@@ -86,9 +86,9 @@ func (c *Core) WaitsOf(i int) Waits {
 		w.More++
 		w.Moving = w.Moving || c.moving(q)
 		at, _ := slices.BinarySearchFunc(oldest, q.Since, func(o ranks.Request, since int64) int { return cmp.Compare(o.Since, since) })
-		if at < waitsTold {
+		if at < waitsReported {
 			oldest = slices.Insert(oldest, at, q)
-			oldest = oldest[:min(len(oldest), waitsTold)]
+			oldest = oldest[:min(len(oldest), waitsReported)]
 		}
 	}
 	for _, q := range oldest {

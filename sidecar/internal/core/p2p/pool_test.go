@@ -7,7 +7,7 @@ import (
 )
 
 // TestPoolHoldsWhatIsGranted: peers that keep to their credit always find room, whatever
-// sizes they send one after another, and beside each window a payload that is on its way
+// sizes they send one after another, and in addition to each window a payload that is on its way
 // through the pool and costs no credit: of an accumulate, or of a part of a message.
 func TestPoolHoldsWhatIsGranted(t *testing.T) {
 	const peers, window = 3, 1 << 20
@@ -17,14 +17,14 @@ func TestPoolHoldsWhatIsGranted(t *testing.T) {
 		for range peers * window / size {
 			ref, ok := p.get(size)
 			if !ok {
-				t.Fatalf("no room for %d bytes beside %d of them", size, len(all))
+				t.Fatalf("no room for %d bytes with %d of them in use", size, len(all))
 			}
 			all = append(all, ref)
 		}
 		for range peers {
 			ref, ok := p.passing(size)
 			if !ok || ref.Len != size {
-				t.Fatalf("no room for %d bytes that pass beside %d of them: %v", size, len(passing), ref)
+				t.Fatalf("no room for %d bytes that pass with %d of them in use: %v", size, len(passing), ref)
 			}
 			passing = append(passing, ref)
 		}

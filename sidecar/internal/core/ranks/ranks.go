@@ -8,7 +8,7 @@
 // for a state of its own and ends it with Complete or Finish; it holds the memory while a
 // frame, a link or a peer refers to it. Job says which ranks and pods have left, and whether the
 // job has failed. Table holds states under ids that are never used again. Immediate is the data
-// beside a message's tag, Wait describes a request that has not ended, and Traffic counts messages.
+// in addition to a message's tag, Wait describes a request that has not ended, and Traffic counts messages.
 // Nothing here knows a protocol. The only call upwards reports a session that is gone.
 package ranks
 
