@@ -172,7 +172,7 @@ func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 		"an unknown class":            {{Op: shm.OpRecv, Peer: 1, Class: 9}},
 		"a request number in use":     {arena(shm.OpRecv, 1, 4, 64), arena(shm.OpRecv, 1, 4, 64)},
 		"a request number too large":  {arena(shm.OpRecv, 1, shm.MaxRequests, 64)},
-		"an unknown handle":          {{Op: shm.OpDrop}},
+		"an unknown handle":           {{Op: shm.OpDrop}},
 		"a rank that there is not":    {inline(shm.Descriptor{Op: shm.OpSend, Peer: 3})},
 		"a window that there is not":  {{Op: shm.OpWinFree, Context: 77}},
 		"a silent synchronous send":   {inline(shm.Descriptor{Op: shm.OpSend, Peer: 1, Flags: shm.FlagSilent | shm.FlagSync})},
