@@ -8,13 +8,19 @@
 //
 // Everything between these two lines is replaced. The name "missed" is the list of the
 // targets that are missed. Runs that have no place in the document are in
-// docs/benchmarks/README.md. To add a run, write its file and run `make gen`.
+// docs/benchmarks/README.md.
+//
+// To add or renew a run, pass what the benchmark prints, and write the documents again:
+//
+//	hack/bench/peers.sh | go run ./hack/bench/results -record docs/benchmarks/peers.json -command hack/bench/peers.sh
+//	make gen
 package main
 
 //go:generate go run . ../../../docs
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -25,16 +31,27 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: results DOCS")
+	file := flag.String("record", "", "write this `file` of a run from the Markdown on standard input")
+	command := flag.String("command", "", "with -record: the command that has printed it")
+	conditions := flag.String("conditions", "", "with -record: rounds, load, what differs from the usual")
+	flag.Parse()
+	var err error
+	switch {
+	case *file != "" && *command != "" && flag.NArg() == 0:
+		err = record(*file, os.Stdin, *command, *conditions)
+	case *file == "" && flag.NArg() == 1:
+		err = write(flag.Arg(0))
+	default:
+		fmt.Fprintln(os.Stderr, "usage: results DOCS\n       COMMAND | results -record docs/benchmarks/NAME.json -command COMMAND [-conditions TEXT]")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "results:", err)
 		os.Exit(1)
 	}
 }
 
+// write writes the documents in a folder.
 func write(docs string) error {
 	texts, err := documents(docs)
 	if err != nil {
