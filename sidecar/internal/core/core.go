@@ -6,7 +6,10 @@
 // core/onesided. This package hands descriptors (submit.go) and frames (frames.go) to them, and has
 // what concerns all of them: failures (failure.go, spread.go), departures of ranks and peers
 // (departure.go, goodbye.go), generations of attachments (generation.go), and the ends of sessions
-// (ending.go). The rooms call it by channel.Handler alone.
+// (ending.go). Advance (chores.go) runs what takes more than one step.
+//
+// The rooms call this package by interfaces of theirs only: channel.Handler (frames.go) and
+// onesided.Channel (accesses.go), and by the function that ranks calls when a session is gone.
 //
 // The protocols are those of api/wire/PROTOCOL.md; sections cited as P§ are
 // its sections, those cited as L§ are of api/shm/LAYOUT.md.

@@ -9,15 +9,17 @@
 // A collective has these states: reading, while its vectors are copied in pieces (the
 // engine reads no further descriptor of its rank meanwhile); messages, while messages of
 // its round are open; local, while it copies and folds, at once or in turns (Advance);
-// user operation, while the application combines two ranges (until Reduced); ended.
+// user operation, while the application combines two ranges (until Reduced); ended. After a
+// Dispute no collective continues: core ends the job in the next step.
 //
-// Core submits descriptors, ends the collectives of a session that closes (End, one
-// request a step; SessionGone when nothing refers to the session any more), calls Advance
-// while Pending, and ends the job for a Dispute. Package ranks keeps the requests and the
-// memory of applications, and the state of the job. Package p2p carries the messages
-// (Messages). It reports each message with Opened, Matched and Done, and a message that no
-// receive waits for with Parked (p2p.Collectives). If a peer is lost or a rank leaves, the
-// collective gets a Done with that status for each of its messages.
+// Core submits descriptors; ends the collectives of a session that closes, or of all
+// sessions in a failed job (End, one request a step); calls SessionGone when nothing refers
+// to a session any more, Advance while Pending, and ends the job for a Dispute. Package
+// ranks keeps the requests and the memory of applications, and the state of the job. Package
+// p2p carries the messages (Messages) and calls p2p.Collectives: Opened for a message that
+// does not end at once, Matched for a receive, Done for each message, and Parked for a
+// message that no receive waits for. If a rank leaves, the messages that wait for it end
+// with that status.
 //
 //	Submit      claims the request, holds the session; copies vectors in pieces (Advance)
 //	begin       plan, signature, number in the communicator

@@ -9,34 +9,37 @@
 // (package epoch); the memory that peers access (exposed), which outlives its window until
 // no peer uses it; and the gets that are being answered.
 //
-// An operation has these states: queued, while the peer has no room or earlier operations of
-// its rank wait; remote, while the link reads or writes; or in frames, until the last one is
-// emitted; waiting for an answer or acknowledgement; ended. A get whose application has
-// ended is an orphan until its answer is complete. A window is open or closed: FailWaiters
-// then answers the ranks that wait for its lock, in bounded steps, and its memory is
-// released when all peers have confirmed that they no longer access it.
+// An operation has these states: queued, while the peer's link is full, a bound of
+// requests.go, reach.go or gets.go is reached, or operations of its rank that it has to
+// follow have not ended; remote, while the link reads or writes (if that fails, the access
+// is repeated in frames); in frames, until the last one is emitted; waiting for an answer or
+// acknowledgement; ended. A get that ends before its answer is complete is an orphan until
+// then. A window is open or closed: FailWaiters then answers the ranks that wait for its
+// lock, in bounded steps, and its memory is released when all peers that can be reached have
+// confirmed that they no longer access it, or the job has failed.
 //
 // Core submits descriptors (Submit, SubmitWindow, FreeWindow); delivers frames (Frame) and,
 // for payloads that a link reads into memory, Place and then Placed or Dropped; and the ends
 // of remote operations (Accessed). It calls Feed for a queue's turn, Grant and FailWaiters
 // for locks. When a session closes it calls End for each request, CloseWindows and
-// SessionGone. It reports a lost peer with PeerLost and a rank that has left with RankLeft,
-// and then calls SweepAccesses, SweepExposures and SweepLocks, each bounded, in the order
-// that core decides. Package ranks keeps the requests and the memory of applications and the
+// SessionGone. It reports a lost peer with Drop or PeerLost, a payload that is sent again or
+// not any more with Divert and Dropped, acknowledged memory with Released, and a rank that
+// has left with RankLeft, after which it calls SweepAccesses, SweepExposures and SweepLocks,
+// each bounded, in the order that core decides. Package ranks keeps the requests and the memory of applications and the
 // state of the job. Channel has the streams of frames and the links; core implements it by
 // packages channel and p2p.
 //
 //	origin                                    target
-//	Submit     claims the request, holds the session
+//	Submit     claims the request; holds the session, if it names memory
 //	access     Channel.Queue -> Feed, if others wait
-//	first access of a window:
+//	first access of a peer's window that may be remote (not a small put or an accumulate):
 //	  Emit(Expose, Put ...) ----------------> Frame: Ports.Expose; Place, Placed: the window
 //	  Frame <------------------------------- Answer(Exposed)
 //	  Released: acknowledged
 //	from then on:
 //	  Channel.Access =======================> (no turn of the target)
 //	  Accessed
-//	a flush, a lock, a fetch:
+//	a lock, a fetch, a flush (no frame, if all accesses were remote):
 //	  Emit(Flush ...) ----------------------> Frame: after all earlier frames
 //	  Frame <------------------------------- Answer(Flushed ...); a lock may be granted later
 //	end        Sessions.Complete, Unhold
