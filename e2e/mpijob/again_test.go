@@ -18,6 +18,7 @@ import (
 // has failed and while it runs: the new one runs, whatever is there still of the earlier
 // one.
 func TestCreatedAgain(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	remove := func(j *v1alpha1.MPIJob) {
 		t.Helper()
@@ -37,6 +38,7 @@ func TestCreatedAgain(t *testing.T) {
 
 // The same with the pods of another controller, which have ended and stay.
 func TestPodsOfOthersAgain(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	run := func(pods, condition string, command ...string) *v1alpha1.MPIJob {
 		t.Helper()

@@ -97,6 +97,7 @@ func TestDrainWritesACheckpoint(t *testing.T) {
 
 // TestSuspensionWritesACheckpoint: the same for a job that is suspended, and resumed.
 func TestSuspensionWritesACheckpoint(t *testing.T) {
+	t.Parallel()
 	j, file := saving(t, "suspended")
 	begun(t, submit(t, j))
 	suspend := func(yes string) {

@@ -15,6 +15,7 @@ var tag = regexp.MustCompile(`outrigger\.dev/outrigger-examples:\S+`)
 
 // The manifests that `outrigger run -f` runs on one machine run here as they are.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	for _, name := range []string{"cg", "ring", "restart"} {
 		text, err := os.ReadFile("../../docs/examples/" + name + ".yaml")

@@ -25,6 +25,7 @@ func long(ns, name string, more ...string) *v1alpha1.MPIJob {
 // A rank that exits with 3 is the first failure, with its pod, its node and its
 // code, however many others fail because of it.
 func TestRankExits(t *testing.T) {
+	t.Parallel()
 	j := submit(t, long(restricted(t), "exits", "-fail-rank", "3", "-fail-round", "100"))
 	p := podOf(t, j, 1)
 	j = becomes(t, j, v1alpha1.ConditionFailed)
@@ -42,6 +43,7 @@ func TestRankExits(t *testing.T) {
 // A rank that ends with 0 and has not called Close has failed the job, and is
 // named, whatever the others end with.
 func TestExitWithoutClose(t *testing.T) {
+	t.Parallel()
 	j := submit(t, long(restricted(t), "silent", "-fail-rank", "3", "-fail-round", "100", "-fail-code", "0"))
 	p := podOf(t, j, 1)
 	f := failed(t, becomes(t, j, v1alpha1.ConditionFailed), "RankVanished", 3, p.Name, p.Spec.NodeName)
@@ -52,6 +54,7 @@ func TestExitWithoutClose(t *testing.T) {
 
 // The container's user has a program that does not exist.
 func TestNoProgram(t *testing.T) {
+	t.Parallel()
 	j := becomes(t, submit(t, example(restricted(t), "nothing", "no-such-program")), v1alpha1.ConditionFailed)
 	if f := j.Status.FirstFailure; f.Reason != "CannotStart" || !strings.Contains(f.Message, "no-such-program") {
 		t.Errorf("first failure %s: %s", f.Reason, f.Message)
@@ -61,6 +64,7 @@ func TestNoProgram(t *testing.T) {
 // A sidecar that is killed ends the job; the one that the kubelet starts in its
 // place does not join.
 func TestSidecarKilled(t *testing.T) {
+	t.Parallel()
 	j := submit(t, long(restricted(t), "killed"))
 	p := podOf(t, j, 1)
 	podOf(t, j, 0)
@@ -100,6 +104,7 @@ func signal(t *testing.T, p *corev1.Pod, container, name string) {
 // TestStoppedSidecar: the sidecar of pod 0 is stopped, for which rank 1 fails. Pod 0 is named as
 // the cause, and both pods stay with their output.
 func TestStoppedSidecar(t *testing.T) {
+	t.Parallel()
 	j := long(restricted(t), "stopped")
 	j.Spec.Ranks, j.Spec.RanksPerPod = 2, 1
 	submit(t, j)
@@ -119,6 +124,7 @@ func TestStoppedSidecar(t *testing.T) {
 
 // A deleted pod is no failure of the ranks in it: the job starts again, and spends no restart.
 func TestPodDeleted(t *testing.T) {
+	t.Parallel()
 	j := submit(t, long(restricted(t), "deleted"))
 	p := podOf(t, j, 0)
 	podOf(t, j, 1)
@@ -135,6 +141,7 @@ func TestPodDeleted(t *testing.T) {
 // A budget keeps evictions away from a running job, and Kubernetes can make
 // sense of it: it counts the job's pods.
 func TestDisruptionPrevented(t *testing.T) {
+	t.Parallel()
 	j := long(restricted(t), "kept")
 	j.Spec.RunPolicy.Disruption = v1alpha1.DisruptionPrevented
 	p := podOf(t, submit(t, j), 0)
@@ -190,6 +197,7 @@ func TestNodeLost(t *testing.T) {
 
 // A suspended job has no pods, and starts afresh when it is resumed.
 func TestSuspend(t *testing.T) {
+	t.Parallel()
 	j := submit(t, example(restricted(t), "pause", "ring", "-rounds", "300", "-pause", "10ms"))
 	podOf(t, j, 0)
 	suspend := func(yes string) {
@@ -209,6 +217,7 @@ func TestSuspend(t *testing.T) {
 
 // All ranks start again after a failure, up to the limit.
 func TestRestartLimit(t *testing.T) {
+	t.Parallel()
 	j := long(restricted(t), "again", "-fail-rank", "1", "-fail-round", "5")
 	j.Spec.RunPolicy.RestartLimit = new(int32(2))
 	j = becomes(t, submit(t, j), v1alpha1.ConditionFailed)
@@ -247,6 +256,7 @@ func TestTransportMissing(t *testing.T) {
 
 // Devices that no node has: the job waits and says so, and ends by its deadline.
 func TestDevicesMissing(t *testing.T) {
+	t.Parallel()
 	j := long(restricted(t), "wants")
 	j.Spec.Devices = []v1alpha1.DeviceRequest{{Resource: "outrigger.dev/unicorn", Count: 1}}
 	j.Spec.RunPolicy.ActiveDeadlineSeconds = new(int64(5))

@@ -21,6 +21,7 @@ import (
 // A policy puts a container into every pod of a namespace, which does not end by itself, as a
 // service mesh does: jobs of each launch mode are Complete when their ranks have ended.
 func TestMesh(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	meshed(t, ns)
 	launched := submit(t, example(ns, "launched", "ring", "-rounds", "20"))

@@ -141,12 +141,14 @@ func TestStockMPI(t *testing.T) { challenge(t, "hpcc", 600, hpcc) }
 // The same by a script with an mpirun, which starts its daemons across the nodes
 // without an ssh.
 func TestStockMPIRun(t *testing.T) {
+	t.Parallel()
 	challenge(t, "hpcc", 200, "mpirun.openmpi -n 4 hpcc && "+show, corev1.EnvVar{Name: names.EnvMPIRun, Value: "1"})
 }
 
 // Ranks that have ended well, each as a job of its own, have failed, and the
 // status says why.
 func TestStockMPIUnused(t *testing.T) {
+	t.Parallel()
 	j := becomes(t, submit(t, stock(restricted(t), "hpcc", v1alpha1.MPIMPICH, "/bin/sh", "-c", "exit 0")), v1alpha1.ConditionFailed)
 	if f := j.Status.FirstFailure; f == nil || !strings.Contains(f.Message, "each ran as a job of its own") {
 		t.Errorf("first failure %+v", f)

@@ -29,6 +29,7 @@ func resolves(pod *corev1.PodSpec, name string) {
 // pods of a job by the label of their number. They keep their host name and subdomain, which
 // resolve in each of them, and their ranks end well.
 func TestPodsOfDeployments(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	j := example(ns, "deployed", "ring", "-rounds", "20")
 	j.Spec.PodManagement = v1alpha1.PodsExternal
@@ -65,6 +66,7 @@ func TestPodsOfDeployments(t *testing.T) {
 // TestLimitRanges: jobs run in namespaces whose LimitRange has a minimum, or a default limit
 // that is less than a sidecar requests.
 func TestLimitRanges(t *testing.T) {
+	t.Parallel()
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}

@@ -18,6 +18,7 @@ import (
 
 // Two ranks of 1 GiB each share a pod: its sidecar's limit holds both.
 func TestLargeArena(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	j := example(ns, "large", "ring", "-rounds", "20")
 	arena := resource.MustParse("1Gi")
@@ -85,6 +86,7 @@ func TestKeysByToken(t *testing.T) {
 // An application that mounts what is the sidecar's, or would see its processes,
 // does not start, and the job says why.
 func TestApplicationTakesWhatIsOurs(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	n := 0
 	for want, change := range map[string]func(*corev1.PodSpec){
@@ -123,6 +125,7 @@ func TestApplicationTakesWhatIsOurs(t *testing.T) {
 // A namespace whose quota just holds the job runs it: what the operator asks for
 // is what docs/mpijob-reference.md says.
 func TestQuotaThatFits(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	q := resource.MustParse
 	quota := &corev1.ResourceQuota{}

@@ -28,6 +28,7 @@ var patterns = []string{"PingPong", "Exchange", "Allreduce", "Alltoall", "Bcast"
 // nodes in a restricted namespace. Nobody can write into their images, and only Open
 // MPI wants a /tmp.
 func TestPyPI(t *testing.T) {
+	t.Parallel()
 	line := script("exec " + strings.Join(imb(slices.Concat(few, patterns)...), " "))
 	for _, c := range []struct {
 		image   string
@@ -47,6 +48,7 @@ func TestPyPI(t *testing.T) {
 
 // MPICH's own mpiexec starts its daemons across the nodes without an ssh.
 func TestPyPIMPIExec(t *testing.T) {
+	t.Parallel()
 	command := slices.Concat([]string{"mpiexec.hydra", "-n", "4"}, imb(slices.Concat(few, patterns)...))
 	j := stock(restricted(t), "mpich", v1alpha1.MPIAuto, command...)
 	withScratch(j, "/tmp")
@@ -91,6 +93,7 @@ func lengths(log, name string) (list []int) {
 
 // A rank of an MPI that is killed is the first failure, with its pod and its node.
 func TestPyPIRankKilled(t *testing.T) {
+	t.Parallel()
 	line := strings.Join(imb("-iter", "1000000", "-iter_policy", "off", "-time", "1000", "-msglog", "14:14", "Allreduce"), " ")
 	// Of $$$$ Kubernetes makes $$, and the shell its number.
 	j := stock(restricted(t), "mpich", v1alpha1.MPIMPICH, script("echo $$$$ >/tmp/rank-$OUTRIGGER_RANK; exec "+line)...)

@@ -13,6 +13,7 @@ import (
 // CG of the NAS Parallel Benchmarks verifies on 4 ranks over 2 nodes, in a
 // restricted namespace, and kubectl shows how it went.
 func TestConjugateGradient(t *testing.T) {
+	t.Parallel()
 	j := submit(t, example(restricted(t), "cg", "npb", "-class", "W", "cg"))
 	nodes := map[string]bool{podOf(t, j, 0).Spec.NodeName: true, podOf(t, j, 1).Spec.NodeName: true}
 	j = becomes(t, j, v1alpha1.ConditionComplete)
@@ -47,11 +48,13 @@ func TestTrial(t *testing.T) {
 
 // Everything that the client library can do works between pods too.
 func TestTour(t *testing.T) {
+	t.Parallel()
 	becomes(t, submit(t, example(restricted(t), "tour", "tour")), v1alpha1.ConditionComplete)
 }
 
 // A profile changes how the job runs: encrypted, streamed, blocking.
 func TestProfile(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	p := &v1alpha1.FabricProfile{}
 	p.Namespace, p.Name = ns, "careful"

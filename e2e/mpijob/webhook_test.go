@@ -19,6 +19,7 @@ import (
 // A Job that is nobody's MPIJob gets sidecars from the webhook, when its pods
 // name an MPIJob that leaves them to others; the MPIJob tells how they do.
 func TestPodsOfOthers(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	j := example(ns, "theirs", "ring", "-rounds", "20")
 	j.Spec.PodManagement = v1alpha1.PodsExternal
@@ -40,6 +41,7 @@ func TestPodsOfOthers(t *testing.T) {
 // A real StatefulSet, which replaces pods as soon as they have ended: the job ends
 // well all the same, once, and nobody joins it again.
 func TestPodsOfAStatefulSet(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	j := example(ns, "theirs", "ring", "-rounds", "20")
 	j.Spec.PodManagement = v1alpha1.PodsExternal
@@ -67,6 +69,7 @@ func TestPodsOfAStatefulSet(t *testing.T) {
 
 // What the webhook cannot do it refuses, and says what to do.
 func TestWebhookRefuses(t *testing.T) {
+	t.Parallel()
 	ns := restricted(t)
 	submit(t, example(ns, "ours", "ring"))
 	others := example(ns, "others", "ring")
