@@ -28,7 +28,7 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.flushedAlready = true
+			s.silent = true
 			s.at[0], s.at[2] = Idle, Idle
 			for rank := range ranks.SessionID(many) {
 				for req := range uint32(each) {
@@ -98,7 +98,7 @@ func (s *stage) ask(t wire.Type, src, dst, window uint32, request, exclusive uin
 func TestManyWaitForALock(t *testing.T) {
 	const many = 3*grantsAStep + 5
 	s := newStage(t)
-	s.flushedAlready = true
+	s.silent = true
 	s.window(0, 9)
 	s.ask(wire.Lock, 2, 0, 9, 1, 1)
 	for i := range uint64(many) {
@@ -130,7 +130,7 @@ func TestManyWaitForALock(t *testing.T) {
 func TestLocksOfWhoHasLeft(t *testing.T) {
 	const windows, budget = windowLimit - 1, 1000
 	s := newStage(t)
-	s.flushedAlready = true
+	s.silent = true
 	for rank := range ranks.SessionID(2) {
 		for i := range uint32(windows) {
 			s.window(rank, 100+i)
@@ -198,7 +198,7 @@ func TestMissesAreBounded(t *testing.T) {
 // accessed by frames until some are answered.
 func TestViewsAreBounded(t *testing.T) {
 	s := newStage(t)
-	s.flushedAlready = true
+	s.silent = true
 	s.caps[1] = link.Caps{Register: true, Read: true, Write: true}
 	asked := func(first uint32) (list []uint64) {
 		for i := range uint32(exposeWindow + 1) {

@@ -56,15 +56,15 @@ const (
 
 // stage is a room, and all that it calls.
 type stage struct {
-	t              *testing.T
-	room           *Room
-	log            strings.Builder
-	arenas         [3][]byte // the last is the pool
-	sessions       *ranks.Sessions
-	each           [2]ranks.Session
-	req            uint32
-	ended          int
-	flushedAlready bool // writes nothing down
+	t        *testing.T
+	room     *Room
+	log      strings.Builder
+	arenas   [3][]byte // the last is the pool
+	sessions *ranks.Sessions
+	each     [2]ranks.Session
+	req      uint32
+	ended    int
+	silent   bool // writes nothing down
 
 	frames []sent
 	told   int // of them
@@ -468,7 +468,7 @@ func (s *stage) Deregister(p link.Peer, _ link.Key) {
 }
 
 func (s *stage) Complete(id ranks.SessionID, d *shm.Descriptor) {
-	if s.ended++; s.flushedAlready {
+	if s.ended++; s.silent {
 		return
 	}
 	s.tell()
