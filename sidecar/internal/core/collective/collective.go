@@ -67,11 +67,13 @@ func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
 		return fmt.Errorf("communicator number %d, want 1 to %d", d.Context, 1<<31-1)
 	case b.comms[d.Context] != nil:
 		return fmt.Errorf("communicator %d exists already", d.Context)
-	case len(b.comms) >= commLimit:
-		return fmt.Errorf("more than %d communicators", commLimit)
 	}
-	g, err := r.namedGroup(b, d)
-	if errors.Is(err, errGroups) { // no fault of the program: it gets a status
+	var g *group
+	err := errFull
+	if len(b.comms) < commLimit {
+		g, err = r.namedGroup(b, d)
+	}
+	if errors.Is(err, errFull) || errors.Is(err, errGroups) { // no fault of the program: it gets a status
 		if err := b.session.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 			return err
 		}
@@ -123,8 +125,12 @@ func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	return r.acquireGroup(r.list)
 }
 
-// commLimit bounds the communicators of one application, and so their memory.
+// commLimit bounds the communicators of one application, and so their memory. One more ends
+// with StatusNoMemory.
 const commLimit = 4096
+
+// errFull is the error of a session that has commLimit communicators.
+var errFull = fmt.Errorf("more than %d communicators", commLimit)
 
 // Submit starts a collective (LAYOUT.md §5.4).
 func (r *Room) Submit(s ranks.SessionID, d *shm.Descriptor) error {

@@ -2,11 +2,13 @@ package collective
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 // roomOf is a room of pod 0 without applications.
@@ -134,5 +136,34 @@ func TestListsOfRanksAreCounted(t *testing.T) {
 			t.Errorf("lists of %d ranks: %d bytes are kept, %d are counted", size, kept, most)
 		}
 		runtime.KeepAlive(r)
+	}
+}
+
+// TestTooManyCommunicators checks that a rank with commLimit communicators gets a status for
+// one more, keeps its session, and can create one again after it has freed one.
+func TestTooManyCommunicators(t *testing.T) {
+	s := newStage(t)
+	create := func(context uint32) string {
+		t.Helper()
+		s.log.Reset()
+		if err := s.room.SubmitComm(0, &shm.Descriptor{Op: shm.OpComm, Req: 2, Context: context}); err != nil {
+			t.Fatalf("communicator %d: %v", context, err)
+		}
+		return s.log.String()
+	}
+	ends := func(status shm.Status) string {
+		return fmt.Sprintf("rank 0: its communicator is there, status %d\n", status)
+	}
+	for context := range uint32(commLimit - 1) { // the world is one of them
+		if got, want := create(context+1), ends(shm.StatusOK); got != want {
+			t.Fatalf("communicator %d: %q, want %q", context+1, got, want)
+		}
+	}
+	if got, want := create(commLimit), ends(shm.StatusNoMemory); got != want {
+		t.Errorf("one more: %q, want %q", got, want)
+	}
+	s.room.FreeComm(0, 1)
+	if got, want := create(commLimit), ends(shm.StatusOK); got != want {
+		t.Errorf("after one was freed: %q, want %q", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package onesided
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -232,5 +233,34 @@ func TestViewsAreBounded(t *testing.T) {
 	}
 	if n := len(asked(2000)); n != 10 {
 		t.Errorf("%d are asked for when 10 are answered", n)
+	}
+}
+
+// TestTooManyWindows checks that a rank with windowLimit windows gets a status for one more,
+// keeps its session, and can create one again after it has freed one.
+func TestTooManyWindows(t *testing.T) {
+	s := newStage(t)
+	create := func(number uint32) string {
+		t.Helper()
+		s.log.Reset()
+		if err := s.room.SubmitWindow(0, &shm.Descriptor{Op: shm.OpWin, Req: 1, Context: number}); err != nil {
+			t.Fatalf("window %d: %v", number, err)
+		}
+		return s.log.String()
+	}
+	ends := func(status shm.Status) string { return fmt.Sprintf("rank 0: request 1 ends, status %d\n", status) }
+	for number := range uint32(windowLimit) {
+		if got, want := create(number), ends(shm.StatusOK); got != want {
+			t.Fatalf("window %d: %q, want %q", number, got, want)
+		}
+	}
+	if got, want := create(windowLimit), ends(shm.StatusNoMemory); got != want {
+		t.Errorf("one more: %q, want %q", got, want)
+	}
+	if err := s.room.FreeWindow(0, &shm.Descriptor{Op: shm.OpWinFree, Req: 1, Context: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := create(windowLimit), ends(shm.StatusOK); got != want {
+		t.Errorf("after one was freed: %q, want %q", got, want)
 	}
 }

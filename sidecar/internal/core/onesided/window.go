@@ -30,7 +30,8 @@ type window struct {
 	exposed   uint64 // its record in Room.exposures; 0: no peer has accessed it
 }
 
-// windowLimit bounds the windows of one application, and so their memory.
+// windowLimit bounds the windows of one application, and so their memory. One more ends with
+// StatusNoMemory.
 const windowLimit = 4096
 
 // window returns a window of a rank by its number; nil: it does not exist here.
@@ -55,11 +56,12 @@ func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	if e.wins[d.Context] != nil {
 		return fmt.Errorf("window %d exists already", d.Context)
 	}
-	if len(e.wins) >= windowLimit {
-		return fmt.Errorf("more than %d windows", windowLimit)
-	}
 	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
+	}
+	if len(e.wins) >= windowLimit { // no fault of the program: it gets a status
+		r.sessions.Finish(id, d.Req, shm.StatusNoMemory)
+		return nil
 	}
 	if e.wins == nil {
 		e.wins = map[uint32]*window{}
