@@ -2,14 +2,15 @@ package ranks
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // Table holds the states of one kind of request. An entry never moves, so that pointers stay valid
-// when the table grows. Entries are used again, so that a steady state allocates nothing. An id has
-// the index of an entry and a generation, so that the id of an ended request does not name another
-// one.
+// when the table grows. Entries are used again, up to 2^31 times, so that a steady state allocates
+// nothing. An id has the index of an entry and a generation, so that the id of an ended request does
+// not name another one.
 type Table[T any] struct {
 	chunks [][]slot[T]
 	free   []uint32
@@ -22,6 +23,10 @@ type slot[T any] struct {
 }
 
 const tableChunk = 256
+
+// lastGen is the generation in which an entry is not used again: a generation that started anew
+// would make the late id of a peer name another request, or none that there ever was.
+const lastGen = math.MaxUint32 - 1
 
 // Alloc returns a zeroed entry and its id, which is never 0.
 func (t *Table[T]) Alloc() (*T, uint64) {
@@ -82,8 +87,10 @@ func (t *Table[T]) Release(id uint64) {
 		return
 	}
 	s.gen++
-	t.free = append(t.free, i)
 	t.used--
+	if s.gen < lastGen {
+		t.free = append(t.free, i)
+	}
 }
 
 // Each calls f with each entry in use. f may release that entry.
