@@ -55,6 +55,9 @@ func run(ctx context.Context, o *options) error {
 		return fmt.Errorf("no cluster: %w", err)
 	}
 	config.QPS, config.Burst = o.qps, o.burst
+	if err := controller.AwaitServer(ctx, config, &o.serving); err != nil {
+		return err
+	}
 	m, err := controller.NewManager(config, &o.serving)
 	if err != nil {
 		return err
