@@ -166,15 +166,12 @@ cluster-up: cluster-program cluster-images ## bring up a two-node Kubernetes on 
 cluster-down: cluster-program ## take it down
 	bin/cluster down
 
-# The packages that have such tests. They share one cluster, of which tests stop
-# nodes, so that one package runs at a time.
-CLUSTER_TESTS = $(shell grep -rl --include='*_test.go' '^//go:build cluster' . | xargs -n1 dirname | sort -u)
 # Which tests, as in make test-cluster RUN=DNS.
 RUN ?= .
 
 .PHONY: test-cluster
 test-cluster: bin/tools/helm ## run the cluster's tests (RUN=PATTERN) on the cluster that is up
-	go test -tags cluster -count=1 -p 1 -timeout 30m -run '$(RUN)' $(CLUSTER_TESTS)
+	hack/test-cluster '$(RUN)'
 
 .PHONY: scale
 scale: ## 1,000 MPIJobs at once, and one of 4,096 pods, against a real API server
