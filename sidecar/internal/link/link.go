@@ -1,18 +1,17 @@
-// Package link is what a transport promises to the engine: the seam that tcp,
-// local, node, the simulator's reference link and verbs stand behind. It holds types
-// only; the conformance suite is linktest.
+// Package link defines the interface between a transport and the engine. The packages
+// tcp, local, node and verbs and the simulator's reference link implement it. It holds
+// types only; the conformance suite is linktest.
 //
-// Every link is a Link. What only some links can do is a field of Abilities, which
-// each link fills in: one struct, so that the compiler checks each ability against
-// its signature, one comment explains it, and a link that wraps another one says
-// which abilities it passes on. An optional interface that the engine finds by a type
-// assertion does none of these: a method that is misspelt, or hidden by a wrapper,
-// is an ability that is silently gone.
+// Every link is a Link. What only some links can do is a field of Abilities, which each
+// link fills in. Abilities is one struct, so that the compiler checks each ability
+// against its signature, one comment explains it, and a link that wraps another one
+// states which abilities it passes on. An optional interface that the engine finds by a
+// type assertion has none of these properties: if a method is misspelt, or hidden by a
+// wrapper, the ability is lost without a message.
 //
-// A link carries frames between two sidecars in order. It may lose its
-// connection at any time (Sink.Down); sequence numbers and retransmission are
-// the core's, above the link. All calls, in both directions, are made on the
-// engine's goroutine.
+// A link carries frames between two sidecars in order. It may lose its connection at any
+// time (Sink.Down); sequence numbers and retransmission belong to the core, above the
+// link. All calls, in both directions, are made on the engine's goroutine.
 package link
 
 import (
@@ -24,15 +23,16 @@ import (
 
 // Errors that a link reports.
 var (
-	// ErrBroken: the connection ended; the core resumes on the next one.
+	// ErrBroken means that the connection ended; the core resumes on the next one.
 	ErrBroken = errors.New("connection broken")
-	// ErrProtocol: the peer sent what no correct peer sends. Not resumed.
+	// ErrProtocol means that the peer sent bytes that no correct peer sends. The core
+	// does not resume.
 	ErrProtocol = errors.New("peer broke the protocol")
-	// ErrKey: a remote access was outside its registration or with a wrong key.
+	// ErrKey means that a remote access was outside its registration or had a wrong key.
 	ErrKey = errors.New("remote access refused: bad key or range")
-	// ErrLater: others would wait too long for it in this turn, in which as much was
-	// registered as may be, or the end of a connection takes its time. It can be asked
-	// for again in the next one, after Poll.
+	// ErrLater means that the call did not finish in this turn, because it would delay
+	// other work too long: the turn's budget of registrations is spent, or the end of a
+	// connection takes time. The caller repeats the call in the next turn, after Poll.
 	ErrLater = errors.New("not in this turn")
 )
 
@@ -51,14 +51,15 @@ type Ref struct {
 	Len    uint64
 }
 
-// Slice is the part of r from off, n bytes long.
+// Slice returns the n bytes of r that begin at off.
 // Preconditions: off+n <= r.Len.
 func (r Ref) Slice(off, n uint64) Ref { return Ref{r.Region, r.Off + off, n} }
 
-// Part is the first part of r where at most most bytes are registered at once; 0: all of
-// it. Parts end at multiples of half of that in their region, so that those of another
-// message there do not begin on the pages on which these end: a registration is of whole
-// pages, and two of one page would make each end the other.
+// Part returns the first part of r if at most most bytes are registered at once, and all
+// of r if most is 0. Parts end at multiples of most/2 in their region, so that parts of
+// another message in the region do not begin on the pages on which these end: a
+// registration covers whole pages, and if two registrations shared a page, each would end
+// the other.
 func (r Ref) Part(most uint64) Ref {
 	if most == 0 || r.Len <= most {
 		return r
@@ -70,16 +71,16 @@ func (r Ref) Part(most uint64) Ref {
 	return r.Slice(0, n)
 }
 
-// Memory finds the bytes of a Ref. The engine implements it; bytes stay valid
-// as long as the region is held.
+// Memory returns the bytes of a Ref. The engine implements it; the bytes stay valid as
+// long as the region is held.
 type Memory interface {
 	Bytes(Ref) []byte
 }
 
-// Protocol makes what is wrong with a peer's frames a breach of the protocol.
+// Protocol marks err, a fault in a peer's frames, as ErrProtocol.
 func Protocol(err error) error { return as(ErrProtocol, err) }
 
-// Broken makes whatever has ended a connection the reason why its operations end.
+// Broken marks err, the reason why a connection ended, as ErrBroken.
 func Broken(err error) error { return as(ErrBroken, err) }
 
 func as(kind, err error) error {
@@ -89,42 +90,41 @@ func as(kind, err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
-// InlineMax is the most payload that a Frame carries in itself.
+// InlineMax is the largest payload that a Frame carries in itself, in bytes.
 const InlineMax = 64
 
-// Frame is one message of the wire protocol on its way out. The core owns it
-// and keeps it, and the payload's memory, unchanged until the peer has
-// acknowledged it, the link has told that it is delivered (Sink.Delivered), or the
-// connection is down; a link may refer to the payload's memory until then. Head and
-// Inline are copied by Post.
+// Frame is one outgoing message of the wire protocol. The core owns it and does not
+// change it or the payload's memory until the peer has acknowledged it, the link has
+// reported it as delivered (Sink.Delivered), or the connection is down; a link may refer
+// to the payload's memory until then. Post copies Head and Inline.
 type Frame struct {
 	Head    wire.Header
-	Inline  [InlineMax]byte // the payload when Payload is no memory; Head.Length bytes of it
+	Inline  [InlineMax]byte // the payload if Payload is zero: its first Head.Length bytes
 	Payload Ref             // Head.Length bytes
-	Gather  bool            // the link has said that it will gather the payload from where it is
+	Gather  bool            // the link will gather the payload from its memory (Abilities.Gatherer)
 }
 
-// Caps is what a link can do. The core asks for capabilities, never for names.
+// Caps describes what a link can do. The core decides by capabilities, never by names.
 type Caps struct {
 	Name      string
 	Register  bool   // remote access needs Register and a key
-	Read      bool   // Read: remote memory into local memory
-	Write     bool   // Write: local memory into remote memory
-	InOrder   bool   // a write's last byte lands last, so that memory may be polled
+	Read      bool   // Read copies remote memory into local memory
+	Write     bool   // Write copies local memory into remote memory
+	InOrder   bool   // the last byte of a write lands last, so that memory may be polled
 	Ordered   bool   // writes to a peer land in the order in which they were started
-	Notify    bool   // the link tells the target when a remote write asked to be notified is complete
-	Delivers  bool   // the link tells by Sink.Delivered which frames need not be sent again
-	Lent      bool   // Read goes from and into memory that applications have registered themselves (Lender)
-	GatherMax int    // memory ranges that one frame's payload may be gathered from, beside its header; the core asks for one
-	EagerMax  uint64 // largest message that is best sent eagerly
+	Notify    bool   // the link notifies the target when a remote write that asked for it is complete
+	Delivers  bool   // the link reports by Sink.Delivered which frames need not be sent again
+	Lent      bool   // Read accesses memory that applications have registered themselves (Lender)
+	GatherMax int    // memory ranges from which one frame's payload may be gathered, in addition to its header; the core asks for one
+	EagerMax  uint64 // largest message that should be sent eagerly
 
-	// RegisterMax is the most that is registered at once: pinning a page takes a
-	// hundred nanoseconds, while no rank is heard. A larger message moves in parts, with
-	// a registration each. 0: there is no bound.
+	// RegisterMax is the largest range that is registered at once: pinning a page takes a
+	// hundred nanoseconds, and the engine serves no rank meanwhile. A larger message
+	// moves in parts, with one registration each. 0 means no bound.
 	RegisterMax uint64
 }
 
-// Key lets a peer reach registered memory.
+// Key gives a peer access to registered memory.
 type Key struct {
 	Key  uint64 // never 0 and not guessable
 	Addr uint64 // address of the registered range's first byte under Key
@@ -134,150 +134,152 @@ type Key struct {
 type Link interface {
 	Caps() Caps
 
-	// Abilities are what the link can do beyond what follows.
+	// Abilities returns what the link can do in addition to the methods below.
 	Abilities() Abilities
 
-	// Post takes frames to peer, in order, and returns how many it took; fewer
-	// than all means that the connection is full: the core offers the rest
-	// again. After it took none, Poll returns work, and whatever the engine
-	// sleeps on is ready, when it can take some. Frames taken may still be on
-	// their way out: the link refers to a payload's memory until it is written,
-	// and what keeps that memory is that the frame is not acknowledged. A peer
-	// that acknowledges a frame (wire.Header.Ack, Seq) whose payload is not
-	// written breaks the protocol; what says so is not delivered. See Ahead.
+	// Post accepts frames for peer, in order, and returns the number of frames accepted.
+	// If that is fewer than all, the connection is full, and the core offers the rest
+	// again. After Post accepted none, Poll returns work, and the descriptor that the
+	// engine sleeps on becomes ready, when the link can accept some. Accepted frames may
+	// not be written yet: the link refers to a payload's memory until it is written, and
+	// the memory is retained because the frame is not acknowledged. A peer that
+	// acknowledges a frame (wire.Header.Ack, Seq) before its payload is written breaks
+	// the protocol, and the frame with that acknowledgement is not delivered. See
+	// CheckAck.
 	Post(peer Peer, frames []*Frame) int
 
-	// Poll moves what can be moved without waiting, tells sink what arrived,
-	// and returns a measure of the work done, 0 for none.
+	// Poll makes progress without waiting, reports what arrived to sink, and returns a
+	// measure of the work done, 0 for none.
 	Poll(sink Sink) int
 
-	// Forget closes the connection to peer, if any, without Sink.Down.
-	// Operations under way end with ErrBroken at one of the next Polls: when none of
-	// them reaches for memory any more.
+	// Forget closes the connection to peer, if any, without Sink.Down. Operations in
+	// flight end with ErrBroken in one of the next Polls, once none of them accesses
+	// memory any more.
 	Forget(peer Peer)
 
 	Close() error
 }
 
-// Stream is a Link over sockets that it is given. Links that reach some peers in another
-// way have one for the others.
+// Stream is a Link over sockets that it is given. A link that reaches some peers in
+// another way contains one for the other peers.
 type Stream interface {
 	Link
-	Attach(peer Peer, fd int) error // takes over the connected socket fd, replacing an older one
+	Attach(peer Peer, fd int) error // takes ownership of the connected socket fd, which replaces an older one
 	FD() int                        // readable when Poll would find work
-	Bytes() (in, out uint64)        // that were moved so far
+	Bytes() (in, out uint64)        // bytes moved so far
 	Break(peer Peer)                // ends a connection as a failing network would
 	SetMemory(m Memory)
 }
 
-// Delivery. A link with Caps.Delivers tells by Sink.Delivered that the frames of a
-// connection have come, without a word of the peer's engine: as the completion of a
-// work request does on a reliable connection (InfiniBand Architecture Specification,
-// vol. 1, 9.7.5.1.6: it follows the acknowledgement of the last packet, and that the
-// message's place in the responder's memory). What holds then:
+// Delivery. A link with Caps.Delivers reports by Sink.Delivered that frames of a
+// connection have arrived, without a message from the peer's engine. On a reliable
+// connection the completion of a work request provides this (InfiniBand Architecture
+// Specification, vol. 1, 9.7.5.1.6: the completion follows the acknowledgement of the
+// last packet, which follows the placement of the message in the responder's memory). The
+// link guarantees:
 //
-//   - Every frame of the connection up to the number that was told is handed to the
-//     peer's Sink, whatever breaks, before that is told Down and before it is told
-//     anything of another connection; and before it what was Written before it. So a
-//     peer that lives never asks for it again; only one whose device is gone with what
-//     it had acknowledged may, or one whose process ends, and the job ends with either.
-//   - The link refers to the payloads of these frames no more.
-//   - Numbers are told in order, each connection's before its Down.
-//   - A frame that has come is told of in the end, as long as the connection lives,
-//     if its payload is gathered, or has ToldBytes and more. What a device copies when
-//     it is posted may be told of with a later one.
+//   - Every frame of the connection up to the reported number is handed to the
+//     peer's Sink, whatever fails, before that Sink receives Down and before it
+//     receives anything of another connection; a Written that precedes the frame
+//     is handed over before it. So a live peer never asks for the frame again.
+//     Only a peer whose device failed with frames that it had acknowledged, or
+//     whose process ended, may, and in both cases the job ends.
+//   - The link no longer refers to the payloads of these frames.
+//   - Numbers are reported in order, and each connection's before its Down.
+//   - A frame that has arrived is reported in the end, as long as the connection
+//     lives, if its payload is gathered, or has DeliveredBytes or more. A frame that
+//     the device copies when it is posted may be reported with a later one.
 //
-// The peer's part is the harder one: of a connection that is given up, for whatever
-// reason, it lets nothing more come in, and hands over what has come, before it ends
-// it. That the peer's engine has taken a frame into account is not told by this:
-// what says so is wire.Header.Ack.
+// The receiver has the harder part: when it gives up a connection, for whatever reason,
+// it first stops all incoming data, then hands over what has arrived, and then ends the
+// connection. Delivered does not mean that the peer's engine has processed the frame;
+// wire.Header.Ack says that.
 
-// ToldBytes is the payload from which on a frame's delivery is told without others
-// behind it.
-const ToldBytes = 256
+// DeliveredBytes is the smallest payload whose delivery is reported even if no frame
+// follows.
+const DeliveredBytes = 256
 
-// Ahead is what is wrong with a peer's frame that acknowledges up to ack, when
-// oldest is the number of the first frame whose payload is not written; 0: all are.
-func Ahead(ack, oldest uint64) error {
+// CheckAck returns an error if a frame of a peer acknowledges frames up to ack although
+// the payload of frame oldest is not written yet. oldest is the first such frame; 0 means
+// that all payloads are written.
+func CheckAck(ack, oldest uint64) error {
 	if oldest == 0 || ack < oldest {
 		return nil
 	}
-	return fmt.Errorf("%w: acknowledges frame %d, and frame %d is not sent yet", ErrProtocol, ack, oldest)
+	return fmt.Errorf("%w: acknowledges frame %d, but frame %d is not sent yet", ErrProtocol, ack, oldest)
 }
 
-// Remote operations that a link's own processor carries out go piece by piece, in turn among
-// the sessions that have any (queue.Fair), so that no session's large or many transfers hold
-// up another's small one.
+// A link that executes remote operations on the CPU moves them piece by piece, in turns
+// among the sessions that have any (queue.Fair), so that a session with large or many
+// transfers does not delay a small transfer of another session.
 const (
-	PieceMax = 64 << 10 // bytes of one piece
-	Abreast  = 4        // operations of one session that take turns: more would only end later
+	PieceMax             = 64 << 10 // bytes of one piece
+	OperationsPerSession = 4        // operations of one session that take turns: with more, each of them would only end later
 )
 
-// Remote is a Link that reaches memory of its peers without their CPU.
+// Remote is a Link that accesses memory of its peers without their CPU.
 //
-// Lifetimes. Memory that a remote operation may touch is held on both sides
-// until the operation is Done. On the side that starts it the caller holds it:
-// the range of a Read or Write stays in place until its Done. On the other side
-// the registration holds it: the range stays in place until Deregister, and
-// once Deregister has returned no operation touches it any more, whoever
-// started it and however far it had come. An operation whose registration ends
-// first ends with ErrKey, or with ErrBroken on a link that can end it only
-// together with its connection.
+// Lifetimes. Memory that a remote operation may touch is retained on both sides until the
+// operation is Done. On the initiator the caller retains it: the range of a Read or Write
+// stays in place until its Done. On the target the registration retains it: the range
+// stays in place until Deregister, and once Deregister has returned no operation touches
+// it any more, whichever side started the operation and however far it had progressed. If
+// the registration ends before the operation, the operation ends with ErrKey, or with
+// ErrBroken on a link that can end it only together with its connection.
 //
-// Every operation that was started ends with one Sink.Done: nil, an error that
-// wraps ErrBroken when its connection was lost or forgotten first, or ErrKey
-// when the target refused, which may end the connection, too, or another error where
-// this side's memory cannot be registered, part by part, to its end. The Dones of a lost connection come before its
-// Sink.Down; after it, nothing that either side started on that connection
-// touches this side's memory. A notified Write that ended with nil is reported
-// at its target, also when the connection is lost meanwhile; one that ended
-// with an error may have been. Frames that are posted after a Write has ended
-// are delivered after its data is in place and its Written told.
+// Every operation that was started ends with one Sink.Done. Its error is nil; or wraps
+// ErrBroken if the connection was lost or forgotten first; or ErrKey if the target
+// refused, which may end the connection, too; or is another error if local memory cannot
+// be registered, part by part, to its end. The Dones of a lost connection come before its
+// Sink.Down; after Down, no operation that either side started on that connection touches
+// local memory. A notified Write that ended with nil is reported at its target, even if
+// the connection is lost meanwhile; one that ended with an error may have been reported.
+// A frame that is posted after a Write has ended is delivered after the Write's data is
+// in place and its Written is reported.
 type Remote interface {
 	Link
-	// Register makes ref reachable by peers until Deregister (see Lifetimes).
+	// Register makes ref accessible to peers until Deregister (see Lifetimes).
 	Register(ref Ref) (Key, error)
 	Deregister(Key)
-	// Read and Write move dst.Len or src.Len bytes; Sink.Done reports token.
-	// A Write with notify makes the target's sink see Written(peer, notify)
-	// after the data, on links with Caps.Notify.
+	// Read and Write move dst.Len or src.Len bytes; Sink.Done reports token. A Write with
+	// notify calls Written(peer, notify) of the target's sink after the data is in place,
+	// on links with Caps.Notify.
 	Read(peer Peer, token uint64, dst Ref, src Key) error
 	Write(peer Peer, token uint64, src Ref, dst Key, notify uint64) error
 }
 
-// Caster is a Remote that takes small writes whose end nobody is told: what says that
-// they have come is an answer of the peer's engine, and what has not when the connection
-// is lost is sent again.
+// Caster is a Remote with small writes whose completion is not reported. An answer of the
+// peer's engine confirms them, and unconfirmed ones are sent again if the connection is
+// lost.
 type Caster interface {
-	// Cast starts a Write of data, which may change at once.
-	// What is posted, cast or written to the peer afterwards is delivered, or in place,
-	// after it; its failure ends the connection.
-	// false: nothing is started, since there is no room for it now, or it is none of
-	// those that can be cast. Write does as well.
+	// Cast starts a Write of data, which the caller may change at once. Frames that are
+	// posted and data that is cast or written to the peer afterwards arrive after it; if
+	// it fails, the connection ends. Cast returns false and starts nothing if there is no
+	// room now, or if this write cannot be cast; then the caller uses Write.
 	Cast(peer Peer, data []byte, dst Key, notify uint64) bool
 }
 
-// Sink is told what a link saw. The engine implements it on top of the core.
+// Sink receives the events of a link. The engine implements it on top of the core.
 //
-// Small payloads come whole with Deliver; for larger ones the link asks Place
-// where they shall go, reads them straight there, and reports Placed.
+// A small payload is handed over whole by Deliver. For a larger one the link calls Place
+// for its destination, reads the payload into it, and calls Placed.
 type Sink interface {
 	// Deliver hands over a whole frame; payload is valid during the call.
 	// An error means that the peer broke the protocol: the link closes the
 	// connection and reports it Down with ErrProtocol, and nothing else of it.
 	Deliver(peer Peer, h *wire.Header, payload []byte) error
-	// Place says where the payload of h shall go, h.Length bytes. A link that
-	// lost its connection half way asks again for the same frame, and gets
-	// an equivalent answer.
+	// Place returns the destination of the payload of h, h.Length bytes. A link that lost
+	// its connection during the payload asks again for the same frame, and gets an
+	// equivalent answer.
 	Place(peer Peer, h *wire.Header) ([]byte, error)
-	// Placed reports that the payload of the last Place of peer is complete.
+	// Placed reports that the payload of the last Place for peer is complete.
 	Placed(peer Peer) error
 	// Done reports the end of a Read or Write.
 	Done(peer Peer, token uint64, err error)
-	// Written reports a peer's notified Write, complete in memory.
+	// Written reports that a notified Write of peer is complete in memory.
 	Written(peer Peer, notify uint64)
-	// Delivered reports that the frames of the connection up to number seq have come
-	// (see Delivery). Called only where Caps.Delivers says so.
+	// Delivered reports that the frames of the connection up to number seq have arrived
+	// (see Delivery). Only links with Caps.Delivers call it.
 	Delivered(peer Peer, seq uint64)
 	// Down reports that the connection to peer ended.
 	Down(peer Peer, err error)

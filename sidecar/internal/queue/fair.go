@@ -1,34 +1,34 @@
 package queue
 
-// Fair is a round robin of things that take longer than one step: the owners that have any
-// take turns, and so do the things of one owner. An owner with a thousand long transfers
-// then holds up another one's single transfer no more than an owner with one does. The zero
-// value is empty.
+// Fair is a round robin of items that take more than one step: the owners that have items
+// take turns, and so do the items of one owner. An owner with a thousand long transfers
+// then delays another owner's single transfer no more than an owner with one does. The
+// zero value is empty.
 type Fair[Owner comparable, E any] struct {
-	// Abreast is how many of an owner's oldest things take turns: where they share a
-	// bandwidth, more would only end later. 0: all of them, and one that has had its turn
-	// goes behind the others.
-	Abreast int
+	// PerOwner is how many of an owner's oldest items take turns: if items share a
+	// bandwidth, more of them would only make each end later. 0 means all of them, and an
+	// item that has had its turn goes to the end.
+	PerOwner int
 
 	shares []share[Owner, E]
-	at     int               // the share whose turn it is
-	spare  []share[Owner, E] // empty, to be used again
+	at     int               // index of the share in turn
+	spare  []share[Owner, E] // empty, for reuse
 }
 
-// share is what one owner has.
+// share holds the items of one owner.
 type share[Owner comparable, E any] struct {
 	owner Owner
 	list  FIFO[E]
-	at    int // place in list of the thing whose turn it is; 0 where all take turns
+	at    int // index in list of the item in turn; 0 where all take turns
 }
 
-// Empty reports that there is nothing to do.
+// Empty reports whether f has no items.
 func (f *Fair[Owner, E]) Empty() bool { return len(f.shares) == 0 }
 
-// Owners is how many have something to do.
+// Owners returns the number of owners that have items.
 func (f *Fair[Owner, E]) Owners() int { return len(f.shares) }
 
-// Add gives owner one more thing to do.
+// Add adds an item of owner.
 func (f *Fair[Owner, E]) Add(owner Owner, e E) {
 	for i := range f.shares {
 		if s := &f.shares[i]; s.owner == owner {
@@ -45,26 +45,26 @@ func (f *Fair[Owner, E]) Add(owner Owner, e E) {
 	f.shares = append(f.shares, s)
 }
 
-// Turn is the thing whose turn it is; nil: there is none. It stays where it is until the
-// next call of f. The caller does a step of it, and calls Pass.
+// Turn returns the item in turn, or nil if f is empty. The item stays in place until the
+// next call of f. The caller executes one step of it, and calls EndTurn.
 func (f *Fair[Owner, E]) Turn() *E {
 	if len(f.shares) == 0 {
 		return nil
 	}
 	f.at %= len(f.shares)
 	s := &f.shares[f.at]
-	s.at %= min(s.list.Len(), max(f.Abreast, 1))
+	s.at %= min(s.list.Len(), max(f.PerOwner, 1))
 	return &s.list.Rest()[s.at]
 }
 
-// Pass ends the turn, and the next owner is up. The thing is taken out unless it is to have
-// another turn. Preconditions: f is not empty.
-func (f *Fair[Owner, E]) Pass(again bool) {
+// EndTurn ends the turn and advances to the next owner. It removes the item unless again
+// is true. Preconditions: f is not empty.
+func (f *Fair[Owner, E]) EndTurn(again bool) {
 	s := &f.shares[f.at]
 	switch {
 	case !again:
-		s.list.Take(s.at)
-	case f.Abreast > 0:
+		s.list.PopAt(s.at)
+	case f.PerOwner > 0:
 		s.at++
 	default:
 		s.list.Push(s.list.Pop())
@@ -73,30 +73,30 @@ func (f *Fair[Owner, E]) Pass(again bool) {
 		f.at++
 		return
 	}
-	f.leave(f.at)
+	f.removeShare(f.at)
 }
 
-// leave takes out an owner that has nothing to do any more.
-func (f *Fair[Owner, E]) leave(i int) {
+// removeShare removes the share of an owner that has no items any more.
+func (f *Fair[Owner, E]) removeShare(i int) {
 	last := len(f.shares) - 1
 	gone := f.shares[i]
 	f.shares[i] = f.shares[last]
 	f.shares[last] = share[Owner, E]{}
 	f.shares = f.shares[:last]
-	if gone.at = 0; gone.list.Reuse() {
+	if gone.at = 0; gone.list.Reset() {
 		f.spare = append(f.spare, gone)
 	}
 }
 
-// RemoveFunc takes out the things for which out is true.
+// RemoveFunc removes the items for which out is true.
 func (f *Fair[Owner, E]) RemoveFunc(out func(*E) bool) {
 	for i := len(f.shares) - 1; i >= 0; i-- {
 		f.shares[i].list.RemoveFunc(out)
 		if f.shares[i].list.Len() == 0 {
-			f.leave(i)
+			f.removeShare(i)
 		}
 	}
 }
 
-// Clear forgets everything.
-func (f *Fair[Owner, E]) Clear() { *f = Fair[Owner, E]{Abreast: f.Abreast} }
+// Clear removes all items.
+func (f *Fair[Owner, E]) Clear() { *f = Fair[Owner, E]{PerOwner: f.PerOwner} }

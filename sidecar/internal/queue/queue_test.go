@@ -7,17 +7,18 @@ import (
 	"testing"
 )
 
-// TestFairBetweenOwners: an owner with many things gets no more turns than one with a
-// single one, and its own things take turns, too: all of them, or the oldest few.
+// TestFairBetweenOwners checks that an owner with many items gets no more turns than an
+// owner with a single one, and that its own items take turns, too: all of them, or the
+// oldest few.
 func TestFairBetweenOwners(t *testing.T) {
 	for _, x := range []struct {
-		abreast int
-		want    func(i int) int // turns of thing i of the busy owner, of 200
+		perOwner int
+		want    func(i int) int // turns of item i of the busy owner, of 200
 	}{
 		{0, func(int) int { return 2 }},
 		{4, func(i int) int { return map[bool]int{true: 50}[i < 4] }},
 	} {
-		f := Fair[uint32, int]{Abreast: x.abreast}
+		f := Fair[uint32, int]{PerOwner: x.perOwner}
 		for i := range 100 {
 			f.Add(1, i)
 		}
@@ -25,33 +26,33 @@ func TestFairBetweenOwners(t *testing.T) {
 		turns := map[int]int{}
 		for range 400 {
 			turns[*f.Turn()]++
-			f.Pass(true)
+			f.EndTurn(true)
 		}
 		if turns[1000] != 200 {
-			t.Errorf("abreast %d: the single one had %d turns of 400, want 200", x.abreast, turns[1000])
+			t.Errorf("perOwner %d: the single item had %d turns of 400, want 200", x.perOwner, turns[1000])
 		}
 		for i := range 100 {
 			if turns[i] != x.want(i) {
-				t.Errorf("abreast %d: thing %d of the busy owner had %d turns, want %d", x.abreast, i, turns[i], x.want(i))
+				t.Errorf("perOwner %d: item %d of the busy owner had %d turns, want %d", x.perOwner, i, turns[i], x.want(i))
 			}
 		}
 	}
 }
 
-// TestFairServesAll: whatever is added, ends and is removed when, all else is served, in
-// turn, and an empty queue keeps little.
+// TestFairServesAll checks that all other items are served in turn whatever is added,
+// ends and is removed, and that an empty queue retains little memory.
 func TestFairServesAll(t *testing.T) {
-	for _, abreast := range []int{0, 1, 4} {
+	for _, perOwner := range []int{0, 1, 4} {
 		rng := rand.New(rand.NewPCG(1, 2))
-		f := Fair[uint32, uint64]{Abreast: abreast}
-		left := map[uint64]int{} // turns that each is still to have
+		f := Fair[uint32, uint64]{PerOwner: perOwner}
+		left := map[uint64]int{} // turns that each item still needs
 		turn := func() {
 			id := *f.Turn()
 			if left[id] == 0 {
-				t.Fatalf("abreast %d: thing %d has a turn after its end", abreast, id)
+				t.Fatalf("perOwner %d: item %d has a turn after its end", perOwner, id)
 			}
 			left[id]--
-			f.Pass(left[id] > 0)
+			f.EndTurn(left[id] > 0)
 			if left[id] == 0 {
 				delete(left, id)
 			}
@@ -81,17 +82,18 @@ func TestFairServesAll(t *testing.T) {
 			t.Error("an empty queue has a turn")
 		}
 		if len(left) > 0 {
-			t.Errorf("abreast %d: %d things were never served: %.60s", abreast, len(left), fmt.Sprint(left))
+			t.Errorf("perOwner %d: %d items were never served: %.60s", perOwner, len(left), fmt.Sprint(left))
 		}
 		for _, s := range f.spare {
 			if n := cap(s.list.list); n > fifoKeep {
-				t.Errorf("an empty share keeps room for %d things", n)
+				t.Errorf("an empty share keeps room for %d items", n)
 			}
 		}
 	}
 }
 
-// TestFIFO: a FIFO does what a slice does, and keeps no element that was taken out.
+// TestFIFO checks that a FIFO behaves as a slice, and retains no element that was
+// removed.
 func TestFIFO(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var q FIFO[*int]
@@ -111,15 +113,15 @@ func TestFIFO(t *testing.T) {
 		case len(want) == 0:
 		case k < 8:
 			if e := q.Pop(); e != want[0] {
-				t.Fatalf("step %d: %d comes out, want %d", step, *e, *want[0])
+				t.Fatalf("step %d: got %d, want %d", step, *e, *want[0])
 			}
 			want = want[1:]
 		case k == 8 && step%2 == 0:
 			q.Remove(at)
 			want = slices.Delete(want, at, at+1)
 		case k == 8:
-			if e := q.Take(at); e != want[at] {
-				t.Fatalf("step %d: %d is taken, want %d", step, *e, *want[at])
+			if e := q.PopAt(at); e != want[at] {
+				t.Fatalf("step %d: PopAt returns %d, want %d", step, *e, *want[at])
 			}
 			want = slices.Delete(want, at, at+1)
 		case step%50 == 0:
@@ -128,17 +130,17 @@ func TestFIFO(t *testing.T) {
 			want = slices.DeleteFunc(want, odd)
 		}
 		if !slices.Equal(q.Rest(), want) {
-			t.Fatalf("step %d: %d are in it, want %d, or others", step, q.Len(), len(want))
+			t.Fatalf("step %d: %d elements, want %d, or other ones", step, q.Len(), len(want))
 		}
 		for i, e := range q.list[:cap(q.list)] {
 			if e != nil && (i < q.next || i >= len(q.list)) {
-				t.Fatalf("step %d: %d is kept at %d, and %d to %d are in the queue", step, *e, i, q.next, len(q.list))
+				t.Fatalf("step %d: %d is retained at %d, outside of the queue (%d to %d)", step, *e, i, q.next, len(q.list))
 			}
 		}
 	}
 }
 
-// TestFIFOStaysSmall: a queue that is never empty does not grow.
+// TestFIFOStaysSmall checks that a queue that is never empty does not grow.
 func TestFIFOStaysSmall(t *testing.T) {
 	var q FIFO[int]
 	const length = 1000
@@ -147,16 +149,16 @@ func TestFIFOStaysSmall(t *testing.T) {
 	}
 	for i := range 10 * length {
 		if e := q.Pop(); e != i {
-			t.Fatalf("%d comes out, want %d", e, i)
+			t.Fatalf("got %d, want %d", e, i)
 		}
 		q.Push(length + i)
 	}
 	if len(q.list) > 2*length {
-		t.Errorf("%d places for %d elements", len(q.list), length)
+		t.Errorf("room for %d elements, %d are used", len(q.list), length)
 	}
 }
 
-// TestSteadyStateAllocatesNothing: memory is used again.
+// TestSteadyStateAllocatesNothing checks that memory is reused.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	var f Fair[uint32, uint64]
 	turn := func() {
@@ -165,7 +167,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		}
 		for !f.Empty() {
 			f.Turn()
-			f.Pass(false)
+			f.EndTurn(false)
 		}
 	}
 	turn()

@@ -38,8 +38,8 @@ func harness(caps link.Caps) linktest.Harness {
 		}
 		join(t)
 		return &linktest.Pair{
-			A: linktest.End{Link: n.ports[0], Memory: a, Peer: 1},
-			B: linktest.End{Link: n.ports[1], Memory: b, Peer: 0},
+			A: linktest.Side{Link: n.ports[0], Memory: a, Peer: 1},
+			B: linktest.Side{Link: n.ports[1], Memory: b, Peer: 0},
 			Pass: func() {
 				n.now += 1000
 				n.move()

@@ -64,7 +64,7 @@ func (r *Room) feed(p *Peer) {
 		}
 		last := p.out.Last()
 		again := r.user.Feed(p.id, *p.transfers.Turn())
-		p.transfers.Pass(again)
+		p.transfers.EndTurn(again)
 		if p.out.Last() == last && again {
 			idle++
 		} else {

@@ -153,7 +153,7 @@ func (r *Room) Advance() (pieces int) {
 		id := *r.locals.Turn()
 		st := r.calls.Get(id)
 		if st == nil || !st.queued {
-			r.locals.Pass(false)
+			r.locals.EndTurn(false)
 			continue
 		}
 		if st.reading != nil {
@@ -163,11 +163,11 @@ func (r *Room) Advance() (pieces int) {
 		left := r.runLocal(st, localPiece)
 		budget -= max(localPiece-max(left, 0), localLeast)
 		if left == 0 {
-			r.locals.Pass(true)
+			r.locals.EndTurn(true)
 			continue
 		}
 		st.queued = false
-		r.locals.Pass(false)
+		r.locals.EndTurn(false)
 		if left > 0 {
 			r.nextRound(id, st)
 		}

@@ -42,7 +42,7 @@ func (r *Room) resumeVectors(id uint64, st *call) (cost int64) {
 	x, size := st.reading, st.comm.size
 	before := (x.next - 1) / size
 	whole := r.readPiece(st, x)
-	if r.locals.Pass(!whole); whole {
+	if r.locals.EndTurn(!whole); whole {
 		b := x.block
 		st.reading, st.queued, st.member.reading = nil, false, false
 		r.begin(id, st, &b)

@@ -102,7 +102,7 @@ func (r *Room) feedAccess(p *peer, rank uint32) bool {
 			break
 		}
 	}
-	if q.ids.Reuse() {
+	if q.ids.Reset() {
 		r.spareAccesses = append(r.spareAccesses, q)
 	}
 	return false

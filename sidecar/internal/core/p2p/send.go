@@ -242,7 +242,7 @@ func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
 // tells reports whether the link to p will confirm f. Of a frame that goes by a ring, the link knows
 // only that it was written.
 func (p *peer) tells(f *link.Frame) bool {
-	return p.Caps().Delivers && (f.Gather || f.Head.Length >= link.ToldBytes) && !p.ByRing(f)
+	return p.Caps().Delivers && (f.Gather || f.Head.Length >= link.DeliveredBytes) && !p.ByRing(f)
 }
 
 // gathers reports whether the link gathers an eager payload from the application's memory.

@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// testAllocations: a small frame costs no allocation on its way. Links made
-// for tests may cost what they like.
+// testAllocations checks that a small frame costs no allocation on its way, except on the
+// simulator's link.
 func testAllocations(t *testing.T, p *Pair) {
 	if raceEnabled || p.A.Link.Caps().Name == "sim" {
 		return
@@ -20,7 +20,7 @@ func testAllocations(t *testing.T, p *Pair) {
 	round := func() {
 		want := b.count + len(batch)
 		if p.A.Link.Post(p.A.Peer, batch) != len(batch) {
-			t.Fatal("an idle link does not take four small frames")
+			t.Fatal("an idle link does not accept four small frames")
 		}
 		for b.count < want {
 			p.step(a, b)

@@ -8,25 +8,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// testForget: whoever forgets a connection hears nothing more of it.
+// testForget checks that a side that forgets a connection receives no more events of it.
 func testForget(t *testing.T, p *Pair) {
 	if p.Break == nil {
-		return // without a connection there is nothing to forget
+		return // there is no connection
 	}
 	a, b := p.sinks()
 	p.A.Link.Post(p.A.Peer, stream(p.A.Memory, 1))
 	p.A.Link.Forget(p.A.Peer)
 	p.until(t, a, b, "the end at the other side", func() bool { return len(b.downs) > 0 })
 	if len(a.downs) > 0 {
-		t.Fatalf("the end that forgot its connection was told %v", a.downs)
+		t.Fatalf("the side that forgot its connection received %v", a.downs)
 	}
 	if n := p.A.Link.Post(p.A.Peer, stream(p.A.Memory, 1)); n != 0 {
-		t.Fatalf("%d frames were taken without a connection", n)
+		t.Fatalf("%d frames were accepted without a connection", n)
 	}
 }
 
-// testRefusal: a frame that the core refuses ends the connection as a breach
-// of the protocol, and nothing of it comes any more.
+// testRefusal checks that a frame that the core refuses ends the connection with
+// ErrProtocol, and that no further frame of it arrives.
 func testRefusal(t *testing.T, p *Pair) {
 	for _, n := range []int{8, 200_000} {
 		a, b := p.sinks()
@@ -39,7 +39,7 @@ func testRefusal(t *testing.T, p *Pair) {
 			p.step(a, b)
 		}
 		if len(b.downs) != 1 || !errors.Is(b.downs[0], link.ErrProtocol) || len(b.frames) > 0 {
-			t.Fatalf("after a refusal the link told %v", b)
+			t.Fatalf("after a refusal the link reported %v", b)
 		}
 		if p.Join == nil {
 			return
@@ -48,8 +48,8 @@ func testRefusal(t *testing.T, p *Pair) {
 	}
 }
 
-// testBreak: both ends learn of a cut, once each, and what was whole before it
-// was delivered whole; a new connection starts afresh.
+// testBreak checks that both sides learn of a cut, once each, that frames delivered
+// before it are whole, and that a new connection starts afresh.
 func testBreak(t *testing.T, p *Pair) {
 	if p.Break == nil {
 		return
@@ -63,26 +63,26 @@ func testBreak(t *testing.T, p *Pair) {
 			return len(b.frames) > 9*round
 		})
 		p.Break(t)
-		p.until(t, a, b, "the news at both ends", func() bool { return len(a.downs) > 0 && len(b.downs) > 0 })
+		p.until(t, a, b, "Down at both sides", func() bool { return len(a.downs) > 0 && len(b.downs) > 0 })
 		for _, s := range []*Sink{a, b} {
 			if len(s.downs) != 1 || !errors.Is(s.downs[0], link.ErrBroken) || len(s.faults) > 0 {
-				t.Fatalf("after a cut the link told %v, want one ErrBroken", s)
+				t.Fatalf("after a cut the link reported %v, want one ErrBroken", s)
 			}
 		}
 		if n := p.A.Link.Post(p.A.Peer, frames); n != 0 {
-			t.Fatalf("%d frames were taken on a cut connection", n)
+			t.Fatalf("%d frames were accepted on a cut connection", n)
 		}
-		came := len(b.frames)
+		arrivedCount := len(b.frames)
 		b.downs = nil
-		compare(t, p.A.Memory, frames[:came], b)
+		compare(t, p.A.Memory, frames[:arrivedCount], b)
 		p.Join(t)
 		a, b = p.sinks()
 		p.carry(t, p.A, frames, a, b, b)
 	}
 }
 
-// testGarbage: bytes that are no frames end the connection as a breach of the
-// protocol, bytes that stop half way as a break.
+// testGarbage checks that bytes that are not frames end the connection with ErrProtocol,
+// and that incomplete bytes end it with ErrBroken.
 func testGarbage(t *testing.T, p *Pair) {
 	if p.Inject == nil {
 		return
@@ -109,19 +109,19 @@ func testGarbage(t *testing.T, p *Pair) {
 		"version":       {version[:], link.ErrProtocol},
 		"length":        {long[:], link.ErrProtocol},
 		"type":          {unknown[:], link.ErrProtocol},
-		"HTTP":          {[]byte("GET / HTTP/1.1\r\nHost: sidecar\r\nUser-Agent: somebody who is lost\r\n\r\n"), link.ErrProtocol},
+		"HTTP":          {[]byte("GET / HTTP/1.1\r\nHost: sidecar\r\nUser-Agent: unauthenticated client\r\n\r\n"), link.ErrProtocol},
 	} {
 		a, b := p.sinks()
 		p.Inject(t, x.raw)
 		p.until(t, a, b, "the end after "+name, func() bool { return len(b.downs) > 0 })
 		if !errors.Is(b.downs[0], x.want) || len(b.frames) > 0 {
-			t.Errorf("%s: the link told %v, want %v", name, b, x.want)
+			t.Errorf("%s: the link reported %v, want %v", name, b, x.want)
 		}
 	}
 }
 
-// testBreakFull: a cut while as much waits as the link takes leaves nothing of it
-// behind: the next connection takes frames, and carries them.
+// testBreakFull checks that a cut while the link is full leaves nothing of its frames
+// behind: the next connection accepts and carries frames.
 func testBreakFull(t *testing.T, p *Pair) {
 	if p.Break == nil {
 		return
@@ -135,7 +135,7 @@ func testBreakFull(t *testing.T, p *Pair) {
 			refused += 1 - n
 		}
 		p.Break(t)
-		p.until(t, a, b, "the news at both ends", func() bool { return len(a.downs) > 0 && len(b.downs) > 0 })
+		p.until(t, a, b, "Down at both sides", func() bool { return len(a.downs) > 0 && len(b.downs) > 0 })
 		p.Join(t)
 		a, b = p.sinks()
 		p.carry(t, p.A, stream(p.A.Memory, 3), a, b, b)

@@ -9,9 +9,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// testCasts: writes whose end is not told are in place, in their order, before a frame
-// that is posted after them, and before a write that is started after them; what they
-// carry is what was there when they were made.
+// testCasts checks that casts are in place, in their order, before a frame that is posted
+// after them, and before a write that is started after them, and that they carry the
+// bytes that were there when they were made.
 func testCasts(t *testing.T, p *Pair) {
 	a, b, ok := p.remotes(func(c link.Caps) bool { return c.Write && c.Ordered })
 	caster := p.A.Link.Abilities().Caster
@@ -28,7 +28,7 @@ func testCasts(t *testing.T, p *Pair) {
 			n := uint64(1 + (round*31+i*7)%size)
 			to := uint64(i) * size
 			if i%5 == 4 {
-				to -= size // over the one before
+				to -= size // overlaps the previous one
 			}
 			for x := range p.A.Memory.Bytes(src) {
 				p.A.Memory.Bytes(src)[x] = byte(round + i + x)
@@ -44,7 +44,7 @@ func testCasts(t *testing.T, p *Pair) {
 			copy(want[to:], p.A.Memory.Bytes(src)[:n])
 		}
 		clear(p.A.Memory.Bytes(src))
-		if round%2 == 0 { // over the last of them
+		if round%2 == 0 { // overlaps the last casts
 			key := k
 			key.Addr += uint64(round%63) * size
 			if err := a.Write(p.A.Peer, uint64(round), last, key, 0); err != nil {
@@ -57,14 +57,14 @@ func testCasts(t *testing.T, p *Pair) {
 		p.until(t, sa, sb, "room for a frame", func() bool { return p.A.Link.Post(p.A.Peer, []*link.Frame{f}) == 1 })
 		p.until(t, sa, sb, "a frame behind casts", func() bool { return len(sb.frames) == round+1 })
 		if got := p.B.Memory.Bytes(dst); !bytes.Equal(got, want) {
-			t.Fatalf("round %d: a frame comes before the casts before it", round)
+			t.Fatalf("round %d: a frame arrives before the casts before it", round)
 		}
 		if len(sb.written) != told || told > 0 && sb.written[told-1] != uint64(told) {
-			t.Fatalf("round %d: %d notices, want %d in their order", round, len(sb.written), told)
+			t.Fatalf("round %d: %d notifications, want %d in order", round, len(sb.written), told)
 		}
 	}
 	if len(sa.dones) != rounds/2 {
-		t.Errorf("%d ends are told, and %d writes were made that are told of", len(sa.dones), rounds/2)
+		t.Errorf("%d operations are reported, want %d, the writes without the casts", len(sa.dones), rounds/2)
 	}
 	b.Deregister(k)
 	p.until(t, sa, sb, "room for a cast", func() bool { return caster.Cast(p.A.Peer, p.A.Memory.Bytes(src), k, 0) })

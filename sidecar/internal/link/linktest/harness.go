@@ -1,5 +1,5 @@
-// Package linktest is the conformance suite of links: what every transport
-// must do so that the core works over it, whatever it is made of.
+// Package linktest is the conformance suite of links: what every transport must do so
+// that the core works over it. Each link's tests call Run.
 package linktest
 
 import (
@@ -8,41 +8,40 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// End is one side of a connection: its link, the memory that the link was given,
-// and the number of the other side.
-type End struct {
+// Side is one side of a connection: its link, the memory that the link was given, and the
+// number of the other side.
+type Side struct {
 	Link   link.Link
 	Memory *Memory
 	Peer   link.Peer
 }
 
-// Pair is two connected ends. A link to itself has the same Link twice.
+// Pair is two connected sides. A link to itself has the same Link twice.
 type Pair struct {
-	A, B End
-	// Pass lets some time go by, for links whose clock is not the machine's.
+	A, B Side
+	// Pass advances the clock, for links that do not use the machine's.
 	Pass func()
-	// Break cuts the connection as a failing network would, and Join makes a
-	// new one; nil for links that have none.
+	// Break cuts the connection as a failing network would, and Join makes a new one; nil
+	// for links without connections.
 	Break, Join func(t *testing.T)
-	// Inject makes a connection on which raw bytes arrive at B as if A had
-	// sent them, then its end; nil for links that carry no bytes.
+	// Inject makes a connection on which raw bytes arrive at B as if A had sent them,
+	// followed by its end; nil for links that carry no bytes.
 	Inject func(t *testing.T, raw []byte)
-	// Messages says that the link carries messages that hold whole headers: half a
-	// header is no connection that broke, but what no correct peer sends.
+	// Messages says that the link carries messages that hold whole headers: half a header
+	// is then a breach of the protocol, and not a broken connection.
 	Messages bool
 }
 
-// Harness makes a fresh pair. What it opens it closes by t.Cleanup.
+// Harness returns a new pair, and closes it with t.Cleanup.
 type Harness func(t *testing.T) *Pair
 
-// Run checks a link against everything that link.Link, link.Remote and
-// link.Sink promise.
+// Run checks a link against the contracts of link.Link, link.Remote and link.Sink.
 func Run(t *testing.T, h Harness) {
 	t.Run("Abilities", func(t *testing.T) { testAbilities(t, h(t)) })
 	t.Run("Frames", func(t *testing.T) { testFrames(t, h(t)) })
 	t.Run("BothWays", func(t *testing.T) { testBothWays(t, h(t)) })
 	t.Run("BackPressure", func(t *testing.T) { testBackPressure(t, h(t)) })
-	t.Run("Ahead", func(t *testing.T) { testAhead(t, h(t)) })
+	t.Run("EarlyAck", func(t *testing.T) { testEarlyAck(t, h(t)) })
 	t.Run("Forget", func(t *testing.T) { testForget(t, h(t)) })
 	t.Run("Refusal", func(t *testing.T) { testRefusal(t, h(t)) })
 	t.Run("Break", func(t *testing.T) { testBreak(t, h(t)) })
@@ -58,7 +57,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Allocations", func(t *testing.T) { testAllocations(t, h(t)) })
 }
 
-// step polls both ends once.
+// step polls both sides once.
 func (p *Pair) step(a, b *Sink) int {
 	p.Pass()
 	n := p.A.Link.Poll(a)
@@ -68,13 +67,13 @@ func (p *Pair) step(a, b *Sink) int {
 	return n
 }
 
-// patience is how many polls without progress a test waits for what must come.
-const patience = 2_000_000
+// idleMax is how many polls without progress a test waits for an event.
+const idleMax = 2_000_000
 
-// until polls both ends until over says so.
+// until polls both sides until over returns true.
 func (p *Pair) until(t *testing.T, a, b *Sink, what string, over func() bool) {
 	t.Helper()
-	for idle := 0; idle < patience; idle++ {
+	for idle := 0; idle < idleMax; idle++ {
 		if over() {
 			return
 		}
@@ -82,10 +81,10 @@ func (p *Pair) until(t *testing.T, a, b *Sink, what string, over func() bool) {
 			idle = 0
 		}
 	}
-	t.Fatalf("%s does not come; A saw %v, B saw %v", what, a, b)
+	t.Fatalf("%s does not happen; A saw %v, B saw %v", what, a, b)
 }
 
-// sinks are the ends' sinks: one for a link to itself.
+// sinks returns the sinks of the sides: one for a link to itself.
 func (p *Pair) sinks() (a, b *Sink) {
 	b = NewSink(p.B.Memory)
 	if p.A.Link == p.B.Link {

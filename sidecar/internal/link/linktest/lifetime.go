@@ -9,9 +9,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// testLifetime: memory whose registration has ended is not touched any more,
-// however far the operations that use it had come, and they end with an error.
-// The memory is taken away at once, as that of a rank that leaves is.
+// testLifetime checks that memory whose registration has ended is not touched any more,
+// however far the operations that use it had progressed, and that these end with an
+// error. The memory is removed at once, as that of a rank that leaves.
 func testLifetime(t *testing.T, p *Pair) {
 	a, b, ok := p.remotes(func(c link.Caps) bool { return c.Read })
 	if !ok {
@@ -38,7 +38,7 @@ func testLifetime(t *testing.T, p *Pair) {
 		}
 		b.Deregister(k)
 		before := bytes.Clone(p.B.Memory.Bytes(theirs))
-		p.B.Memory.take(theirs)
+		p.B.Memory.detach(theirs)
 		p.until(t, sa, sb, "the end of an operation without a registration", func() bool { return len(sa.dones) > 0 })
 		if err := sa.dones[1]; err != nil {
 			cut++
@@ -46,7 +46,7 @@ func testLifetime(t *testing.T, p *Pair) {
 				t.Fatalf("an operation whose registration had ended: got %v, want ErrKey or ErrBroken", err)
 			}
 		}
-		if !bytes.Equal(p.B.Memory.giveBack(theirs), before) {
+		if !bytes.Equal(p.B.Memory.reattach(theirs), before) {
 			t.Fatalf("round %d: memory changed after its registration had ended", round)
 		}
 		if len(sa.downs) > 0 && p.Join != nil {
@@ -58,12 +58,12 @@ func testLifetime(t *testing.T, p *Pair) {
 	}
 }
 
-// testAhead: a peer acknowledges frames that the link has taken and not written.
-// Their memory is another's then: either the acknowledgement is not delivered, and
-// the connection ends, or the link has no use for that memory any more.
-func testAhead(t *testing.T, p *Pair) {
+// testEarlyAck has a peer acknowledge frames that the link has accepted and not written.
+// The core may reuse their memory then: so either the acknowledgement is not delivered,
+// and the connection ends, or the link does not need that memory any more.
+func testEarlyAck(t *testing.T, p *Pair) {
 	if p.A.Link == p.B.Link {
-		return // nobody lies to himself
+		return // a link to itself sends no false acknowledgement
 	}
 	const size, most = 16 << 10, 4096
 	sa, sb := p.sinks()
@@ -79,11 +79,11 @@ func testAhead(t *testing.T, p *Pair) {
 	}
 	lie := &link.Frame{Head: wire.Header{Type: wire.Ack, Ack: uint64(len(frames))}}
 	if p.B.Link.Post(p.B.Peer, []*link.Frame{lie}) != 1 {
-		t.Fatal("the link takes no frame of a peer that has sent none")
+		t.Fatal("the link does not accept the first frame of a peer")
 	}
 	for idle := 0; len(sa.frames)+len(sa.downs) == 0; idle++ {
-		if idle == patience {
-			t.Fatal("the acknowledgement does not come")
+		if idle == idleMax {
+			t.Fatal("the acknowledgement does not arrive")
 		}
 		p.Pass()
 		p.A.Link.Poll(sa)
@@ -93,7 +93,7 @@ func testAhead(t *testing.T, p *Pair) {
 	}
 	if len(sa.downs) > 0 {
 		if !errors.Is(sa.downs[0], link.ErrProtocol) || len(sa.frames) > 0 {
-			t.Fatalf("a peer that acknowledges what is not written: %v", sa)
+			t.Fatalf("a peer acknowledges frames that are not written: %v", sa)
 		}
 		return
 	}
@@ -103,7 +103,7 @@ func testAhead(t *testing.T, p *Pair) {
 	p.until(t, sa, sb, "the last frame", func() bool { return len(sb.frames) == len(frames) })
 	for i := range sent {
 		if !bytes.Equal(sb.frames[i].payload, sent[i]) {
-			t.Fatalf("frame %d of %d was sent from memory that the link had let go of", i+1, len(frames))
+			t.Fatalf("frame %d of %d was sent from memory that the link had released", i+1, len(frames))
 		}
 	}
 }

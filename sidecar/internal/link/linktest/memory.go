@@ -7,21 +7,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Memory is regions for a link to reach.
+// Memory is a set of regions that a link accesses.
 type Memory struct {
-	regions [][]byte
-	taken   map[link.Region][]byte
+	regions  [][]byte
+	detached map[link.Region][]byte
 
-	// Make makes the bytes of a region, for links that reach only what is made their
-	// way; nil: any will do.
+	// Make returns the bytes of a region, for links that can access only memory of a
+	// certain kind; nil: any memory will do.
 	Make func(region link.Region, n int) []byte
 }
 
-// NewMemory makes memory without regions; region 0 is no memory.
+// NewMemory returns memory without regions; region 0 is no memory.
 func NewMemory() *Memory { return &Memory{regions: make([][]byte, 1)} }
 
-// Bytes finds a range (link.Memory). A link that reaches for memory that was
-// taken away dies of it.
+// Bytes returns a range (link.Memory). It panics if the region is detached.
 func (m *Memory) Bytes(r link.Ref) []byte {
 	return m.regions[r.Region][r.Off : r.Off+r.Len : r.Off+r.Len]
 }
@@ -38,26 +37,26 @@ func (m *Memory) add(n int) link.Ref {
 	return link.Ref{Region: region, Len: uint64(n)}
 }
 
-// fill makes a region of n bytes that no other region is likely to equal.
+// fill makes a region of n bytes that are unlikely to equal those of another region.
 func (m *Memory) fill(n int, seed uint64) link.Ref {
 	ref := m.add(n)
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
-	_, _ = rand.NewChaCha8(key).Read(m.Bytes(ref)) // always all of it
+	_, _ = rand.NewChaCha8(key).Read(m.Bytes(ref)) // always fills all of it
 	return ref
 }
 
-// take takes a region away.
-func (m *Memory) take(ref link.Ref) {
-	if m.taken == nil {
-		m.taken = map[link.Region][]byte{}
+// detach removes a region, so that a link that accesses it panics.
+func (m *Memory) detach(ref link.Ref) {
+	if m.detached == nil {
+		m.detached = map[link.Region][]byte{}
 	}
-	m.taken[ref.Region], m.regions[ref.Region] = m.regions[ref.Region], nil
+	m.detached[ref.Region], m.regions[ref.Region] = m.regions[ref.Region], nil
 }
 
-// giveBack undoes take, and returns the region's bytes.
-func (m *Memory) giveBack(ref link.Ref) []byte {
-	m.regions[ref.Region] = m.taken[ref.Region]
+// reattach reverses detach, and returns the region's bytes.
+func (m *Memory) reattach(ref link.Ref) []byte {
+	m.regions[ref.Region] = m.detached[ref.Region]
 	return m.regions[ref.Region]
 }
 

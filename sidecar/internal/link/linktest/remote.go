@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// remotes are the ends as links that reach memory; false: these do not, or not
-// in the way that is asked for.
+// remotes returns the links of the sides as Remotes; false: they are none, or lack the
+// capability.
 func (p *Pair) remotes(can func(link.Caps) bool) (a, b link.Remote, ok bool) {
 	if !can(p.A.Link.Caps()) {
 		return nil, nil, false
@@ -18,11 +18,11 @@ func (p *Pair) remotes(can func(link.Caps) bool) (a, b link.Remote, ok bool) {
 	return a, b, a != nil && b != nil
 }
 
-// again makes a new connection when a refused access has ended this one, as the
-// rules of InfiniBand want it; the end has to be told to both sides.
-func (p *Pair) again(t *testing.T, sa, sb *Sink) {
+// rejoin makes a new connection if a refused access has ended this one, as the rules of
+// InfiniBand require; both sides must have reported the end.
+func (p *Pair) rejoin(t *testing.T, sa, sb *Sink) {
 	t.Helper()
-	for range 1000 { // the news may follow the refusal
+	for range 1000 { // Down may follow the refusal
 		p.step(sa, sb)
 	}
 	if len(sa.downs) == 0 && len(sb.downs) == 0 {
@@ -39,7 +39,7 @@ func register(t *testing.T, l link.Remote, ref link.Ref) link.Key {
 		t.Fatal(err)
 	}
 	if k.Key == 0 {
-		t.Fatal("a registration has key 0, which is none")
+		t.Fatal("a registration has key 0")
 	}
 	return k
 }
@@ -67,9 +67,9 @@ func testRead(t *testing.T, p *Pair) {
 		want := make([]byte, n+200)
 		copy(want[64:64+n], p.B.Memory.Bytes(src.Slice(70, uint64(n))))
 		if !bytes.Equal(p.A.Memory.Bytes(dst), want) {
-			t.Fatalf("a read of %d bytes brought others, or touched what is beside", n)
+			t.Fatalf("a read of %d bytes brought other bytes, or changed bytes outside the range", n)
 		}
-		b.Deregister(register(t, b, src)) // does not disturb the other
+		b.Deregister(register(t, b, src)) // does not disturb the other registration
 	}
 }
 
@@ -90,13 +90,13 @@ func testWrite(t *testing.T, p *Pair) {
 		want := make([]byte, n+200)
 		copy(want[70:], p.A.Memory.Bytes(src))
 		if p.B.Link.Caps().Notify {
-			// The notice alone must be enough for the reader.
-			p.until(t, sa, sb, "the notice of a write", func() bool { return len(sb.written) == i+1 })
+			// The notification alone must be enough for the reader.
+			p.until(t, sa, sb, "the notification of a write", func() bool { return len(sb.written) == i+1 })
 			if sb.written[i] != notify {
-				t.Fatalf("notice %d, want %d", sb.written[i], notify)
+				t.Fatalf("notification %d, want %d", sb.written[i], notify)
 			}
 			if !bytes.Equal(p.B.Memory.Bytes(dst), want) {
-				t.Fatalf("the notice of a write of %d bytes came before the data", n)
+				t.Fatalf("the notification of a write of %d bytes arrived before the data", n)
 			}
 		}
 		p.until(t, sa, sb, "the end of a write", func() bool { _, over := sa.dones[token]; return over })
@@ -104,13 +104,13 @@ func testWrite(t *testing.T, p *Pair) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(p.B.Memory.Bytes(dst), want) {
-			t.Fatalf("a write of %d bytes brought others, or touched what is beside", n)
+			t.Fatalf("a write of %d bytes brought other bytes, or changed bytes outside the range", n)
 		}
 	}
 }
 
-// testProtection: without the right key, inside its range, while it is
-// registered, nothing is read or written.
+// testProtection checks that nothing is read or written without the right key, outside
+// its range, or after its registration.
 func testProtection(t *testing.T, p *Pair) {
 	a, b, ok := p.remotes(func(c link.Caps) bool { return c.Register && c.Read })
 	if !ok {
@@ -130,7 +130,7 @@ func testProtection(t *testing.T, p *Pair) {
 		key link.Key
 		n   uint64
 	}{
-		"key of nobody":       {link.Key{Key: good.Key ^ 1, Addr: good.Addr}, 8},
+		"unknown key":         {link.Key{Key: good.Key ^ 1, Addr: good.Addr}, 8},
 		"key 0":               {link.Key{Addr: good.Addr}, 8},
 		"deregistered":        {gone, 8},
 		"one byte too many":   {good, 1025},
@@ -165,7 +165,7 @@ func testProtection(t *testing.T, p *Pair) {
 			if !bytes.Equal(p.B.Memory.Bytes(secret), before) {
 				t.Errorf("%s: a forbidden write changed memory", name)
 			}
-			p.again(t, sa, sb)
+			p.rejoin(t, sa, sb)
 		}
 	}
 }

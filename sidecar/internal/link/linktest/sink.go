@@ -9,39 +9,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Sink remembers what a link tells, and finds fault with what it must not tell.
+// Sink records the events of a link, and notes forbidden ones as faults.
 type Sink struct {
-	memory  *Memory
-	frames  []arrived
-	downs   []error
-	dones   map[uint64]error
-	written []uint64
-	told    uint64       // frames up to this number have come at the peer
-	onTold  func(uint64) // is told then; nil: nobody
-	refuse  bool         // the next frame
-	count   int          // keep no frames, only count them
-	brief   bool
-	faults  []string
-	place   []byte // of the payload that is under way
-	placing wire.Header
+	memory      *Memory
+	frames      []arrived
+	downs       []error
+	dones       map[uint64]error
+	written     []uint64
+	delivered   uint64       // frames up to this number are reported as delivered
+	onDelivered func(uint64) // called for each report; may be nil
+	refuse      bool         // refuse the next frame
+	count       int          // number of frames that are not recorded (brief)
+	brief       bool         // count frames instead of recording them
+	faults      []string
+	dst         []byte // destination of the payload in flight
+	placing     wire.Header
 }
 
-// arrived is a frame that came.
+// arrived is a frame that arrived.
 type arrived struct {
 	head    wire.Header
 	payload []byte
 }
 
-// NewSink makes a sink.
+// NewSink returns a Sink that reads payloads into m.
 func NewSink(m *Memory) *Sink { return &Sink{memory: m, dones: map[uint64]error{}} }
 
 func (s *Sink) String() string {
-	return fmt.Sprintf("%d frames, downs %v, %d ends, %d notices, faults %v", len(s.frames)+s.count, s.downs, len(s.dones), len(s.written), s.faults)
+	return fmt.Sprintf("%d frames, downs %v, %d ends, %d notifications, faults %v", len(s.frames)+s.count, s.downs, len(s.dones), len(s.written), s.faults)
 }
 
 var errRefused = errors.New("refused by the test")
 
-// Deliver takes a whole frame.
+// Deliver records a whole frame.
 func (s *Sink) Deliver(_ link.Peer, h *wire.Header, payload []byte) error {
 	switch {
 	case s.brief:
@@ -49,35 +49,35 @@ func (s *Sink) Deliver(_ link.Peer, h *wire.Header, payload []byte) error {
 		return nil
 	case s.refuse:
 		return errRefused
-	case s.place != nil:
-		s.faults = append(s.faults, "a frame came in the middle of a payload")
+	case s.dst != nil:
+		s.faults = append(s.faults, "a frame arrived in the middle of a payload")
 	case int(h.Length) != len(payload):
-		s.faults = append(s.faults, fmt.Sprintf("a payload of %d bytes came with %d", h.Length, len(payload)))
+		s.faults = append(s.faults, fmt.Sprintf("a payload of %d bytes arrived with %d", h.Length, len(payload)))
 	}
 	s.frames = append(s.frames, arrived{*h, bytes.Clone(payload)})
 	return nil
 }
 
-// Place gives a payload memory of its own.
+// Place returns new memory for a payload.
 func (s *Sink) Place(_ link.Peer, h *wire.Header) ([]byte, error) {
 	if s.refuse {
 		return nil, errRefused
 	}
-	s.placing, s.place = *h, make([]byte, h.Length)
-	return s.place, nil
+	s.placing, s.dst = *h, make([]byte, h.Length)
+	return s.dst, nil
 }
 
-// Placed takes the frame whose payload is complete.
+// Placed records the frame whose payload is complete.
 func (s *Sink) Placed(link.Peer) error {
-	if s.place == nil {
-		s.faults = append(s.faults, "a payload is complete that was never placed")
+	if s.dst == nil {
+		s.faults = append(s.faults, "Placed without Place")
 	}
-	s.frames = append(s.frames, arrived{s.placing, s.place})
-	s.place = nil
+	s.frames = append(s.frames, arrived{s.placing, s.dst})
+	s.dst = nil
 	return nil
 }
 
-// Done takes the end of an operation.
+// Done records the end of an operation.
 func (s *Sink) Done(_ link.Peer, token uint64, err error) {
 	if _, twice := s.dones[token]; twice {
 		s.faults = append(s.faults, fmt.Sprintf("operation %d ended twice", token))
@@ -88,29 +88,28 @@ func (s *Sink) Done(_ link.Peer, token uint64, err error) {
 	s.dones[token] = err
 }
 
-// Written takes a notice.
+// Written records a notification.
 func (s *Sink) Written(_ link.Peer, notify uint64) { s.written = append(s.written, notify) }
 
-// Delivered takes the number of a frame that has come.
+// Delivered records the number of a frame that is delivered.
 func (s *Sink) Delivered(_ link.Peer, seq uint64) {
-	if s.onTold != nil && (len(s.downs) > 0 || seq <= s.told) { // other tests count anew on one connection
-		s.faults = append(s.faults, fmt.Sprintf("frame %d is delivered after frame %d and %d ends of the connection", seq, s.told, len(s.downs)))
+	if s.onDelivered != nil && (len(s.downs) > 0 || seq <= s.delivered) { // other tests restart the numbers on one connection
+		s.faults = append(s.faults, fmt.Sprintf("frame %d is delivered after frame %d and %d ends of the connection", seq, s.delivered, len(s.downs)))
 	}
-	s.told = seq
-	if s.onTold != nil {
-		s.onTold(seq)
+	s.delivered = seq
+	if s.onDelivered != nil {
+		s.onDelivered(seq)
 	}
 }
 
-// Down takes the end of a connection.
+// Down records the end of a connection.
 func (s *Sink) Down(_ link.Peer, err error) {
 	s.downs = append(s.downs, err)
-	s.place = nil
+	s.dst = nil
 }
 
-// End is why the connection ended; nil while it has not, or when it has ended
-// more than once.
-func (s *Sink) End() error {
+// DownError returns the error of Down; nil before it, or after a second Down.
+func (s *Sink) DownError() error {
 	if len(s.downs) != 1 {
 		return nil
 	}

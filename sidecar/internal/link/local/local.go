@@ -1,6 +1,6 @@
-// Package local is the link of a sidecar to itself: messages between ranks of
-// one pod. A frame is delivered straight from the memory it lies in, and a
-// remote read or write is one copy.
+// Package local is the link of a sidecar to itself: it carries messages between ranks of
+// one pod. A frame is delivered straight from its memory, and a remote read or write is
+// one copy. The engine makes one such link and polls it in each turn.
 package local
 
 import (
@@ -14,9 +14,9 @@ import (
 
 // Limits of one link.
 const (
-	queueMax = 1024      // frames between Post and Poll; fewer when they have half of perPoll in them: what comes next waits behind them
-	eagerMax = 8 << 10   // beyond it one copy by Read beats two through the pool
-	perPoll  = 256 << 10 // bytes of frames delivered, and bytes of remote operations moved, in one Poll
+	queueMax = 1024      // frames between Post and Poll, so that one Poll stays short; Post also stops at half of perPoll in bytes, because later frames wait behind the queued ones
+	eagerMax = 8 << 10   // a larger message is faster with one copy by Read than with two through the pool
+	perPoll  = 256 << 10 // bytes of frames delivered, and bytes of remote operations moved, in one Poll: about 50 us of copying
 )
 
 // Link delivers frames to the sidecar that posts them.
@@ -25,50 +25,50 @@ type Link struct {
 	memory  link.Memory
 	perPoll uint64
 	queued  uint64        // bytes of payloads in queue
-	queue   []*link.Frame // posted, oldest first: unchanged until they are acknowledged, which is when they are delivered
+	queue   []*link.Frame // posted, oldest first; the core does not change them until they are acknowledged, which happens at delivery
 	spare   []*link.Frame
 	ops     queue.Fair[link.Region, operation]
 	keys    map[uint64]*registration
-	ended   []uint64 // tokens of operations that Forget has ended, for the next Poll
+	ended   []uint64 // tokens of operations that Forget has ended; the next Poll reports them
 }
 
-// operation is a remote read or write under way.
+// operation is a remote read or write in flight.
 type operation struct {
 	token  uint64
 	dst    link.Ref
 	src    link.Ref
-	reg    *registration // of the side that did not start it
+	reg    *registration // of the target
 	done   uint64
 	notify uint64
 	write  bool
 }
 
-// registration is memory that operations may reach. Those under way refer to
-// it, so that its end is theirs.
+// registration is memory that operations may access. Operations in flight refer to it, so
+// that they end with it.
 type registration struct {
 	ref   link.Ref
 	ended bool
 }
 
-// New makes the link of the sidecar self. memory finds the bytes of Refs.
+// New returns the link of the sidecar self. memory returns the bytes of Refs.
 func New(self link.Peer, memory link.Memory) *Link {
-	return &Link{self: self, memory: memory, perPoll: perPoll, ops: queue.Fair[link.Region, operation]{Abreast: link.Abreast}, keys: map[uint64]*registration{}}
+	return &Link{self: self, memory: memory, perPoll: perPoll, ops: queue.Fair[link.Region, operation]{PerOwner: link.OperationsPerSession}, keys: map[uint64]*registration{}}
 }
 
-// SetMemory replaces the memory given to New, for a caller that is the memory
-// itself and could not name it earlier.
+// SetMemory replaces the memory given to New, for a caller that implements Memory itself
+// and exists only after New.
 func (l *Link) SetMemory(m link.Memory) { l.memory = m }
 
-// SetPerPoll replaces the bytes that one Poll moves, for the simulator, whose
-// messages are small: operations there must last for several turns, too.
+// SetPerPoll replaces the number of bytes that one Poll moves. The simulator uses it: its
+// messages are small, and its operations must also last for several turns.
 func (l *Link) SetPerPoll(n uint64) { l.perPoll = n }
 
-// Caps says what the link can do: everything.
+// Caps returns what the link can do: everything.
 func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "local", Register: true, Read: true, Write: true, InOrder: true, Notify: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
-// Abilities are link.Remote alone.
+// Abilities returns link.Remote alone.
 func (l *Link) Abilities() link.Abilities { return link.Abilities{Remote: l} }
 
 // Post queues frames for the next Poll.
@@ -83,10 +83,10 @@ func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 	return len(frames)
 }
 
-// Poll delivers what was posted before it, and moves remote operations, both up
-// to a bound.
+// Poll delivers the frames that were posted before it, and moves remote operations, both
+// up to perPoll bytes.
 func (l *Link) Poll(sink link.Sink) int {
-	if len(l.queue)+len(l.ended) == 0 && l.ops.Empty() { // most often
+	if len(l.queue)+len(l.ended) == 0 && l.ops.Empty() { // the common case
 		return 0
 	}
 	ended := l.ended
@@ -102,8 +102,8 @@ func (l *Link) Poll(sink link.Sink) int {
 	return len(ended) + work + l.move(sink)
 }
 
-// deliver hands over the oldest frames. Deliveries may post again: those frames
-// are for the next Poll, and so is what is beyond the bound.
+// deliver hands over the oldest frames. A delivery may post more frames; the next Poll
+// delivers these and the frames beyond the bound.
 func (l *Link) deliver(sink link.Sink) (work int, err error) {
 	batch := l.queue
 	if len(batch) == 0 {
@@ -132,7 +132,7 @@ func (l *Link) deliver(sink link.Sink) (work int, err error) {
 	return work, nil
 }
 
-// move copies pieces of the operations whose turn it is.
+// move copies pieces of the operations in turn.
 func (l *Link) move(sink link.Sink) (work int) {
 	for budget := l.perPoll; budget > 0; work++ {
 		op := l.ops.Turn()
@@ -146,11 +146,11 @@ func (l *Link) move(sink link.Sink) (work int) {
 			budget -= n
 		}
 		if op.done < op.src.Len && !op.reg.ended {
-			l.ops.Pass(true)
+			l.ops.EndTurn(true)
 			continue
 		}
 		end := *op
-		l.ops.Pass(false)
+		l.ops.EndTurn(false)
 		if end.done < end.src.Len {
 			sink.Done(l.self, end.token, fmt.Errorf("%w: the registration has ended", link.ErrKey))
 			continue
@@ -163,7 +163,7 @@ func (l *Link) move(sink link.Sink) (work int) {
 	return work
 }
 
-// Register makes ref reachable under a random key.
+// Register makes ref accessible under a random key.
 func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	var b [8]byte
 	for {
@@ -184,11 +184,11 @@ func (l *Link) Deregister(k link.Key) {
 	}
 }
 
-// resolve checks an access against its registration.
+// resolve checks an access against its registration, and returns the memory.
 func (l *Link) resolve(k link.Key, n uint64) (link.Ref, *registration, error) {
 	r, ok := l.keys[k.Key]
 	if !ok || n > r.ref.Len || k.Addr > r.ref.Len-n {
-		return link.Ref{}, nil, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
+		return link.Ref{}, nil, fmt.Errorf("%w: key %#x has no registration of %d bytes at offset %d", link.ErrKey, k.Key, n, k.Addr)
 	}
 	return r.ref.Slice(k.Addr, n), r, nil
 }
@@ -211,7 +211,7 @@ func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, noti
 	return err
 }
 
-// Forget drops what is queued, and ends the operations under way.
+// Forget drops the queued frames, and ends the operations in flight.
 func (l *Link) Forget(link.Peer) {
 	l.ops.RemoveFunc(func(op *operation) bool {
 		l.ended = append(l.ended, op.token)
@@ -220,5 +220,5 @@ func (l *Link) Forget(link.Peer) {
 	l.queue, l.queued = l.queue[:0], 0
 }
 
-// Close has nothing to give back.
+// Close returns nil: there is nothing to release.
 func (l *Link) Close() error { return nil }

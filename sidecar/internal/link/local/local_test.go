@@ -16,7 +16,7 @@ func TestLink(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		end := linktest.End{Link: l, Memory: m, Peer: 3}
+		end := linktest.Side{Link: l, Memory: m, Peer: 3}
 		return &linktest.Pair{A: end, B: end, Pass: func() {}}
 	})
 }

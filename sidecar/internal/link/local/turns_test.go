@@ -7,8 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// common is memory of which all ranges are the same bytes; what a step touches
-// is counted.
+// common is memory in which all ranges are the same bytes; it counts the bytes accessed.
 type common struct {
 	mem     []byte
 	touched uint64
@@ -19,7 +18,7 @@ func (c *common) Bytes(r link.Ref) []byte {
 	return c.mem[:r.Len]
 }
 
-// ends notes the operations in the order of their ends.
+// ends records the tokens of operations in the order of their ends.
 type ends struct {
 	link.Sink
 	tokens []uint64
@@ -34,8 +33,8 @@ func (e *ends) Deliver(_ link.Peer, h *wire.Header, _ []byte) error {
 	return nil
 }
 
-// A session with many large operations gets no more of a Poll than one with a
-// small one, and its own first ones end first.
+// TestOperationsTakeTurns checks that a session with many large operations gets no more
+// of a Poll than a session with a small one, and that its oldest operations end first.
 func TestOperationsTakeTurns(t *testing.T) {
 	m := &common{mem: make([]byte, 1<<20)}
 	l := New(0, m)
@@ -69,7 +68,8 @@ func TestOperationsTakeTurns(t *testing.T) {
 	}
 }
 
-// Few of one session's operations move at a time, oldest first, and all end.
+// TestOldestEndFirst checks that few of one session's operations move at a time, oldest
+// first, and that all end.
 func TestOldestEndFirst(t *testing.T) {
 	l := New(0, &common{mem: make([]byte, 1<<20)})
 	k, err := l.Register(link.Ref{Region: 9, Len: 1 << 20})
@@ -95,7 +95,8 @@ func TestOldestEndFirst(t *testing.T) {
 	}
 }
 
-// Large frames fill the queue early, and a Poll delivers a bounded part of it.
+// TestFramesAreBounded checks that large frames fill the queue early, and that a Poll
+// delivers a bounded part of it.
 func TestFramesAreBounded(t *testing.T) {
 	l := New(0, &common{mem: make([]byte, 1<<20)})
 	f := &link.Frame{Head: wire.Header{Type: wire.Acc, Length: 64 << 10}, Payload: link.Ref{Region: 1, Len: 64 << 10}}
@@ -107,7 +108,7 @@ func TestFramesAreBounded(t *testing.T) {
 	for posted := 0; posted < len(frames); {
 		n := l.Post(0, frames[posted:])
 		if n == 0 || uint64(n)*uint64(f.Head.Length) > perPoll/2+uint64(f.Head.Length) {
-			t.Fatalf("%d frames taken at once", n)
+			t.Fatalf("%d frames accepted at once", n)
 		}
 		posted += n
 		e.bytes = 0
@@ -122,8 +123,8 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// Operations under way end when their connection is forgotten, as on every link:
-// what they hold is let go of.
+// TestForgottenOperationsEnd checks that operations in flight end when their connection
+// is forgotten, as on every link, so that the core releases their memory.
 func TestForgottenOperationsEnd(t *testing.T) {
 	l := New(0, &common{mem: make([]byte, 1<<20)})
 	k, err := l.Register(link.Ref{Region: 9, Len: 1 << 30})
@@ -142,6 +143,6 @@ func TestForgottenOperationsEnd(t *testing.T) {
 		l.Poll(e)
 	}
 	if len(e.tokens) != 3 {
-		t.Errorf("the operations %v of 3 have ended", e.tokens)
+		t.Errorf("operations %v have ended, want 3", e.tokens)
 	}
 }

@@ -68,7 +68,7 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		c.fail(link.Protocol(err))
 		return false
 	}
-	if err := link.Ahead(h.Ack, c.oldest()); err != nil {
+	if err := link.CheckAck(h.Ack, c.oldest()); err != nil {
 		c.fail(err)
 		return false
 	}

@@ -135,8 +135,8 @@ func pairs(peers int) linktest.Harness {
 		})
 		join(t, a, b)
 		return &linktest.Pair{
-			A:    linktest.End{Link: a.l, Memory: a.m},
-			B:    linktest.End{Link: b.l, Memory: b.m},
+			A:    linktest.Side{Link: a.l, Memory: a.m},
+			B:    linktest.Side{Link: b.l, Memory: b.m},
 			Pass: func() {}, Join: func(t *testing.T) { join(t, a, b) },
 			Break: func(*testing.T) { a.l.Break(0) },
 			Inject: func(t *testing.T, raw []byte) {
@@ -192,7 +192,7 @@ func TestElsewhere(t *testing.T) {
 		}
 		only := func(l *Link) link.Link { return framesOnly{l} }
 		return &linktest.Pair{
-			A: linktest.End{Link: only(a.l), Memory: a.m}, B: linktest.End{Link: only(b.l), Memory: b.m},
+			A: linktest.Side{Link: only(a.l), Memory: a.m}, B: linktest.Side{Link: only(b.l), Memory: b.m},
 			Pass: func() {}, Join: attach, Break: func(*testing.T) { a.l.Break(0) },
 		}
 	})

@@ -58,11 +58,11 @@ func (l *Link) move(sink link.Sink) (work int) {
 		here, err := op.copy(l.memory, n)
 		switch {
 		case err == nil && !here: // its descriptor is on the way
-			l.ops.Pass(true)
+			l.ops.EndTurn(true)
 			continue
 		case err == nil:
 			if op.done += n; op.done < op.dst.Len {
-				l.ops.Pass(true)
+				l.ops.EndTurn(true)
 				work++
 				continue
 			}
@@ -70,7 +70,7 @@ func (l *Link) move(sink link.Sink) (work int) {
 		work++
 		l.stats.BytesRead += op.done
 		peer, token := op.c.peer, op.token
-		l.ops.Pass(false)
+		l.ops.EndTurn(false)
 		sink.Done(peer, token, err)
 	}
 	return work

@@ -14,9 +14,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
-// TestBlockedPeerCostsNoWrites: while the peer reads nothing the link does not
-// try to write, and what the engine sleeps on is not ready; it is when there is
-// room again.
+// TestBlockedPeerCostsNoWrites checks that the link does not try to write while the peer
+// does not read, and that its descriptor becomes ready only when there is room again.
 func TestBlockedPeerCostsNoWrites(t *testing.T) {
 	m := linktest.NewMemory()
 	l := newLink(t, m)
@@ -30,7 +29,7 @@ func TestBlockedPeerCostsNoWrites(t *testing.T) {
 	ready := func(wait time.Duration) bool {
 		p := []unix.PollFd{{Fd: int32(l.FD()), Events: unix.POLLIN}}
 		n, err := unix.Poll(p, int(wait.Milliseconds()))
-		for errors.Is(err, unix.EINTR) { // of Go's own preemption
+		for errors.Is(err, unix.EINTR) { // a signal of Go's preemption
 			n, err = unix.Poll(p, int(wait.Milliseconds()))
 		}
 		if err != nil {
@@ -38,8 +37,8 @@ func TestBlockedPeerCostsNoWrites(t *testing.T) {
 		}
 		return n == 1
 	}
-	// The kernel moves what it has taken: room comes back until the peer's side is
-	// full too.
+	// The kernel moves the data that it has accepted: there is room again until the
+	// peer's side is full, too.
 	for post() > 0 || ready(50*time.Millisecond) {
 		l.Poll(sink)
 	}
@@ -49,13 +48,13 @@ func TestBlockedPeerCostsNoWrites(t *testing.T) {
 		l.Poll(sink)
 	}
 	if n := int(l.Stats().Writes - writes); n > 3+2*taken {
-		t.Errorf("%d attempts to write to a peer that reads nothing, in 100 turns; %d frames were taken", n, taken)
+		t.Errorf("%d attempts to write to a peer that reads nothing, in 100 turns; %d frames were accepted", n, taken)
 	}
 	if taken == 0 && ready(0) {
-		t.Error("the engine would not sleep")
+		t.Error("the descriptor is ready although nothing can be written")
 	}
 	b := make([]byte, 1<<20)
-	for range 1000 { // a first bit of room may be filled by what was taken before
+	for range 1000 { // accepted frames may fill the first bytes of room
 		if _, err := unix.Read(y, b); err != nil && !errors.Is(err, unix.EAGAIN) {
 			t.Fatal(err)
 		}
@@ -66,8 +65,8 @@ func TestBlockedPeerCostsNoWrites(t *testing.T) {
 	t.Error("there is room again, and the link does not use it")
 }
 
-// TestQuietConnectionsAreCheap: buffers are for connections that have something
-// to read or to write.
+// TestQuietConnectionsAreCheap checks that only connections that have data to read or to
+// write have buffers.
 func TestQuietConnectionsAreCheap(t *testing.T) {
 	const peers = 64
 	m := linktest.NewMemory()
@@ -86,7 +85,7 @@ func TestQuietConnectionsAreCheap(t *testing.T) {
 		}
 		f := &link.Frame{Head: wire.Header{Type: wire.Heartbeat}}
 		if l.Post(peer, []*link.Frame{f}) != 1 {
-			t.Fatal("a fresh connection takes nothing")
+			t.Fatal("a new connection accepts no frame")
 		}
 		l.Poll(linktest.NewSink(m))
 	}

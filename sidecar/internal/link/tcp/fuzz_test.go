@@ -12,9 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
 
-// FuzzStream feeds arbitrary bytes in arbitrary cuts. Whatever comes, the
-// connection ends with one error of the two that a link has, and frames are
-// whole or not there.
+// FuzzStream feeds arbitrary bytes in arbitrary pieces. The connection must end with
+// ErrBroken or ErrProtocol, once, and frames must be whole or absent.
 func FuzzStream(f *testing.F) {
 	frame := func(n uint32) []byte {
 		var b [wire.HeaderBytes]byte
@@ -38,7 +37,7 @@ func FuzzStream(f *testing.F) {
 		for len(raw) > 0 {
 			n := min(len(raw), int(cut)+1)
 			if _, err := unix.SendmsgN(x, raw[:n], nil, nil, unix.MSG_NOSIGNAL); err != nil {
-				break // the link has seen enough
+				break // the link has closed the connection
 			}
 			raw = raw[n:]
 			l.Poll(sink)
@@ -49,7 +48,7 @@ func FuzzStream(f *testing.F) {
 		for range 100 {
 			l.Poll(sink)
 		}
-		err := sink.End()
+		err := sink.DownError()
 		if !errors.Is(err, link.ErrBroken) && !errors.Is(err, link.ErrProtocol) {
 			t.Fatalf("the connection ended with %v; %v", err, sink)
 		}

@@ -14,27 +14,29 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
-// What an eager send from an arena costs, of both sides' links and the kernel: copied by
-// the core first, as up to core.Limits.CopyBytes, or written from where it lies, with
-// and without the frame by which its end is told. docs/reuse.md has the results.
+// These benchmarks measure an eager send from an arena, with the links of both sides and
+// the kernel: copied by the core first, as up to core.Limits.CopyBytes, or written from
+// its memory, with and without the frame that acknowledges it. docs/reuse.md has the
+// results.
 
 const (
 	coldArena = link.Region(4)
 	warmPool  = link.Region(1)
-	poolBytes = 1 << 20 // of the core's copies, used in turn
+	poolBytes = 1 << 20 // memory of the core's copies, used in turn
 )
 
-// Much more than the processor's caches have: a rank has computed between its sends.
+// The arena is much larger than the processor's caches, as if a rank had computed between
+// its sends.
 var arenaMiB = flag.Int("tcp.arena", 512, "BenchmarkGather sends from so many MiB")
 
-// twoSides is the memory of a sidecar that sends, and what one that receives does.
+// twoSides is the memory and the links of a sidecar that sends, and of one that receives.
 type twoSides struct {
-	b           *testing.B
-	from, to    *tcp.Link
-	arena, pool []byte
-	place       []byte
-	came, told  int
-	frame, ack  link.Frame
+	b              *testing.B
+	from, to       *tcp.Link
+	arena, pool    []byte
+	dst            []byte
+	received, acks int
+	frame, ack     link.Frame
 }
 
 func (x *twoSides) Bytes(r link.Ref) []byte {
@@ -51,15 +53,15 @@ type (
 )
 
 func (x receiver) Deliver(_ link.Peer, h *wire.Header, payload []byte) error {
-	copy(x.place, payload)
-	x.came++
+	copy(x.dst, payload)
+	x.received++
 	return nil
 }
 
-func (x receiver) Place(_ link.Peer, h *wire.Header) ([]byte, error) { return x.place[:h.Length], nil }
-func (x receiver) Placed(link.Peer) error                            { x.came++; return nil }
+func (x receiver) Place(_ link.Peer, h *wire.Header) ([]byte, error) { return x.dst[:h.Length], nil }
+func (x receiver) Placed(link.Peer) error                            { x.received++; return nil }
 
-func (x sender) Deliver(link.Peer, *wire.Header, []byte) error { x.told++; return nil }
+func (x sender) Deliver(link.Peer, *wire.Header, []byte) error { x.acks++; return nil }
 func (x sender) Place(link.Peer, *wire.Header) ([]byte, error) { return nil, link.ErrProtocol }
 func (x sender) Placed(link.Peer) error                        { return link.ErrProtocol }
 func (x *twoSides) Done(link.Peer, uint64, error)              {}
@@ -67,7 +69,7 @@ func (x *twoSides) Written(link.Peer, uint64)                  {}
 func (x *twoSides) Delivered(link.Peer, uint64)                {}
 func (x *twoSides) Down(_ link.Peer, err error)                { x.b.Error(err) }
 
-// newArena is memory that was touched once.
+// newArena returns memory whose pages are allocated.
 func newArena(b *testing.B) []byte {
 	b.Helper()
 	arena, err := unix.Mmap(-1, 0, *arenaMiB<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
@@ -85,7 +87,7 @@ func newArena(b *testing.B) []byte {
 func newTwoSides(b *testing.B, arena []byte) *twoSides {
 	b.Helper()
 	var err error
-	x := &twoSides{b: b, arena: arena, pool: make([]byte, poolBytes), place: make([]byte, 8<<10)}
+	x := &twoSides{b: b, arena: arena, pool: make([]byte, poolBytes), dst: make([]byte, 8<<10)}
 	if x.from, err = tcp.New(x, 1); err != nil {
 		b.Fatal(err)
 	}
@@ -105,8 +107,9 @@ func newTwoSides(b *testing.B, arena []byte) *twoSides {
 	return x
 }
 
-// send sends n bytes of the arena in some way, and waits until its end is known.
-func (x *twoSides) send(i, n int, copied, tells bool) {
+// send sends n bytes of the arena, and waits until they have arrived, or are
+// acknowledged.
+func (x *twoSides) send(i, n int, copied, acked bool) {
 	ref := link.Ref{Region: coldArena, Off: uint64(i) * (68 << 10) % uint64(len(x.arena)-64<<10), Len: uint64(n)}
 	if copied {
 		pool := link.Ref{Region: warmPool, Off: uint64(i) * uint64(n) % (poolBytes - 64<<10), Len: uint64(n)}
@@ -115,36 +118,36 @@ func (x *twoSides) send(i, n int, copied, tells bool) {
 	}
 	x.frame.Payload = ref
 	x.frame.Head = wire.Header{Type: wire.Eager, Seq: uint64(i + 1), A: uint64(n), Length: uint32(n)}
-	for came, posted := x.came, false; x.came == came; {
+	for received, posted := x.received, false; x.received == received; {
 		if !posted {
 			posted = x.from.Post(0, []*link.Frame{&x.frame}) == 1
 		}
 		x.from.Poll(sender{x})
 		x.to.Poll(receiver{x})
 	}
-	if !tells {
+	if !acked {
 		return
 	}
 	x.ack.Head = wire.Header{Type: wire.Ack, Ack: uint64(i + 1)}
 	x.to.Post(0, []*link.Frame{&x.ack})
-	for told := x.told; x.told == told; {
+	for acks := x.acks; x.acks == acks; {
 		x.from.Poll(sender{x})
 	}
 }
 
-// BenchmarkGather has the three ways by turns, a message each, so that what else the
-// machine does is in all of them; each has a connection of its own, since the kernel's
-// acknowledgements of one way are not those of another.
+// BenchmarkGather measures the three ways in turn, a message each, so that other load of
+// the machine affects all of them; each has a connection of its own, since the kernel's
+// acknowledgements for one way differ from those for another.
 func BenchmarkGather(b *testing.B) {
 	for _, n := range []int{512, 1600, 4 << 10, 8 << 10} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			arena := newArena(b)
 			ways := []struct {
 				name          string
-				copied, tells bool
-				took          []float64
+				copied, acked bool
+				durations     []float64
 				x             *twoSides
-			}{{name: "copied-ns", copied: true}, {name: "gathered-ns"}, {name: "gathered-told-ns", tells: true}}
+			}{{name: "copied-ns", copied: true}, {name: "gathered-ns"}, {name: "gathered-told-ns", acked: true}}
 			for w := range ways {
 				ways[w].x = newTwoSides(b, arena)
 			}
@@ -152,14 +155,14 @@ func BenchmarkGather(b *testing.B) {
 			for b.Loop() {
 				for w := range ways {
 					begin := time.Now()
-					ways[w].x.send(i, n, ways[w].copied, ways[w].tells)
-					ways[w].took = append(ways[w].took, float64(time.Since(begin).Nanoseconds()))
+					ways[w].x.send(i, n, ways[w].copied, ways[w].acked)
+					ways[w].durations = append(ways[w].durations, float64(time.Since(begin).Nanoseconds()))
 					i++
 				}
 			}
 			for _, w := range ways {
-				slices.Sort(w.took)
-				b.ReportMetric(w.took[len(w.took)/2], w.name)
+				slices.Sort(w.durations)
+				b.ReportMetric(w.durations[len(w.durations)/2], w.name)
 			}
 		})
 	}

@@ -10,25 +10,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// incoming is what one connection has read and not yet handed over. During a
-// read it is in the link's buffer, between two of them in one of its own.
+// incoming is the data that one connection has read and not yet handed over. During a
+// read it is in the link's buffer; between two reads it is in a buffer of its own.
 type incoming struct {
-	rest  []byte // start of a frame; empty: none
+	rest  []byte // beginning of an incomplete frame; empty: none
 	start int    // first byte of the link's buffer that is not handed over
-	end   int    // first byte not read
-	dst   []byte // rest of a payload that is being read in place
-	pad   int    // zeros still to come after the last payload
+	end   int    // first byte of the link's buffer that is not read
+	dst   []byte // rest of the destination of a payload that is being read
+	pad   int    // padding that follows the last payload
 	head  wire.Header
 	vec   [2]iovec
 }
 
-// restMax is the longest start of a frame that waits for the rest: a longer
-// payload is read in place as soon as its header is here.
+// restMax is the longest beginning of a frame that waits for the rest: a longer payload
+// is read straight to its destination once its header has arrived.
 const restMax = wire.HeaderBytes + directMin
 
-// keep saves the start of a frame until the next read; none gives the memory for
-// it back.
-func (c *conn) keep(start []byte) {
+// retainRest saves the beginning of a frame until the next read; an empty one releases
+// the buffer.
+func (c *conn) retainRest(start []byte) {
 	in, l := &c.in, c.link
 	if len(start) == 0 {
 		if in.rest != nil && len(l.rests) < spareBuffers {
@@ -53,8 +53,7 @@ func broken(doing string, err error) error {
 
 var errEnd = errors.New("closed by the peer")
 
-// read takes what the socket has, a bounded part of it, and hands over whole
-// frames.
+// read reads what the socket has, up to pollBudget bytes, and hands over whole frames.
 func (c *conn) read(sink link.Sink) (work int) {
 	if c.err != nil || c.fd < 0 {
 		return 0
@@ -79,19 +78,19 @@ func (c *conn) read(sink link.Sink) (work int) {
 		room := len(in.dst) + len(l.input) - in.end
 		work++
 		budget -= n
-		c.take(n, sink)
+		c.received(n, sink)
 		if n < room {
-			break // the socket is empty: another read would only say so
+			break // the socket is empty: another read would return EAGAIN
 		}
 	}
-	if c.fd >= 0 && c.err == nil { // else Forget gives everything back
-		c.keep(l.input[in.start:in.end])
+	if c.fd >= 0 && c.err == nil { // otherwise Forget has released everything
+		c.retainRest(l.input[in.start:in.end])
 	}
 	return work
 }
 
-// fill reads into the payload that is under way, and what follows it into the
-// buffer, in one system call.
+// fill reads into the destination of the payload in flight, and the bytes that follow it
+// into the buffer, in one system call.
 func (c *conn) fill() (n int, again bool, err error) {
 	in, room := &c.in, c.link.input[c.in.end:]
 	if len(in.dst) == 0 {
@@ -101,8 +100,8 @@ func (c *conn) fill() (n int, again bool, err error) {
 	return readv(c.fd, in.vec[:])
 }
 
-// take accounts for n bytes read.
-func (c *conn) take(n int, sink link.Sink) {
+// received processes n bytes read.
+func (c *conn) received(n int, sink link.Sink) {
 	in := &c.in
 	if d := len(in.dst); d > 0 {
 		k := min(n, d)
@@ -123,7 +122,7 @@ func (c *conn) take(n int, sink link.Sink) {
 	in.compact(c.link.input)
 }
 
-// compact keeps room for the largest frame that is read through the buffer.
+// compact makes room for the largest frame that is read through the buffer.
 func (in *incoming) compact(buf []byte) {
 	if in.start == in.end {
 		in.start, in.end = 0, 0
@@ -133,8 +132,8 @@ func (in *incoming) compact(buf []byte) {
 	}
 }
 
-// frame hands over the next frame, or starts reading its payload in place; it
-// reports false when more bytes are needed first.
+// frame hands over the next frame, or begins to read its payload to its destination. It
+// returns false if more bytes are needed first.
 func (c *conn) frame(sink link.Sink) bool {
 	in, buf := &c.in, c.link.input
 	zeros := min(in.pad, in.end-in.start)
@@ -149,7 +148,7 @@ func (c *conn) frame(sink link.Sink) bool {
 		c.fail(link.Protocol(err))
 		return false
 	}
-	if err := link.Ahead(h.Ack, c.oldest()); err != nil {
+	if err := link.CheckAck(h.Ack, c.oldest()); err != nil {
 		c.fail(err)
 		return false
 	}
@@ -177,5 +176,5 @@ func (c *conn) frame(sink link.Sink) bool {
 	return false
 }
 
-// retry reports errors that mean nothing but "later".
+// retry reports whether e means only that the call should be repeated later.
 func retry(e unix.Errno) bool { return e == unix.EAGAIN || e == unix.EINTR }

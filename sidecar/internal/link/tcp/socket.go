@@ -8,40 +8,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// tune sets a connection up for messages. A socket that is not TCP, such as
-// one of a pair, has none of these options and needs none.
+// tune sets the options of a connection for messages. A socket that is not TCP, such as
+// one of a socket pair, has none of these options and needs none.
 func (l *Link) tune(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	// What waits in the socket cannot be overtaken either. It is enough that the
-	// kernel has something to send until the next turn.
+	// Data in the socket cannot be overtaken either. It is enough that the kernel has
+	// data to send until the next turn.
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMax)
 	if sameMachine(fd) {
-		// Nothing is congested inside a machine, but BBR, a common default,
-		// paces what it sends there: measured over loopback, 1 MiB messages
-		// went at 3.3 GB/s with it and at 8.9 GB/s without. Reno is in every
-		// kernel and allowed for everybody.
+		// There is no congestion inside a machine, but BBR, a common default, paces the
+		// data: measured over loopback, 1 MiB messages went at 3.3 GB/s with it and at
+		// 8.9 GB/s without. Reno is in every kernel and allowed for every user.
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
-		// The kernel's own tuning takes the pause between two messages for
-		// the round trip, and leaves the window at 64 KiB for seconds: 1 MiB
-		// then takes 570 us instead of 135 us.
+		// The kernel's automatic tuning takes the pause between two messages for the
+		// round trip, and leaves the window at 64 KiB for seconds: 1 MiB then takes 570
+		// us instead of 135 us.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, nearWindow)
 	}
 	if len(l.conns) > memory.ManyPods {
-		// The kernel would let each of thousands of connections have megabytes.
+		// The kernel would allow each of thousands of connections megabytes.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, memory.FarWindow)
 	}
 }
 
-// unsentMax bounds what the kernel has taken of a connection and not sent.
+// unsentMax bounds the data that the kernel has accepted of a connection and not sent.
 const unsentMax = 128 << 10
 
-// nearWindow is the receive buffer of a connection within a machine. What is
-// under way should stay in the caches of two cores: with 2 MiB, a receiver that
-// fell behind once stayed behind, at 2 GB/s instead of 7 GB/s, because every
-// page came from memory. The kernel cuts it to net.core.rmem_max.
+// nearWindow is the receive buffer of a connection within a machine. The data in flight
+// should stay in the caches of two cores: with 2 MiB, a receiver that fell behind once
+// stayed behind, at 2 GB/s instead of 7 GB/s, because every page came from memory. The
+// kernel limits it to net.core.rmem_max.
 const nearWindow = 512 << 10
 
-// sameMachine reports that both ends of a connection have the same address.
+// sameMachine reports whether both sides of a connection have the same address.
 func sameMachine(fd int) bool {
 	local, err1 := unix.Getsockname(fd)
 	remote, err2 := unix.Getpeername(fd)

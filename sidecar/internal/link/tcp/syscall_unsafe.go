@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iovec is struct iovec. The memory it points to is kept alive by its owner:
-// mapped segments, or the connection's own buffers.
+// iovec is struct iovec. The owner of its memory keeps that memory alive: mapped
+// segments, or the connection's own buffers.
 type iovec = unix.Iovec
 
 func vector(b []byte) iovec {
@@ -18,7 +18,7 @@ func vector(b []byte) iovec {
 	return v
 }
 
-// fill lists the unwritten pieces and returns how many.
+// fill lists the unwritten pieces in vec and returns how many there are.
 func (o *outgoing) fill(vec *[vectorMax]iovec) int {
 	n := min(len(o.pieces)-o.first, len(vec))
 	for i := range n {
@@ -27,12 +27,12 @@ func (o *outgoing) fill(vec *[vectorMax]iovec) int {
 	return n
 }
 
-// The three calls below are raw: the sockets never block, so that the Go
-// scheduler need not be told.
+// The three calls below are raw: the sockets never block, so the Go scheduler need not
+// know of the calls.
 
 // ssize_t writev(int fd, const struct iovec *iov, int iovcnt)
-// as sendmsg would, a broken pipe is an error and not a signal: the Go runtime
-// ignores SIGPIPE on descriptors other than 1 and 2.
+// As with sendmsg, a broken pipe is an error and not a signal: the Go runtime ignores
+// SIGPIPE on descriptors other than 1 and 2.
 func writev(fd int, v []iovec) (n int, again bool, err error) {
 	r, _, e := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&v[0])), uintptr(len(v)))
 	return result(r, e)

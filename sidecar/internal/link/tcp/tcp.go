@@ -1,9 +1,10 @@
-// Package tcp is the link over stream sockets. Small frames are gathered into
-// one buffer and large payloads are written straight from their memory; on the
-// way in large payloads are read straight into the memory that the core names.
+// Package tcp is the link over stream sockets. Small frames are gathered into one buffer
+// and large payloads are written straight from their memory; in the other direction large
+// payloads are read straight into the memory that the core names.
 //
-// The link is given connected sockets (Attach): making and authenticating them
-// is the work of peers. System calls are raw ones that never block.
+// The link is given connected sockets (Attach): package peers makes and authenticates
+// them. All system calls are raw calls that never block. The engine polls the link; the
+// node link contains one for peers on other machines.
 package tcp
 
 import (
@@ -15,50 +16,50 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Limits of a connection.
+// Limits of a connection, and of a Poll.
 const (
-	coalesceMax = 1024      // payloads up to this size are copied behind their header
-	streamBytes = 128 << 10 // buffer for headers and coalesced payloads, out
-	readBytes   = 256 << 10 // buffer for what arrives
-	directMin   = 4 << 10   // a larger payload that is not all here is read in place
+	coalesceMax = 1024      // payloads up to this size are copied behind their header: the copy costs less than another piece of writev
+	streamBytes = 128 << 10 // output buffer for headers and coalesced payloads: all frames of a turn of small messages
+	readBytes   = 256 << 10 // input buffer: what one read may return, at least restMax
+	directMin   = 4 << 10   // a larger payload that has not arrived completely is read straight to its destination
 	vectorMax   = 256       // pieces of one writev
-	aheadMax    = 128 << 10 // bytes of large payloads that wait for the socket: what comes next waits behind them
-	pollBudget  = 256 << 10 // bytes read of one connection in one Poll
-	pollTotal   = 512 << 10 // and of all: with hundreds of busy peers a turn would take tens of milliseconds
-	directConns = 8         // up to so many connections are read without asking epoll
-	eagerMax    = 64 << 10
+	aheadMax    = 128 << 10 // bytes of large payloads that wait for the socket, because later frames wait behind them
+	pollBudget  = 256 << 10 // bytes read from one connection in one Poll
+	pollTotal   = 512 << 10 // bytes read from all connections: with hundreds of busy peers a turn would otherwise take tens of milliseconds
+	directConns = 8         // up to this number of connections, reading each is cheaper than epoll_wait
+	eagerMax    = 64 << 10  // larger messages gain more from a rendezvous, which saves a copy, than they lose by its round trip
 
-	spareBuffers = 16 // of each kind, kept for the next connection that needs one
+	spareBuffers = 16 // buffers of each kind that are retained for the next connection that needs one
 )
 
-// Stats counts what the link did.
+// Stats counts the work of a link.
 type Stats struct {
 	BytesIn, BytesOut, Reads, Writes, EmptyReads, ShortWrites uint64
 }
 
 // Link is the tcp link of one sidecar. It is owned by the engine's goroutine.
 //
-// Its buffers are the link's and not the connections': a connection has one for
-// output while the socket takes no more, and one for input while a frame is
-// half here. A thousand quiet connections cost no more than a few.
+// Its buffers belong to the link and not to the connections: a connection has one for
+// output only while the socket accepts no more, and one for input only while a frame is
+// incomplete. A thousand quiet connections cost no more than a few.
 type Link struct {
 	memory  link.Memory
 	conns   []*conn // by peer; nil: none
-	list    []*conn
+	list    []*conn // by peer; nil: no connection
 	epoll   int
-	waiting int  // connections whose output is stuck
-	broken  bool // some connection has an error that Poll has not told
-	events  [64]unix.EpollEvent
-	ready   []unix.EpollEvent // of events, those that the last Poll left for the next
-	turn    int               // of list, whose turn it is when all are read
-	input   []byte            // what a read brings
-	vec     [vectorMax]iovec
-	outputs []*outgoing // not in use
-	rests   [][]byte    // not in use
-	stats   Stats
+	waiting int                 // connections whose output is stuck
+	broken  bool                // number of connections whose output waits for the socket
+	events  [64]unix.EpollEvent // some connection has an error that Poll has not reported
+	ready   []unix.EpollEvent   // of events, those that the last Poll left for the next
+	turn    int                 // the part of events that the last Poll left for the next one
+	input   []byte              // index in list of the connection in turn, when all are read
+	vec     [vectorMax]iovec    // buffer of a read
+	outputs []*outgoing         // not in use
+	rests   [][]byte            // free output buffers
+	stats   Stats               // free buffers of incomplete frames
 }
 
-// New makes a link for a job of peers sidecars.
+// New returns a link for a job of peers sidecars.
 func New(memory link.Memory, peers int) (*Link, error) {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -67,16 +68,16 @@ func New(memory link.Memory, peers int) (*Link, error) {
 	return &Link{memory: memory, conns: make([]*conn, peers), epoll: ep, input: make([]byte, readBytes)}, nil
 }
 
-// SetMemory replaces the memory given to New, for a caller that is the memory
-// itself and could not name it earlier.
+// SetMemory replaces the memory given to New, for a caller that implements Memory itself
+// and exists only after New.
 func (l *Link) SetMemory(m link.Memory) { l.memory = m }
 
-// Caps says what the link can do: carry frames.
+// Caps returns what the link can do: carry frames.
 func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "tcp", GatherMax: 1, EagerMax: eagerMax}
 }
 
-// Abilities are those of sockets.
+// Abilities returns the abilities of sockets.
 func (l *Link) Abilities() link.Abilities {
 	return link.Abilities{Attach: l.Attach, Break: l.Break, FD: l.FD, Bytes: l.Bytes}
 }
@@ -84,14 +85,14 @@ func (l *Link) Abilities() link.Abilities {
 // Stats returns the counters.
 func (l *Link) Stats() Stats { return l.stats }
 
-// Bytes returns what was read and written so far.
+// Bytes returns the bytes read and written so far.
 func (l *Link) Bytes() (in, out uint64) { return l.stats.BytesIn, l.stats.BytesOut }
 
-// FD is readable when Poll would find work.
+// FD returns a descriptor that is readable when Poll would find work.
 func (l *Link) FD() int { return l.epoll }
 
-// Attach takes over the connected stream socket fd. An older connection of the
-// same peer is closed, and what it had half way is forgotten: the core resumes.
+// Attach takes ownership of the connected stream socket fd. An older connection of the
+// same peer is closed with its incomplete frames: the core resumes.
 func (l *Link) Attach(peer link.Peer, fd int) error {
 	l.Forget(peer)
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -116,7 +117,7 @@ func (l *Link) Forget(peer link.Peer) {
 	}
 	l.conns[peer] = nil
 	c.dropOutput()
-	c.keep(nil)
+	c.retainRest(nil)
 	if c.waiting {
 		c.waiting = false
 		l.waiting--
@@ -127,15 +128,15 @@ func (l *Link) Forget(peer link.Peer) {
 			break
 		}
 	}
-	_ = unix.Close(c.fd) // nothing is expected of it any more
+	_ = unix.Close(c.fd) // an error changes nothing: the descriptor is closed in any case
 	c.fd = -1
 }
 
-// Break ends the connection to peer as a failing network would: both ends find
-// out when they next read.
+// Break ends the connection to peer as a failing network would: both sides notice at
+// their next read.
 func (l *Link) Break(peer link.Peer) {
 	if int(peer) < len(l.conns) && peer >= 0 && l.conns[peer] != nil {
-		_ = unix.Shutdown(l.conns[peer].fd, unix.SHUT_RDWR) // broken already is as good
+		_ = unix.Shutdown(l.conns[peer].fd, unix.SHUT_RDWR) // an error means that it is broken already
 	}
 }
 
@@ -147,15 +148,14 @@ func (l *Link) Close() error {
 	return unix.Close(l.epoll)
 }
 
-// Post takes frames and writes what the socket takes. Errors are kept for
-// Poll.
+// Post accepts frames and writes as much as the socket accepts. Poll reports the errors.
 func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	c := l.conns[peer]
 	if c == nil || c.err != nil {
 		return 0
 	}
 	if c.out == nil {
-		c.out = l.takeOutput()
+		c.out = l.newOutput()
 	}
 	n := 0
 	for _, f := range frames {
@@ -164,15 +164,15 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 		}
 		n++
 	}
-	if !c.waiting { // else the socket says when it takes more
+	if !c.waiting { // otherwise epoll reports when it accepts more
 		c.flush()
 	}
 	return n
 }
 
-// Poll writes what could not be written before, where there is room again, and
-// reads what has come. While output is stuck epoll is asked, so that a peer that
-// reads nothing costs no attempt to write.
+// Poll writes output that waited, where the socket has room again, and reads frames.
+// While output waits, Poll asks epoll instead of each socket, so that a peer that does
+// not read costs no attempts to write.
 func (l *Link) Poll(sink link.Sink) int {
 	if len(l.list)+l.waiting == 0 && !l.broken {
 		return 0
@@ -184,15 +184,15 @@ func (l *Link) Poll(sink link.Sink) int {
 		work = l.pollAll(sink, enough)
 	}
 	if l.broken {
-		work += l.tellBroken(sink)
+		work += l.reportBroken(sink)
 	}
 	return work
 }
 
-// pollAll reads one connection after the other, from the one on whose turn it is,
-// until enough bytes have come.
+// pollAll reads one connection after the other, beginning with the one in turn, until
+// BytesIn is enough.
 func (l *Link) pollAll(sink link.Sink, enough uint64) (work int) {
-	for range l.list { // as many as there were
+	for range l.list { // list may change during the loop
 		if len(l.list) == 0 || l.stats.BytesIn >= enough {
 			break
 		}
@@ -206,13 +206,13 @@ func (l *Link) pollAll(sink link.Sink, enough uint64) (work int) {
 	return work
 }
 
-// pollReady does the same with those that epoll names. It is asked again when all
-// that it has named have had their turn: it would name the same ones first.
+// pollReady reads the connections that epoll reports. It calls epoll_wait again only when
+// all of them have had their turn, because epoll would report the same ones first.
 func (l *Link) pollReady(sink link.Sink, enough uint64) (work int) {
 	if len(l.ready) == 0 {
 		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
 		if err != nil {
-			return 0 // EINTR: next turn
+			return 0 // EINTR: the next Poll tries again
 		}
 		l.ready = l.events[:max(n, 0)]
 	}
@@ -236,8 +236,8 @@ func (l *Link) pollReady(sink link.Sink, enough uint64) (work int) {
 	return work
 }
 
-// tellBroken ends the connections that have an error.
-func (l *Link) tellBroken(sink link.Sink) int {
+// reportBroken ends the connections that have an error.
+func (l *Link) reportBroken(sink link.Sink) int {
 	l.broken = false
 	work := 0
 	for i := 0; i < len(l.list); i++ {
@@ -252,12 +252,12 @@ func (l *Link) tellBroken(sink link.Sink) int {
 	return work
 }
 
-// conn is one connection.
+// conn is the connection to one peer.
 type conn struct {
 	link    *Link
 	peer    link.Peer
 	fd      int
-	out     *outgoing // nil: nothing is to be written
+	out     *outgoing // nil: there is nothing to write
 	in      incoming
 	err     error
 	waiting bool // EPOLLOUT is armed
@@ -270,7 +270,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// arm asks epoll for writability while, and only while, output is stuck.
+// arm makes epoll report writability while output waits, and only then.
 func (c *conn) arm(on bool) {
 	if c.waiting == on {
 		return

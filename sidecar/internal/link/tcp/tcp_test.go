@@ -17,7 +17,7 @@ func TestSocketPair(t *testing.T) { linktest.Run(t, pairs(socketPair)) }
 
 func TestLoopback(t *testing.T) { linktest.Run(t, pairs(loopback)) }
 
-// pairs makes the harness of links whose connections connect makes.
+// pairs returns the harness of links whose connections connect makes.
 func pairs(connect func(t testing.TB) (x, y int)) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		open := descriptors(t)
@@ -40,8 +40,8 @@ func pairs(connect func(t testing.TB) (x, y int)) linktest.Harness {
 		}
 		join(t)
 		return &linktest.Pair{
-			A:    linktest.End{Link: a, Memory: am, Peer: 0},
-			B:    linktest.End{Link: b, Memory: bm, Peer: 0},
+			A:    linktest.Side{Link: a, Memory: am, Peer: 0},
+			B:    linktest.Side{Link: b, Memory: bm, Peer: 0},
 			Pass: func() {}, Join: join,
 			Break: func(*testing.T) { a.Break(0) },
 			Inject: func(t *testing.T, raw []byte) {
@@ -102,7 +102,7 @@ func socketPair(t testing.TB) (x, y int) {
 	return fds[0], fds[1]
 }
 
-// loopback is a TCP connection of this machine with itself, as descriptors.
+// loopback returns a TCP connection of this machine with itself, as descriptors.
 func loopback(t testing.TB) (x, y int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -121,7 +121,7 @@ func loopback(t testing.TB) (x, y int) {
 	return own(t, dialled), own(t, accepted)
 }
 
-// own takes the descriptor out of a connection.
+// own returns a duplicate of a connection's descriptor, and closes the connection.
 func own(t testing.TB, c net.Conn) int {
 	t.Helper()
 	defer c.Close()
@@ -136,8 +136,8 @@ func own(t testing.TB, c net.Conn) int {
 	return fd
 }
 
-// TestWindowsOfLargeJobs: in a job of many pods no connection receives into more
-// than its share, which is what api/memory counts on.
+// TestWindowsOfLargeJobs checks that in a job of many pods no connection receives into
+// more than its share, on which api/memory relies.
 func TestWindowsOfLargeJobs(t *testing.T) {
 	for peers, small := range map[int]bool{memory.ManyPods: false, memory.ManyPods + 1: true} {
 		l, err := tcp.New(linktest.NewMemory(), peers)
@@ -150,7 +150,7 @@ func TestWindowsOfLargeJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (got <= 2*memory.FarWindow) != small { // the kernel doubles it, for its own records
+		if (got <= 2*memory.FarWindow) != small { // the kernel doubles the value, for its own records
 			t.Errorf("%d peers: a connection may receive %d bytes", peers, got)
 		}
 		if err := errors.Join(l.Close(), unix.Close(y)); err != nil {

@@ -22,8 +22,9 @@ func (s *tally) Deliver(peer link.Peer, _ *wire.Header, _ []byte) error {
 	return nil
 }
 
-// TestPollDoesNotGrowWithThePeers: what one Poll reads is bounded however many
-// peers have sent, what is left is work, and nobody is passed over.
+// TestPollDoesNotGrowWithThePeers checks that the bytes read by one Poll are bounded
+// however many peers have sent, that the rest counts as work, and that every peer is
+// served.
 func TestPollDoesNotGrowWithThePeers(t *testing.T) {
 	const each = 96 << 10 / wire.HeaderBytes
 	for _, peers := range []int{8, 48, 100} {
@@ -70,8 +71,8 @@ func TestPollDoesNotGrowWithThePeers(t *testing.T) {
 	}
 }
 
-// TestPeersTakeTurnsInPoll: those who always have something to say do not keep
-// the others waiting.
+// TestPeersTakeTurnsInPoll checks that peers that always have data do not delay the
+// others.
 func TestPeersTakeTurnsInPoll(t *testing.T) {
 	const peers, rounds = 40, 20
 	l, err := tcp.New(linktest.NewMemory(), peers)
@@ -99,7 +100,7 @@ func TestPeersTakeTurnsInPoll(t *testing.T) {
 	sent := make([]int, peers)
 	for range rounds {
 		for peer, y := range ends {
-			if sent[peer] == sink.frames[peer] { // all that it has said was heard
+			if sent[peer] == sink.frames[peer] { // all of its frames have arrived
 				n, err := unix.Write(y, raw)
 				if err != nil || n != len(raw) {
 					t.Fatalf("%d bytes written: %v", n, err)
@@ -114,6 +115,6 @@ func TestPeersTakeTurnsInPoll(t *testing.T) {
 		least, most = min(least, n), max(most, n)
 	}
 	if least == 0 || most > 3*least {
-		t.Errorf("the peers were heard %d to %d times in %d Polls", least, most, rounds)
+		t.Errorf("the peers were served %d to %d times in %d Polls", least, most, rounds)
 	}
 }

@@ -5,24 +5,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// outgoing is what one connection has still to write: pieces, in order, of the
-// stream buffer (headers and small payloads) or of payloads in place.
+// outgoing is the output of one connection that is not written yet: pieces, in order, of
+// the stream buffer (headers and small payloads) or of payloads in their memory.
 type outgoing struct {
 	stream []byte // never reallocated: pieces point into it
 	used   int
 	pieces []piece
-	bytes  int // of payloads in place, not written
-	first  int // pieces before it are written
+	bytes  int // of payloads in their memory that are not written
+	first  int // index of the first piece that is not written
 }
 
+// piece is a range of bytes to write.
 type piece struct {
 	mem    []byte
-	stream bool   // part of the stream buffer: may be extended
-	seq    uint64 // of the frame whose payload it is
+	stream bool   // part of the stream buffer: the next frame may extend it
+	seq    uint64 // number of the frame whose payload it is
 }
 
-// takeOutput returns an empty buffer for output, from the spare ones if it can.
-func (l *Link) takeOutput() *outgoing {
+// newOutput returns an empty output buffer, a free one if there is one.
+func (l *Link) newOutput() *outgoing {
 	if n := len(l.outputs); n > 0 {
 		o := l.outputs[n-1]
 		l.outputs = l.outputs[:n-1]
@@ -31,8 +32,8 @@ func (l *Link) takeOutput() *outgoing {
 	return &outgoing{stream: make([]byte, streamBytes), pieces: make([]piece, 0, vectorMax)}
 }
 
-// dropOutput gives the connection's buffer back, with whatever is in it. A few
-// are kept: the memory of a bad minute, when many peers read nothing, is not.
+// dropOutput releases the connection's output buffer, with its content. The link retains
+// a few buffers, but not as many as it needed while many peers did not read.
 func (c *conn) dropOutput() {
 	if c.out != nil && len(c.link.outputs) < spareBuffers {
 		clear(c.out.pieces)
@@ -42,13 +43,13 @@ func (c *conn) dropOutput() {
 	c.out = nil
 }
 
-// oldest is the number of the first frame whose payload is not written, of those
-// that are written from where they are; 0: there is none.
+// oldest returns the number of the first frame whose payload is in its memory and not
+// written, or 0 if there is none.
 func (c *conn) oldest() uint64 {
 	if c.out == nil {
 		return 0
 	}
-	for _, p := range c.out.pieces[c.out.first:] { // it is the first or the second
+	for _, p := range c.out.pieces[c.out.first:] { // it is the first or the second piece
 		if !p.stream {
 			return p.seq
 		}
@@ -58,7 +59,7 @@ func (c *conn) oldest() uint64 {
 
 func (o *outgoing) pending() bool { return o.first < len(o.pieces) }
 
-// add queues a frame, or reports that there is no room before the next flush.
+// add queues a frame. It returns false if there is no room before the next flush.
 func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
 	var payload []byte
 	if f.Head.Length > 0 {
@@ -95,8 +96,8 @@ func (o *outgoing) add(f *link.Frame, m link.Memory) bool {
 	return true
 }
 
-// extend appends a part of the stream buffer, to the last piece if that ends
-// where the part begins.
+// extend appends a part of the stream buffer, to the last piece if that ends where the
+// part begins.
 func (o *outgoing) extend(b []byte) {
 	start := o.used
 	o.used += len(b)

@@ -57,7 +57,7 @@ func lenders(t *testing.T) [2]*lender {
 		return n
 	})
 	var all [2]*lender
-	for i, e := range []linktest.End{p.A, p.B} {
+	for i, e := range []linktest.Side{p.A, p.B} {
 		l := e.Link.(*Link)
 		l.cfg.Lends = true
 		s := &lender{Link: l, own: make(arena, lentBytes), mem: make([]byte, lentBytes), dones: map[uint64]error{}}

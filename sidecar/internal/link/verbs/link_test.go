@@ -86,7 +86,7 @@ func pairOf(t *testing.T, receives string, open func() nic) *linktest.Pair {
 	})
 	join(t, a, b)
 	return &linktest.Pair{
-		A: linktest.End{Link: a, Memory: am, Peer: 0}, B: linktest.End{Link: b, Memory: bm, Peer: 0},
+		A: linktest.Side{Link: a, Memory: am, Peer: 0}, B: linktest.Side{Link: b, Memory: bm, Peer: 0},
 		Pass: func() {}, Messages: true,
 		Join:   func(t *testing.T) { join(t, a, b) },
 		Break:  func(*testing.T) { a.Break(0) },

@@ -55,7 +55,7 @@ func (in *incoming) frame(peer link.Peer, b []byte, sink link.Sink) ([]byte, err
 		return nil, err
 	}
 	if in.out != nil {
-		if err := link.Ahead(h.Ack, in.out.oldest()); err != nil {
+		if err := link.CheckAck(h.Ack, in.out.oldest()); err != nil {
 			return nil, err
 		}
 	}
