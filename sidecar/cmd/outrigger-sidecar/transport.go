@@ -161,7 +161,7 @@ func (d *daemon) byMemory() *peers.Direct {
 			return e, nil
 		},
 		Connected: func(p link.Peer, fd int, end peers.End) {
-			e := end.(*node.End) // Prepare makes no others
+			e := end.(*node.Endpoint) // Prepare makes no others
 			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
 		},
 	}

@@ -3,43 +3,42 @@ package node
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// The board is where a sidecar's registrations stand, for its peers to read. Its places:
+// A board holds the registrations of a sidecar, for its peers to read. An entry has the
+// fields:
 //
-//	0  u64  key, 0: free. Its low bits are the place, the others are drawn at random.
+//	0  u64  key, 0: free. Its low bits are the index, the others are drawn at random.
 //	8  u64  region
 //	16 u64  offset
 //	24 u64  length
 //
-// A key is written last and cleared first: who reads the key, the rest, and the same key
-// again has read a registration; and who reads the key once more when it has copied what
-// it says knows whether the registration still stood then.
+// A key is written last and cleared first. So a reader that loads the key, the other
+// fields, and the same key again has read one registration; and a reader that loads the
+// key once more after its copy knows whether the registration was valid during the copy.
 const (
-	placeBytes = 32
-	placeBits  = 14
-	places     = 1 << placeBits
-	boardBytes = places * placeBytes
+	entryBytes = 32
+	entryBits  = 14
+	entries    = 1 << entryBits
+	boardBytes = entries * entryBytes
 )
 
-// errBoard says that there are as many registrations as there may be: what cannot be
-// registered goes by frames.
-var errBoard = errors.New("no place for another registration")
+// errBoard means that all entries are in use; the memory is then sent in frames.
+var errBoard = fmt.Errorf("node: %d registrations, as many as the board holds", entries)
 
-// board is a sidecar's own.
+// board is the board of this sidecar.
 type board struct {
 	mem  []byte
-	free []uint16 // the last to be used next: few pages are touched
+	free []uint16 // a stack: the entry freed last is used next, so that few pages are touched
 }
 
 func newBoard(mem []byte) *board {
-	b := &board{mem: mem, free: make([]uint16, places)}
+	b := &board{mem: mem, free: make([]uint16, entries)}
 	for i := range b.free {
-		b.free[i] = uint16(places - 1 - i)
+		b.free[i] = uint16(entries - 1 - i)
 	}
 	return b
 }
@@ -52,7 +51,7 @@ func (b *board) add(ref link.Ref) (uint64, error) {
 	}
 	at := b.free[n-1]
 	b.free = b.free[:n-1]
-	p := b.mem[int(at)*placeBytes:]
+	p := b.mem[int(at)*entryBytes:]
 	word(p, 8).Store(uint64(ref.Region))
 	word(p, 16).Store(ref.Off)
 	word(p, 24).Store(ref.Len)
@@ -61,21 +60,21 @@ func (b *board) add(ref link.Ref) (uint64, error) {
 	return key, nil
 }
 
-// newKey draws the key of a place; it is not 0.
+// newKey returns a random key of an entry; it is not 0.
 func newKey(at uint16) uint64 {
 	var b [8]byte
 	for {
 		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-		if k := binary.LittleEndian.Uint64(b[:])&^(places-1) | uint64(at); k>>placeBits != 0 {
+		if k := binary.LittleEndian.Uint64(b[:])&^(entries-1) | uint64(at); k>>entryBits != 0 {
 			return k
 		}
 	}
 }
 
-// drop ends a registration; false: there is none.
-func (b *board) drop(key uint64) bool {
-	at := key & (places - 1)
-	if w := word(b.mem[at*placeBytes:], 0); key == 0 || w.Load() != key {
+// remove ends a registration; it returns false if there is none under key.
+func (b *board) remove(key uint64) bool {
+	at := key & (entries - 1)
+	if w := word(b.mem[at*entryBytes:], 0); key == 0 || w.Load() != key {
 		return false
 	} else {
 		w.Store(0)
@@ -84,28 +83,29 @@ func (b *board) drop(key uint64) bool {
 	return true
 }
 
-// stands reports whether the registration key is on a peer's board.
-func stands(mem []byte, key uint64) bool {
-	return key != 0 && word(mem[key&(places-1)*placeBytes:], 0).Load() == key
+// valid reports whether the registration key is on a peer's board.
+func valid(mem []byte, key uint64) bool {
+	return key != 0 && word(mem[key&(entries-1)*entryBytes:], 0).Load() == key
 }
 
-// find reads a registration of a peer.
-func find(mem []byte, key uint64) (link.Ref, bool) {
-	if !stands(mem, key) {
+// lookup returns the registration of a peer under key.
+func lookup(mem []byte, key uint64) (link.Ref, bool) {
+	if !valid(mem, key) {
 		return link.Ref{}, false
 	}
-	p := mem[key&(places-1)*placeBytes:]
+	p := mem[key&(entries-1)*entryBytes:]
 	region, off, n := word(p, 8).Load(), word(p, 16).Load(), word(p, 24).Load()
-	if !stands(mem, key) || region > uint64(^link.Region(0)) {
+	if !valid(mem, key) || region > uint64(^link.Region(0)) {
 		return link.Ref{}, false
 	}
 	return link.Ref{Region: link.Region(region), Off: off, Len: n}, true
 }
 
-// within is the n bytes from addr on of a registration; an error if they are not in it.
+// within returns the n bytes of a registration from addr on, or an error if they are not
+// within it.
 func within(ref link.Ref, addr, n uint64) (link.Ref, error) {
 	if n > ref.Len || addr > ref.Len-n {
-		return link.Ref{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, addr)
+		return link.Ref{}, fmt.Errorf("%w: %d bytes at offset %d of a registration of %d bytes", link.ErrKey, n, addr, ref.Len)
 	}
 	return ref.Slice(addr, n), nil
 }

@@ -15,40 +15,40 @@ import (
 type conn struct {
 	l     *Link
 	peer  link.Peer
-	fd    int // proven socket
-	local int // for words
+	fd    int // the proven socket
+	local int // the local socket, for control messages
 	seg   []byte
-	out   way
-	in    way
+	out   ringEnd
+	in    ringEnd
 
-	rest  []byte // of a frame that is half written: it did not fit
-	seq   uint64 // of that
-	needs int    // room that the next frame needs; 0: none waits
+	rest  []byte // rest of a frame that is half written because it did not fit
+	seq   uint64 // number of that frame
+	needs int    // room that the next frame needs; 0: no frame waits
 	refs  refs
 
-	dst    []byte      // rest of a payload that is being read to where it goes
-	src    lying       // of that, where it lies; of no region: it comes through the ring
-	source link.Region // of src
-	moved  uint64      // bytes of such payloads
-	left   int         // bytes of a frame that is not all here
+	dst    []byte      // rest of a payload that is being read to its destination
+	src    remoteSpan  // its rest in the peer's memory; pending is false if it comes through the ring
+	source link.Region // the region of src
+	moved  uint64      // bytes of payloads read from the peer's memory
+	left   int         // bytes of an incomplete frame
 	raw    [wire.HeaderBytes]byte
 	head   wire.Header
 
-	board   []byte                  // the peer's
-	regions map[link.Region]*region // of the peer
-	mapped  uint64                  // bytes of them
-	rung    int                     // so often words have come that are not read
-	unheard bool                    // more of them are here than were read
-	heard   uint64                  // of its words that do more than wake
-	words   []word24                // that the local socket has not taken
-	watched bool                    // epoll tells when it does
-	ending  error                   // why the peer will write no more; what it has written comes first
-	last    uint64                  // of that, where it ends
-	err     error
-	gone    bool
+	board        []byte                  // the board of the peer
+	regions      map[link.Region]*region // regions of the peer
+	mapped       uint64                  // sum of their sizes, in bytes
+	wakes        int                     // wake-ups that are in the socket, not read
+	moreControls bool                    // the last read stopped before the socket was empty
+	controlsRead uint64                  // control messages read, without wake-ups
+	unsent       []control               // control messages that the local socket has not accepted
+	watched      bool                    // epoll reports when the local socket accepts data
+	ending       error                   // why the peer writes no more; data that it has written is read first
+	last         uint64                  // position in the ring where that data ends
+	err          error
+	gone         bool
 }
 
-// fail ends c with err at the next Poll.
+// fail ends c with err in the next Poll.
 func (c *conn) fail(err error) {
 	if c.err == nil && !c.gone {
 		c.err = err
@@ -56,19 +56,19 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// end says that the peer writes no more. What is in the ring is still handed over.
+// end records that the peer writes no more. The frames in the ring are still handed over.
 func (c *conn) end(cause error) {
 	if c.ending == nil {
-		n, _ := c.in.ready() // what is wrong with it the next read finds
+		n, _ := c.in.ready() // the next read reports an error of it
 		c.ending, c.last = cause, c.in.at+uint64(n)
 	}
 }
 
-// errSocket says that the sign of life has ended.
+// errSocket means that the peer has closed the proven or the local socket.
 var errSocket = errors.New("closed by the peer")
 
-// look looks at the proven socket, on which nothing is ever sent.
-func (c *conn) look() int {
+// checkProof reads the proven socket, which must stay silent.
+func (c *conn) checkProof() int {
 	var b [1]byte
 	n, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_DONTWAIT)
 	switch {
@@ -77,38 +77,38 @@ func (c *conn) look() int {
 	case err != nil:
 		c.end(link.Broken(err))
 	case n > 0:
-		c.fail(fmt.Errorf("%w: bytes on the socket of a connection by shared memory", link.ErrProtocol))
+		c.fail(fmt.Errorf("%w: bytes on the socket of a connection through shared memory", link.ErrProtocol))
 	default:
 		c.end(link.Broken(errSocket))
 	}
 	return 1
 }
 
-// close gives everything back. Whoever still uses the ring is a caller on the stack,
-// which looks at gone first.
+// close releases all resources. If a caller on the stack still uses the ring, it checks
+// gone first.
 func (c *conn) close() {
 	c.gone = true
-	for _, fd := range []int{c.fd, c.local} { // nothing is expected of them any more
+	for _, fd := range []int{c.fd, c.local} { // they are not used any more
 		_ = unix.EpollCtl(c.l.epoll, unix.EPOLL_CTL_DEL, fd, nil) // at once, and not when they are closed
 	}
 	dispose(c.fd, c.local) // the peer may have sent descriptors that were not read
-	c.rest, c.dst, c.src, c.words = nil, nil, lying{}, nil
+	c.rest, c.dst, c.src, c.unsent = nil, nil, remoteSpan{}, nil
 	for r := range c.regions {
 		c.unmap(r)
 	}
-	c.l.giveBack(c.seg)
-	c.l.giveBack(c.board)
+	c.l.unmapLater(c.seg)
+	c.l.unmapLater(c.board)
 }
 
-// giveBack unmaps memory that nobody uses any more: pages of a large mapping take the
-// kernel milliseconds, in which no rank would be heard.
-func (l *Link) giveBack(mem []byte) {
+// unmapLater unmaps unused memory on another goroutine: the kernel takes milliseconds for
+// the pages of a large mapping, and the engine would serve no rank meanwhile.
+func (l *Link) unmapLater(mem []byte) {
 	if mem == nil {
 		return
 	}
 	l.unmapping.Go(func() {
 		if err := segment.Unmap(mem); err != nil {
-			l.cfg.Log.Warn("giving memory of a peer back", "cause", err)
+			l.cfg.Log.Warn("unmapping memory of a peer failed", "cause", err)
 		}
 	})
 }

@@ -2,29 +2,30 @@ package node
 
 import "sync"
 
-// Closing a descriptor that another process has sent may take as long as that process likes:
-// it may be a socket that lingers, and so may one that is still in the queue of a Unix
-// socket. So such descriptors, and sockets that others write to, are closed by goroutines of
-// their own, and neither in the turn nor in a handshake.
+// Closing a descriptor that another process has sent may take as long as that process
+// chooses: the descriptor may be a socket that lingers, and so may a descriptor in the
+// queue of a Unix socket. So such descriptors, and sockets to which other processes
+// write, are closed by goroutines of their own, and not in the engine's turn or in a
+// handshake.
 
-// Bounds of what is being closed, in the whole process: goroutines, each of which may hold
-// a thread, and closes that wait for one.
+// Bounds of the closes in the whole process: goroutines, each of which may hold a thread,
+// and closes that wait for a goroutine.
 const (
 	disposersMax = 32
 	disposalsMax = 512
 )
 
-// disposal closes what may take long to close.
+// disposal runs closes that may take long.
 type disposal struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []func()
 	running int
 }
 
-// disposed is the process's.
+// disposed is the disposal of the process.
 var disposed disposal
 
-// add has f called soon.
+// add queues f, which a goroutine calls soon.
 func (d *disposal) add(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,21 +51,21 @@ func (d *disposal) run() {
 	}
 }
 
-// full reports that nothing more of strangers may be accepted.
+// full reports whether no more connections of unauthenticated processes may be accepted.
 func (d *disposal) full() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.waiting) >= disposalsMax
 }
 
-// closing is how many closes are under way.
+// closing returns the number of closes in flight.
 func (d *disposal) closing() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.running
 }
 
-// dispose closes descriptors that another process has sent, or whose queue it fills.
+// dispose closes descriptors that another process has sent, or to whose queue it writes.
 func dispose(fds ...int) {
 	if len(fds) > 0 {
 		disposed.add(func() { closeAll(fds) })

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// settled waits until all is closed that is to be.
+// settled waits until all descriptors of disposed are closed.
 func settled(t testing.TB) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); disposed.closing() > 0; time.Sleep(time.Millisecond) {
@@ -20,15 +20,15 @@ func settled(t testing.TB) {
 	}
 }
 
-// lingering is the last descriptor of a TCP connection whose other end reads nothing: closing
-// it takes a minute, or until release is called.
+// lingering returns the last descriptor of a TCP connection whose other end reads
+// nothing: closing it takes a minute, or until release is called.
 func lingering(t *testing.T) (fd int, release func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // its connection is there
+	defer func() { _ = l.Close() }() // its connection exists already
 	got := make(chan net.Conn, 1)
 	go func() {
 		c, err := l.Accept()
@@ -49,7 +49,7 @@ func lingering(t *testing.T) (fd int, release func()) {
 	if err := raw.Control(func(s uintptr) { fd, err = unix.Dup(int(s)) }); err != nil || fd < 0 {
 		t.Fatal(err)
 	}
-	_ = c.Close() // fd is left
+	_ = c.Close() // fd remains
 	for b := make([]byte, 1<<16); ; {
 		if _, err := unix.Write(fd, b); err != nil {
 			break // the other end's window is full
@@ -65,25 +65,26 @@ func lingering(t *testing.T) (fd int, release func()) {
 		if err := other.(*net.TCPConn).SetLinger(0); err != nil {
 			t.Error(err)
 		}
-		_ = other.Close() // by a reset, which ends the wait
+		_ = other.Close() // a reset, which ends the wait
 	}
 }
 
-// TestDescriptorThatLingers: neither the turn nor a handshake waits for the close of what
-// another process has sent. It is still being closed when they go on.
+// TestDescriptorThatLingers checks that neither the turn nor a handshake waits for the
+// close of a descriptor that another process has sent: the close is still in flight when
+// they continue.
 func TestDescriptorThatLingers(t *testing.T) {
-	for name, send := range map[string]func(f *foe, fd int){
-		"with a wake-up": func(f *foe, fd int) { f.says(word24Of(wordWake, 3, 0, 0), fd) },
-		"with an end":    func(f *foe, fd int) { f.says(word24Of(wordGone, 3, 0, 0), fd) },
+	for name, send := range map[string]func(f *hostile, fd int){
+		"with a wake-up": func(f *hostile, fd int) { f.says(controlMessage(controlWake, 3, 0, 0), fd) },
+		"with an end":    func(f *hostile, fd int) { f.says(controlMessage(controlGone, 3, 0, 0), fd) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFoe(t)
+			f := newHostile(t)
 			fd, release := lingering(t)
 			send(f, fd)
-			_ = unix.Close(fd) // the one on its way is the last
-			f.b.l.conns[0].rung = rungMax
+			_ = unix.Close(fd) // the one in the socket is the last
+			f.b.l.conns[0].wakes = wakesMax
 			for range 3 {
-				f.b.l.look = true
+				f.b.l.checkSockets = true
 				f.b.l.Poll(f.s)
 			}
 			if disposed.closing() == 0 {
@@ -93,9 +94,9 @@ func TestDescriptorThatLingers(t *testing.T) {
 		})
 	}
 	t.Run("unread", func(t *testing.T) {
-		f := newFoe(t)
+		f := newHostile(t)
 		fd, release := lingering(t)
-		f.says(word24Of(wordWake, 3, 0, 0), fd)
+		f.says(controlMessage(controlWake, 3, 0, 0), fd)
 		_ = unix.Close(fd) // as above
 		f.b.l.Forget(link.Peer(0))
 		if disposed.closing() == 0 {
@@ -103,7 +104,7 @@ func TestDescriptorThatLingers(t *testing.T) {
 		}
 		release()
 	})
-	t.Run("of a stranger", func(t *testing.T) {
+	t.Run("of an unauthenticated process", func(t *testing.T) {
 		a, b := newSide(t, 2), newSide(t, 2)
 		defer func() { _, _ = a.l.Close(), b.l.Close() }() // they have no connection
 		x, err := a.l.Prepare(0)
@@ -117,16 +118,16 @@ func TestDescriptorThatLingers(t *testing.T) {
 		if string(x.mine.name[:]) > string(y.mine.name[:]) {
 			x, y = y, x
 		}
-		stranger, err := net.DialUnix("unixpacket", nil, y.mine.address())
+		other, err := net.DialUnix("unixpacket", nil, y.mine.address())
 		if err != nil {
 			t.Fatal(err)
 		}
 		fd, release := lingering(t)
-		if _, _, err := stranger.WriteMsgUnix([]byte("no secret at all"), unix.UnixRights(fd), nil); err != nil {
+		if _, _, err := other.WriteMsgUnix([]byte("no secret at all"), unix.UnixRights(fd), nil); err != nil {
 			t.Fatal(err)
 		}
 		_ = unix.Close(fd) // as above
-		_ = stranger.Close()
+		_ = other.Close()
 		over := make(chan error, 1)
 		go func() { over <- x.Connect(y.Offer()) }()
 		if err := y.Connect(x.Offer()); err != nil {
@@ -141,23 +142,23 @@ func TestDescriptorThatLingers(t *testing.T) {
 		release()
 		_, _ = x.Close(), y.Close() // nothing has failed
 	})
-	t.Run("of a connection that nobody has accepted", func(t *testing.T) {
+	t.Run("of a connection that was not accepted", func(t *testing.T) {
 		a := newSide(t, 2)
 		defer func() { _ = a.l.Close() }() // it has no connection
 		x, err := a.l.Prepare(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		stranger, err := net.DialUnix("unixpacket", nil, x.mine.address())
+		other, err := net.DialUnix("unixpacket", nil, x.mine.address())
 		if err != nil {
 			t.Fatal(err)
 		}
 		fd, release := lingering(t)
-		if _, _, err := stranger.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
+		if _, _, err := other.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
 			t.Fatal(err)
 		}
 		_ = unix.Close(fd) // as above
-		_ = stranger.Close()
+		_ = other.Close()
 		if err := x.Close(); err != nil {
 			t.Error(err)
 		}

@@ -5,20 +5,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// wholeMax: payloads up to this size are handed over whole; larger ones are read straight
-// to where they go.
+// wholeMax is the largest payload that is handed over whole. A larger one is read
+// straight to its destination.
 const wholeMax = 4 << 10
 
-// give publishes what is read, and wakes a peer that waits for room.
-func (c *conn) give() {
-	c.l.stats.BytesIn += c.in.at - c.in.told
-	c.in.tell()
-	if take(c.in.waits) {
+// publishIn publishes the bytes read, and wakes a peer that waits for room.
+func (c *conn) publishIn() {
+	c.l.stats.BytesIn += c.in.at - c.in.published
+	c.in.commit()
+	if clearFlag(c.in.waits) {
 		c.wake()
 	}
 }
 
-// read hands over what has come, budget bytes at most.
+// read hands over the frames that have arrived, at most budget bytes.
 func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 	if c.err != nil {
 		return 0
@@ -29,7 +29,7 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 			c.fail(err)
 			break
 		}
-		if !c.src.waits() && n == c.left || !c.frame(n, sink) {
+		if !c.src.pending() && n == c.left || !c.frame(n, sink) {
 			c.left = n
 			break
 		}
@@ -37,15 +37,15 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 			return work + 1
 		}
 		c.left = 0
-		if c.in.at-c.in.told >= uint64(len(c.in.mem)/4) {
-			c.give()
+		if c.in.at-c.in.published >= uint64(len(c.in.mem)/4) {
+			c.publishIn()
 		}
 	}
 	if c.gone {
 		return work
 	}
-	c.give()
-	if c.ending != nil && c.err == nil && !c.src.waits() && (c.in.at >= c.last || work == 0) {
+	c.publishIn()
+	if c.ending != nil && c.err == nil && !c.src.pending() && (c.in.at >= c.last || work == 0) {
 		c.fail(c.ending)
 		work++
 	}
@@ -53,7 +53,7 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 }
 
 // frame hands over the frame of which n bytes are here, or reads its payload as far as it
-// is; it reports false when more bytes are needed first.
+// is here. It returns false if more bytes are needed first.
 func (c *conn) frame(n int, sink link.Sink) bool {
 	if len(c.dst) > 0 {
 		return c.more(n, sink)
@@ -80,7 +80,7 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 		if n < wire.HeaderBytes+size {
 			return false
 		}
-		// A copy: what the peer writes there meanwhile is not read twice.
+		// Copy: the peer may write to the ring meanwhile, and each byte is read once.
 		c.in.at += wire.HeaderBytes
 		c.in.get(c.l.input[:size])
 		c.in.pad()
@@ -100,13 +100,13 @@ func (c *conn) frame(n int, sink link.Sink) bool {
 	return true
 }
 
-// begin begins to copy a payload from where the peer says that it lies.
+// begin starts the copy of a payload from the location that the peer names.
 func (c *conn) begin(n, size int, sink link.Sink) bool {
 	if n < wire.HeaderBytes+refBytes {
 		return false
 	}
 	c.in.at += wire.HeaderBytes
-	src, err := c.referred(size)
+	src, err := c.resolveRef(size)
 	if err != nil {
 		c.fail(err)
 		return false
@@ -123,9 +123,9 @@ func (c *conn) begin(n, size int, sink link.Sink) bool {
 	return true
 }
 
-// more reads a payload on to where it goes.
+// more reads the next part of a payload to its destination.
 func (c *conn) more(n int, sink link.Sink) bool {
-	if c.src.waits() {
+	if c.src.pending() {
 		n = min(len(c.dst), link.PieceMax)
 		if err := c.src.of.read(c.dst[:n], c.src.at); err != nil {
 			c.fail(link.Broken(err))
@@ -135,7 +135,7 @@ func (c *conn) more(n int, sink link.Sink) bool {
 		c.moved += uint64(n)
 		c.l.stats.BytesIn += uint64(n)
 	} else {
-		if n = min(n, len(c.dst), step); n == 0 {
+		if n = min(n, len(c.dst), chunkBytes); n == 0 {
 			return false
 		}
 		c.in.get(c.dst[:n])
@@ -143,10 +143,10 @@ func (c *conn) more(n int, sink link.Sink) bool {
 	if c.dst = c.dst[n:]; len(c.dst) > 0 {
 		return true
 	}
-	if c.dst = nil; !c.src.waits() {
+	if c.dst = nil; !c.src.pending() {
 		c.in.pad()
 	}
-	c.src = lying{}
+	c.src = remoteSpan{}
 	if err := sink.Placed(c.peer); err != nil {
 		c.fail(link.Protocol(err))
 		return false

@@ -14,73 +14,73 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
 
-// Limits of one Poll.
-const (
-	pollBudget = 128 << 10 // bytes of one peer's frames
-	pollTotal  = 512 << 10 // and of all
-	pollReads  = 256 << 10 // bytes of reads
-	lookEvery  = 256       // polls between two looks at sockets
+// Limits of one Poll, so that no peer and no kind of work delays the others for long.
+const ( // bytes of frames of one peer: about 30 us of copying
+	pollBudget         = 128 << 10 // bytes of frames of all peers
+	pollTotal          = 512 << 10 // bytes of reads of all peers
+	pollReads          = 256 << 10 // bytes of reads
+	socketPollInterval = 256       // polls between two polls of the sockets: epoll_wait costs more than an empty Poll
 )
 
-// eagerMax is as over tcp. Up to there one frame, which wakes each sidecar once, beats
-// announcement, read and answer: 15 us against 22 for 16 KiB, 18 against 19 for 64 KiB
-// (`outrigger bench latency`, two cores, AMD EPYC, 2026-11-25). It is one copy in either
-// way when the receive is there.
+// eagerMax is the same as over tcp. Up to this size one frame, which wakes each sidecar
+// once, is faster than announcement, read and answer: 15 us against 22 for 16 KiB, 18
+// against 19 for 64 KiB (`outrigger bench latency`, two cores, AMD EPYC, 2026-11-25).
+// Both ways make one copy if the receive is posted.
 const eagerMax = 64 << 10
 
-// Config of a Link.
+// Config is the configuration of a Link.
 type Config struct {
-	Peers  int         // sidecars of the job
-	Stream link.Stream // of the peers that are reached by sockets
+	Peers  int         // number of sidecars of the job
+	Stream link.Stream // link to the peers that are reached by sockets
 	Log    *slog.Logger
 }
 
-// Stats counts what the link did.
+// Stats counts the work of a link.
 type Stats struct {
 	BytesIn, BytesOut uint64 // through rings
-	BytesRead         uint64 // out of peers' memory
-	ReadByCall        uint64 // of them and of BytesIn, by system calls
-	BytesLent         uint64 // of this side, that peers have read
+	BytesRead         uint64 // read from memory of peers
+	ReadByCall        uint64 // of BytesRead and BytesIn, those read by system calls
+	BytesLent         uint64 // bytes of this side's memory that peers have read
 	Reads, Wakes      uint64
-	Direct            int // peers that were connected once
+	Direct            int // peers that were connected at least once
 }
 
-// Link is the node link of one sidecar. It is owned by the engine's goroutine, but for
-// Prepare and the ends that it makes.
+// Link is the node link of one sidecar. It is owned by the engine's goroutine, except for
+// Prepare and the Endpoints that it returns.
 type Link struct {
-	cfg    Config
-	memory link.Memory
-	conns  []*conn // by peer; nil: none over memory
-	list   []*conn
-	met    []bool // peers that were connected once
-	turn   int    // of list, whose turn it is
-	failed int    // of list, those with an error
-	armed  bool   // peers are told that this side sleeps
-	look   bool   // at the sockets, in the next Poll
-	polls  int
+	cfg          Config
+	memory       link.Memory
+	conns        []*conn // by peer; nil: no connection through memory
+	list         []*conn
+	met          []bool // by peer: it was connected at least once
+	turn         int    // index in list of the connection in turn
+	failed       int    // number of connections in list with an error
+	armed        bool   // peers see the flag that this side sleeps
+	checkSockets bool   // poll the sockets in the next Poll
+	polls        int
 
 	board   *board
-	boardFD int // which only this side writes
+	boardFD int // the board, which peers open for reading
 	shares  map[link.Region]*shared
 	ops     queue.Fair[link.Region, operation]
 	ended   []ended
-	regions int // of peers, that are mapped
-	// regionsMost is how many there may be.
+	regions int // number of mapped regions of peers
+	// regionsMost is the bound of regions.
 	regionsMost int
 	unmapping   sync.WaitGroup
 	order       atomic.Uint64           // a read-modify-write of it is a full barrier
 	mapped      uint64                  // bytes of regions
-	looks       atomic.Int32            // for pages of regions, under way
-	refusals    []atomic.Pointer[error] // by peer, why no end is made for it any more
+	probes      atomic.Int32            // page probes in flight
+	refusals    []atomic.Pointer[error] // by peer: why no Endpoint is made for it any more
 
-	input  []byte // what is handed over
+	input  []byte // buffer of frames that are handed over
 	oob    []byte
 	epoll  int
 	events [64]unix.EpollEvent
 	stats  Stats
 }
 
-// New makes a link.
+// New returns a link.
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := &Link{
 		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), refusals: make([]atomic.Pointer[error], cfg.Peers), shares: map[link.Region]*shared{}, ops: queue.Fair[link.Region, operation]{PerOwner: link.OperationsPerSession},
@@ -104,22 +104,23 @@ func New(cfg Config, memory link.Memory) (*Link, error) {
 	return l, nil
 }
 
-// Whose descriptor an event of epoll is about.
+// Values of the user data of an epoll event: the owner of the descriptor (Fd), and which
+// of its descriptors it is (Pad).
 const (
-	stream  = -1 // the stream's; else the peer's number
+	stream  = -1 // the descriptor is the stream's; otherwise Fd is the peer's number
 	ofProof = 0
-	ofWords = 1
+	ofLocal = 1
 )
 
-// What epoll tells of a socket. Wake-ups are edges: they need not be read for the next one
-// to be told.
+// Events that epoll reports of a socket. Wake-ups are edge-triggered: they need not be
+// read for the next one to be reported.
 const (
 	proofEvents = unix.EPOLLIN | unix.EPOLLRDHUP
-	wordsEvents = proofEvents | unix.EPOLLET
+	localEvents = proofEvents | unix.EPOLLET
 )
 
-// watch has epoll tell of a descriptor; how is EPOLL_CTL_ADD, or EPOLL_CTL_MOD of one that
-// is watched.
+// watch makes epoll report events of a descriptor; how is EPOLL_CTL_ADD, or EPOLL_CTL_MOD
+// for a descriptor that is watched already.
 func (l *Link) watch(how, fd int, events uint32, owner, which int32) error {
 	ev := unix.EpollEvent{Events: events, Fd: owner, Pad: which}
 	if err := unix.EpollCtl(l.epoll, how, fd, &ev); err != nil {
@@ -128,19 +129,21 @@ func (l *Link) watch(how, fd int, events uint32, owner, which int32) error {
 	return nil
 }
 
-// SetMemory replaces the memory given to New, for a caller that is the memory
-// itself and could not name it earlier.
+// SetMemory replaces the memory given to New, for a caller that implements Memory itself
+// and exists only after New.
 func (l *Link) SetMemory(m link.Memory) {
 	l.memory = m
 	l.cfg.Stream.SetMemory(m)
 }
 
-// Caps says what the link can do with a peer of this machine; PeerCaps with each.
+// Caps returns what the link can do with a peer of this machine; PeerCaps says it of each
+// peer.
 func (l *Link) Caps() link.Caps {
 	return link.Caps{Name: "node", Register: true, Read: true, GatherMax: 1, EagerMax: eagerMax}
 }
 
-// Abilities are those of both ways to a peer, by memory and by sockets.
+// Abilities returns the abilities of both kinds of connection, through memory and through
+// sockets.
 func (l *Link) Abilities() link.Abilities {
 	return link.Abilities{
 		Attach: l.Attach, PeerCaps: l.PeerCaps, Break: l.Break,
@@ -150,7 +153,7 @@ func (l *Link) Abilities() link.Abilities {
 	}
 }
 
-// PeerCaps says what the link can do with a connected peer.
+// PeerCaps returns what the link can do with a connected peer.
 func (l *Link) PeerCaps(peer link.Peer) link.Caps {
 	if l.conns[peer] == nil {
 		return l.cfg.Stream.Caps()
@@ -161,62 +164,62 @@ func (l *Link) PeerCaps(peer link.Peer) link.Caps {
 // Stats returns the counters.
 func (l *Link) Stats() Stats { return l.stats }
 
-// Direct is how many peers were connected by memory.
+// Direct returns the number of peers that were connected through memory.
 func (l *Link) Direct() int { return l.stats.Direct }
 
-// Bytes returns what was moved so far, by sockets too.
+// Bytes returns the bytes moved so far, those of sockets included.
 func (l *Link) Bytes() (in, out uint64) {
 	in, out = l.cfg.Stream.Bytes()
 	return in + l.stats.BytesIn + l.stats.BytesRead, out + l.stats.BytesOut + l.stats.BytesLent
 }
 
-// FD is readable when Poll would find work, once Arm has been asked.
+// FD returns a descriptor that is readable when Poll would find work, after a call of
+// Arm.
 func (l *Link) FD() int { return l.epoll }
 
-// Arm is asked before whoever polls goes to sleep on FD. It reports whether there is
-// work at once.
+// Arm is called before the engine sleeps on FD. It reports whether there is work already.
 func (l *Link) Arm() bool {
-	l.armed, l.look = true, true
+	l.armed, l.checkSockets = true, true
 	for _, c := range l.list {
 		if publish(c.in.sleep, 1); c.needs > 0 {
 			publish(c.out.waits, 1)
 		}
-		c.waitToSay()
+		c.armControls()
 	}
 	for _, c := range l.list {
-		if c.calls() {
+		if c.hasWork() {
 			return true
 		}
 	}
 	return l.failed > 0 || len(l.ended) > 0
 }
 
-// calls reports that there is something to do that no socket tells of.
-func (c *conn) calls() bool {
-	if n, err := c.in.ready(); err != nil || n != c.left || c.src.waits() || c.toldMore() || c.ending != nil {
+// hasWork reports whether there is work of which no socket event informs.
+func (c *conn) hasWork() bool {
+	if n, err := c.in.ready(); err != nil || n != c.left || c.src.pending() || c.hasControls() || c.ending != nil {
 		return true
 	}
-	if c.needs == 0 || c.behind() {
+	if c.needs == 0 || c.refsFull() {
 		return false
 	}
 	room, err := c.out.room()
 	return err != nil || room >= c.needs
 }
 
-// Attach takes over the socket of a peer that is reached by the stream.
+// Attach takes ownership of the socket of a peer that is reached by the stream.
 func (l *Link) Attach(peer link.Peer, fd int) error {
 	l.forget(peer)
 	return l.cfg.Stream.Attach(peer, fd)
 }
 
-// Join takes over the socket of a peer of this machine, and the end that was connected
-// while it was proven.
-func (l *Link) Join(peer link.Peer, fd int, e *End) error {
+// Join takes ownership of the socket of a peer of this machine, and of the Endpoint that
+// was connected while the peer was authenticated.
+func (l *Link) Join(peer link.Peer, fd int, e *Endpoint) error {
 	l.forget(peer)
 	l.cfg.Stream.Forget(peer)
 	err := l.watch(unix.EPOLL_CTL_ADD, fd, proofEvents, int32(peer), ofProof)
 	if err == nil {
-		err = l.watch(unix.EPOLL_CTL_ADD, e.local, wordsEvents, int32(peer), ofWords)
+		err = l.watch(unix.EPOLL_CTL_ADD, e.local, localEvents, int32(peer), ofLocal)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("node: %w", err), unix.Close(fd), e.Close())
@@ -230,11 +233,11 @@ func (l *Link) Join(peer link.Peer, fd int, e *End) error {
 		l.stats.Direct++
 	}
 	for _, s := range l.shares {
-		if s.told {
+		if s.announced {
 			c.share(s)
 		}
 	}
-	l.look = true
+	l.checkSockets = true
 	l.cfg.Log.Info("connected by shared memory", "peer", peer)
 	return nil
 }
@@ -245,7 +248,7 @@ func (l *Link) Forget(peer link.Peer) {
 	l.cfg.Stream.Forget(peer)
 }
 
-// forget ends a connection over memory. Its operations end with the next Poll.
+// forget ends a connection through memory. Its operations end with the next Poll.
 func (l *Link) forget(peer link.Peer) {
 	c := l.conns[peer]
 	if c == nil {
@@ -254,7 +257,7 @@ func (l *Link) forget(peer link.Peer) {
 	l.drop(c, func(op *operation) { l.ended = append(l.ended, ended{peer, op.token}) })
 }
 
-// drop takes c and its operations out.
+// drop removes c and its operations, and calls end for each operation.
 func (l *Link) drop(c *conn, end func(*operation)) {
 	l.conns[c.peer] = nil
 	for i, x := range l.list {
@@ -278,7 +281,7 @@ func (l *Link) drop(c *conn, end func(*operation)) {
 // Break ends the connection to peer as a failing network would.
 func (l *Link) Break(peer link.Peer) {
 	if peer >= 0 && int(peer) < len(l.conns) && l.conns[peer] != nil {
-		_ = unix.Shutdown(l.conns[peer].fd, unix.SHUT_RDWR) // broken already is as good
+		_ = unix.Shutdown(l.conns[peer].fd, unix.SHUT_RDWR) // an error means that it is broken already
 		return
 	}
 	l.cfg.Stream.Break(peer)
@@ -310,7 +313,7 @@ func (l *Link) release() error {
 	return err
 }
 
-// Post writes frames to the peer's ring, or hands them to the stream.
+// Post writes frames to the peer's ring, or passes them to the stream.
 func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	c := l.conns[peer]
 	if c == nil {
@@ -320,39 +323,38 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	for c.err == nil && n < len(frames) && c.send(frames[n]) {
 		n++
 	}
-	c.tell()
+	c.publishOut()
 	return n
 }
 
-// Poll reads what has come, copies what is being read, and looks now and then at the
-// sockets.
+// Poll reads frames, copies the data of reads, and polls the sockets now and then.
 func (l *Link) Poll(sink link.Sink) int {
 	work := l.cfg.Stream.Poll(sink)
 	if l.armed {
-		l.rise()
+		l.clearSleep()
 	}
-	if l.polls++; l.look || l.polls >= lookEvery {
-		l.polls, l.look = 0, false
-		work += l.watchful()
+	if l.polls++; l.checkSockets || l.polls >= socketPollInterval {
+		l.polls, l.checkSockets = 0, false
+		work += l.pollSockets()
 	}
 	if len(l.ended) > 0 {
-		work += l.tellEnded(sink)
+		work += l.reportEnded(sink)
 	}
 	if len(l.list) == 0 {
 		return work
 	}
-	work += l.read(sink)
+	work += l.readConns(sink)
 	if !l.ops.Empty() {
 		work += l.move(sink)
 	}
 	if l.failed > 0 {
-		work += l.tellFailed(sink)
+		work += l.reportFailed(sink)
 	}
 	return work
 }
 
-// rise tells peers that this side is awake.
-func (l *Link) rise() {
+// clearSleep clears the flags by which peers see that this side sleeps.
+func (l *Link) clearSleep() {
 	l.armed = false
 	for _, c := range l.list {
 		c.in.sleep.Store(0)
@@ -360,11 +362,11 @@ func (l *Link) rise() {
 	}
 }
 
-// read reads one connection after the other, from the one on whose turn it is, until
-// enough bytes have come.
-func (l *Link) read(sink link.Sink) (work int) {
+// readConns reads one connection after the other, beginning with the one in turn, up to
+// pollTotal bytes.
+func (l *Link) readConns(sink link.Sink) (work int) {
 	enough := l.stats.BytesIn + pollTotal
-	for range l.list { // as many as there were
+	for range l.list { // list may change during the loop
 		if len(l.list) == 0 || l.stats.BytesIn >= enough {
 			break
 		}
@@ -374,28 +376,28 @@ func (l *Link) read(sink link.Sink) (work int) {
 		if c.gone {
 			continue
 		}
-		if c.unblock() {
+		if c.retryBlocked() {
 			work++
 		}
-		if c.toldMore() {
-			work += c.hear()
+		if c.hasControls() {
+			work += c.readControls()
 		}
-		if len(c.words) > 0 {
-			c.sayOn()
+		if len(c.unsent) > 0 {
+			c.flushControls()
 		}
 		l.turn++
 	}
 	return work
 }
 
-// watchful looks at the sockets.
-func (l *Link) watchful() (work int) {
+// pollSockets handles the events of the sockets.
+func (l *Link) pollSockets() (work int) {
 	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
 	if err != nil {
 		return 0 // EINTR: next time
 	}
 	for _, ev := range l.events[:n] {
-		if ev.Fd == stream { // it was polled
+		if ev.Fd == stream { // Poll has polled it already
 			continue
 		}
 		c := l.conns[ev.Fd]
@@ -404,17 +406,17 @@ func (l *Link) watchful() (work int) {
 		}
 		switch {
 		case ev.Pad == ofProof:
-			work += c.look()
-		case c.rung < rungMax && ev.Events == unix.EPOLLIN:
-			c.rung++
+			work += c.checkProof()
+		case c.wakes < wakesMax && ev.Events == unix.EPOLLIN:
+			c.wakes++
 		default:
-			work += c.hear()
+			work += c.readControls()
 		}
 	}
 	return work
 }
 
-func (l *Link) tellEnded(sink link.Sink) (work int) {
+func (l *Link) reportEnded(sink link.Sink) (work int) {
 	list := l.ended
 	l.ended = nil
 	for _, e := range list {
@@ -423,10 +425,10 @@ func (l *Link) tellEnded(sink link.Sink) (work int) {
 	return len(list)
 }
 
-var errForgotten = fmt.Errorf("%w: it was given up", link.ErrBroken)
+var errForgotten = fmt.Errorf("%w: forgotten", link.ErrBroken)
 
-// tellFailed ends the connections that have an error.
-func (l *Link) tellFailed(sink link.Sink) (work int) {
+// reportFailed ends the connections that have an error.
+func (l *Link) reportFailed(sink link.Sink) (work int) {
 	for i := 0; i < len(l.list) && l.failed > 0; i++ {
 		c := l.list[i]
 		if c.err == nil {
@@ -440,7 +442,7 @@ func (l *Link) tellFailed(sink link.Sink) (work int) {
 		}
 		sink.Down(c.peer, err)
 		work++
-		i = -1 // the news may have changed the list
+		i = -1 // the calls of sink may have changed the list
 	}
 	return work
 }

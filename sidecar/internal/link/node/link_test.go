@@ -44,7 +44,7 @@ func newSide(t testing.TB, peers int) *side {
 				t.Error(err)
 			}
 		})
-		if r%2 == 0 { // as memory of sessions is; the other has pages that may be taken away
+		if r%2 == 0 { // like memory of sessions; regions with odd numbers have pages that may be removed
 			if err := segment.Seal(fd); err != nil {
 				t.Fatal(err)
 			}
@@ -57,8 +57,8 @@ func newSide(t testing.TB, peers int) *side {
 	return s
 }
 
-// meet connects two ends.
-func meet(t testing.TB, a, b *side) (x, y *End) {
+// meet connects two endpoints.
+func meet(t testing.TB, a, b *side) (x, y *Endpoint) {
 	t.Helper()
 	x, err := a.l.Prepare(0)
 	if err != nil {
@@ -89,7 +89,7 @@ func socketPair(t testing.TB) (x, y int) {
 
 func join(t testing.TB, a, b *side) { t.Helper(); joinAs(t, a, 0, b, 0) }
 
-// joinAs connects a with its peer n, which is b, whose peer m is a.
+// joinAs connects a and b: b is a's peer n, and a is b's peer m.
 func joinAs(t testing.TB, a *side, n link.Peer, b *side, m link.Peer) {
 	t.Helper()
 	x, y := meet(t, a, b)
@@ -112,7 +112,7 @@ func openFiles(t testing.TB) int {
 	return len(list)
 }
 
-// TestLink with the rings of small and of large jobs.
+// TestLink runs the suite with the rings of small and of large jobs.
 func TestLink(t *testing.T) {
 	for _, peers := range []int{1, fewPeers + 1, somePeers + 1} {
 		t.Run(fmt.Sprint(ringSize(peers)), func(t *testing.T) { linktest.Run(t, pairs(peers)) })
@@ -148,7 +148,7 @@ func pairs(peers int) linktest.Harness {
 				c := &conn{}
 				x.handOver(c)
 				c.out.put(raw)
-				c.out.tell()
+				c.out.commit()
 				for _, fd := range []int{p, c.local} {
 					if err := unix.Close(fd); err != nil {
 						t.Fatal(err)
@@ -164,13 +164,13 @@ func pairs(peers int) linktest.Harness {
 	}
 }
 
-// TestElsewhere: a peer that is reached by the stream gets and sends frames, and what the
-// framesOnly is a link of which no ability is known.
+// framesOnly is a link without abilities.
 type framesOnly struct{ link.Link }
 
 func (framesOnly) Abilities() link.Abilities { return link.Abilities{} }
 
-// link says of it is the stream's.
+// TestElsewhere checks that a peer that is reached by the stream receives and sends
+// frames, with the capabilities of the stream.
 func TestElsewhere(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) *linktest.Pair {
 		a, b := newSide(t, 2), newSide(t, 2)
@@ -185,10 +185,10 @@ func TestElsewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		join(t, a, b) // which ends by the other
+		join(t, a, b) // the stream replaces it
 		attach(t)
 		if c := a.l.PeerCaps(0); c.Read || c.Name != "tcp" {
-			t.Errorf("it can do %+v, it says", c)
+			t.Errorf("the capabilities are %+v, want tcp's", c)
 		}
 		only := func(l *Link) link.Link { return framesOnly{l} }
 		return &linktest.Pair{

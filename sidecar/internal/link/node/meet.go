@@ -21,18 +21,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// patience is how long two sidecars may take to meet. It is less than a handshake may take
-// (package peers): those that cannot meet talk by the stream.
-const patience = 2 * time.Second
+// meetTimeout bounds the time in which two sidecars connect through memory. It is less
+// than the time of a handshake (package peers), so that sidecars that cannot meet still
+// connect by the stream.
+const meetTimeout = 2 * time.Second
 
-// An offer says where a sidecar is, and how it can be met there:
+// offer says where a sidecar is, and how to connect to it there:
 //
 //	0  8 bytes   offerMagic
-//	8  32 bytes  place: a hash of the machine's boot and the network namespace
+//
+// 8  32 bytes  host: a hash of the machine's boot and the network namespace
+//
 //	40 16 bytes  name of a local socket, in the abstract namespace
-//	56 16 bytes  secret, by which whoever connects there is known
+//
+// 56 16 bytes  secret, which authenticates the connecting side
 type offer struct {
-	place  [32]byte
+	host   [32]byte
 	name   [16]byte
 	secret [16]byte
 }
@@ -43,7 +47,7 @@ const (
 )
 
 func (o *offer) encode() []byte {
-	b := append([]byte(offerMagic), o.place[:]...)
+	b := append([]byte(offerMagic), o.host[:]...)
 	return append(append(b, o.name[:]...), o.secret[:]...)
 }
 
@@ -51,7 +55,7 @@ func parseOffer(b []byte) (o offer, err error) {
 	if len(b) != offerBytes || string(b[:8]) != offerMagic {
 		return o, errors.New("the peer offers no shared memory of this kind: use images of one release, and devices for all pods or for none")
 	}
-	copy(o.place[:], b[8:])
+	copy(o.host[:], b[8:])
 	copy(o.name[:], b[40:])
 	copy(o.secret[:], b[56:])
 	return o, nil
@@ -61,8 +65,8 @@ func (o *offer) address() *net.UnixAddr {
 	return &net.UnixAddr{Net: "unixpacket", Name: "@outrigger-" + hex.EncodeToString(o.name[:])}
 }
 
-// here is the place of this process.
-func here() (p [32]byte, err error) {
+// hostID returns the host of this process.
+func hostID() (p [32]byte, err error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return p, err
@@ -73,27 +77,27 @@ func here() (p [32]byte, err error) {
 	}
 	st, ok := space.Sys().(*syscall.Stat_t)
 	if !ok {
-		return p, errors.New("no number of the network namespace")
+		return p, errors.New("the file of the network namespace has no inode number")
 	}
 	return sha256.Sum256(fmt.Appendf(boot, " %d %d", st.Dev, st.Ino)), nil
 }
 
-// End is this side's end of a connection that is being made. Prepare, Offer and Connect
-// are for the goroutine that makes it; Link.Join hands it over.
-type End struct {
-	boardFD  int // of the link
+// Endpoint is this side of a connection that is being made. The goroutine that makes the
+// connection calls Prepare, Offer and Connect; Link.Join takes the result over.
+type Endpoint struct {
+	boardFD  int // owned by the link
 	ring     int
 	mine     offer
 	listener *net.UnixListener
 	local    int
 	seg      []byte
 	dialled  bool
-	board    []byte // the peer's
+	board    []byte // the board of the peer
 }
 
-// refuse is what the end of a connection says whose peer's memory cannot be had here: the
-// next one would end as this one does, so that there is none. That peer is reached by the
-// stream then, and the others as before.
+// refuse returns the error that ends a connection because this side cannot use the peer's
+// memory. A next connection would end the same way, so Prepare fails for this peer from
+// then on. The peer is reached by the stream then, and the other peers as before.
 func (l *Link) refuse(peer link.Peer, cause error) error {
 	if l.refusals[peer].CompareAndSwap(nil, &cause) {
 		l.cfg.Log.Warn("new connections to a pod of this machine go by tcp", "peer", peer, "cause", cause)
@@ -101,14 +105,14 @@ func (l *Link) refuse(peer link.Peer, cause error) error {
 	return link.Broken(cause)
 }
 
-// Prepare makes an end that may be connected to a peer.
-func (l *Link) Prepare(peer link.Peer) (*End, error) {
+// Prepare returns an Endpoint that may be connected to a peer.
+func (l *Link) Prepare(peer link.Peer) (*Endpoint, error) {
 	if why := l.refusals[peer].Load(); why != nil {
 		return nil, fmt.Errorf("node: %w", *why)
 	}
-	e := &End{boardFD: l.boardFD, ring: ringSize(l.cfg.Peers), local: -1}
+	e := &Endpoint{boardFD: l.boardFD, ring: ringSize(l.cfg.Peers), local: -1}
 	var err error
-	if e.mine.place, err = here(); err != nil {
+	if e.mine.host, err = hostID(); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
 	_, _ = rand.Read(e.mine.name[:]) // never fails (crypto/rand)
@@ -119,20 +123,21 @@ func (l *Link) Prepare(peer link.Peer) (*End, error) {
 	return e, nil
 }
 
-// Offer is what the other side's Connect needs.
-func (e *End) Offer() []byte { return e.mine.encode() }
+// Offer returns the argument of the other side's Connect.
+func (e *Endpoint) Offer() []byte { return e.mine.encode() }
 
-// errCrowd says that other processes keep this one from sharing memory.
-var errCrowd = fmt.Errorf("over %d connections of other processes to the sidecar's local socket wait to be closed; see in /proc/net/unix what connects to @outrigger-", disposalsMax)
+// errDisposalsFull means that connections of other processes prevent this one from
+// sharing memory.
+var errDisposalsFull = fmt.Errorf("more than %d connections of other processes to the sidecar's local socket wait to be closed; /proc/net/unix shows the connections to @outrigger-", disposalsMax)
 
-// errElsewhere says that memory cannot be shared with a peer.
-var errElsewhere = errors.New("the peer is on another machine, or in another network namespace")
+// errOtherHost means that memory cannot be shared with a peer.
+var errOtherHost = errors.New("the peer is on another machine, or in another network namespace")
 
-// Connect makes the memory of the connection, with the other side's offer.
-func (e *End) Connect(raw []byte) error {
+// Connect makes the shared memory of the connection. raw is the other side's Offer.
+func (e *Endpoint) Connect(raw []byte) error {
 	theirs, err := parseOffer(raw)
-	if err == nil && theirs.place != e.mine.place {
-		err = errElsewhere
+	if err == nil && theirs.host != e.mine.host {
+		err = errOtherHost
 	}
 	if err == nil {
 		if e.dialled = bytes.Compare(e.mine.name[:], theirs.name[:]) < 0; e.dialled {
@@ -147,24 +152,24 @@ func (e *End) Connect(raw []byte) error {
 	return nil
 }
 
-// A connector says: the acceptor's secret, the bytes of the segment u64; with the
-// descriptors of the segment and of its board. The acceptor answers with one byte, and
-// the descriptor of its own board.
+// The connector sends the acceptor's secret and the bytes of the segment u64, with the
+// descriptors of the segment and of its board. The acceptor answers with one byte and the
+// descriptor of its own board.
 const introBytes = 16 + 8
 
-func (e *End) dial(to *offer) (err error) {
+func (e *Endpoint) dial(to *offer) (err error) {
 	conn, err := net.DialUnix("unixpacket", nil, to.address())
 	if err != nil {
 		return err
 	}
-	defer disposed.add(func() { _ = conn.Close() }) // its socket is duplicated
+	defer disposed.add(func() { _ = conn.Close() }) // socketOf has duplicated its socket
 	fd, seg, err := segment.Create("sidecar-rings", segmentBytes(e.ring))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }() // the mapping stays
+	defer func() { _ = unix.Close(fd) }() // the mapping remains
 	e.seg = seg
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(meetTimeout)); err != nil {
 		return err
 	}
 	intro := binary.LittleEndian.AppendUint64(bytes.Clone(to.secret[:]), uint64(len(seg)))
@@ -175,10 +180,10 @@ func (e *End) dial(to *offer) (err error) {
 	n, fds, err := receive(conn, b[:], 1)
 	defer func() { dispose(fds...) }()
 	if err == nil && n != 1 {
-		err = fmt.Errorf("an answer of %d bytes", n)
+		err = fmt.Errorf("answer of %d bytes, want 1", n)
 	}
 	if err == nil {
-		err = e.take(fds[0])
+		err = e.mapBoard(fds[0])
 	}
 	if err == nil {
 		e.local, err = socketOf(conn)
@@ -186,16 +191,16 @@ func (e *End) dial(to *offer) (err error) {
 	return err
 }
 
-// accept waits for the connector. Other users are sent away at once: each process of this
-// network namespace may see the socket's name. Their connections may have descriptors in
-// their queues, and are closed elsewhere; where too many wait for that, no more are accepted.
-func (e *End) accept() error {
-	if err := e.listener.SetDeadline(time.Now().Add(patience)); err != nil {
+// accept waits for the connector. It rejects other users at once: each process of this
+// network namespace may see the socket's name. The queues of such connections may hold
+// descriptors, so disposed closes them; if too many wait there, accept returns an error.
+func (e *Endpoint) accept() error {
+	if err := e.listener.SetDeadline(time.Now().Add(meetTimeout)); err != nil {
 		return err
 	}
 	for {
 		if disposed.full() {
-			return errCrowd
+			return errDisposalsFull
 		}
 		conn, err := e.listener.AcceptUnix()
 		if err != nil {
@@ -203,18 +208,19 @@ func (e *End) accept() error {
 		}
 		known := false
 		if who, werr := admission.Peer(conn); werr == nil && int(who.Uid) == os.Geteuid() {
-			known, err = e.welcome(conn)
+			known, err = e.admit(conn)
 		}
-		disposed.add(func() { _ = conn.Close() }) // its socket is duplicated
+		disposed.add(func() { _ = conn.Close() }) // socketOf has duplicated its socket
 		if known {
 			return err
 		}
 	}
 }
 
-// welcome takes what a connector brings; false: it is not the one that is waited for.
-func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
-	if err := conn.SetDeadline(time.Now().Add(patience / 4)); err != nil {
+// admit receives the message of a connector. known is false if it is not the expected
+// peer.
+func (e *Endpoint) admit(conn *net.UnixConn) (known bool, err error) {
+	if err := conn.SetDeadline(time.Now().Add(meetTimeout / 4)); err != nil {
 		return false, err
 	}
 	var b [introBytes + 1]byte
@@ -226,7 +232,7 @@ func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	// Both know how large the rings of their job are.
+	// Both sides know the ring size of their job.
 	size := segmentBytes(e.ring)
 	if got := binary.LittleEndian.Uint64(b[16:]); got != uint64(size) {
 		return true, fmt.Errorf("%w: %d bytes, want %d", errSegment, got, size)
@@ -234,7 +240,7 @@ func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
 	if e.seg, err = segment.Open(fds[0], size); err != nil {
 		return true, err
 	}
-	if err := e.take(fds[1]); err != nil {
+	if err := e.mapBoard(fds[1]); err != nil {
 		return true, err
 	}
 	if _, _, err := conn.WriteMsgUnix([]byte{1}, unix.UnixRights(e.boardFD), nil); err != nil {
@@ -244,13 +250,13 @@ func (e *End) welcome(conn *net.UnixConn) (known bool, err error) {
 	return true, err
 }
 
-// take maps the peer's board.
-func (e *End) take(fd int) (err error) {
+// mapBoard maps the peer's board.
+func (e *Endpoint) mapBoard(fd int) (err error) {
 	e.board, err = segment.OpenToRead(fd, 0, boardBytes)
 	return err
 }
 
-// receive reads one message with so many descriptors.
+// receive reads one message with want descriptors.
 func receive(conn *net.UnixConn, b []byte, want int) (n int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, k, _, _, err := conn.ReadMsgUnix(b, oob)
@@ -266,11 +272,11 @@ func receive(conn *net.UnixConn, b []byte, want int) (n int, fds []int, err erro
 
 func closeAll(fds []int) {
 	for _, fd := range fds {
-		_ = unix.Close(fd) // what was mapped stays
+		_ = unix.Close(fd) // mappings of them remain
 	}
 }
 
-// socketOf duplicates a connection's socket.
+// socketOf returns a duplicate of a connection's socket.
 func socketOf(conn *net.UnixConn) (fd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -284,21 +290,21 @@ func socketOf(conn *net.UnixConn) (fd int, err error) {
 	return fd, nil
 }
 
-// handOver gives what the end has to a connection.
-func (e *End) handOver(c *conn) {
+// handOver moves the resources of e to a connection.
+func (e *Endpoint) handOver(c *conn) {
 	out, in := 0, 1
 	if !e.dialled {
 		out, in = in, out
 	}
 	c.local, c.seg, c.board = e.local, e.seg, e.board
-	c.out, c.in = newWay(e.seg, out, true), newWay(e.seg, in, false)
+	c.out, c.in = newRingEnd(e.seg, out, true), newRingEnd(e.seg, in, false)
 	e.local, e.seg, e.board = -1, nil, nil
-	_ = e.Close() // its listener
+	_ = e.Close() // closes its listener
 }
 
-// Close gives up an end that no link has taken over.
-func (e *End) Close() error {
-	disposed.add(func() { _ = e.listener.Close() }) // strangers may have filled its queue
+// Close releases an Endpoint that no link has taken over.
+func (e *Endpoint) Close() error {
+	disposed.add(func() { _ = e.listener.Close() }) // unauthenticated processes may have filled its queue
 	if e.local >= 0 {
 		dispose(e.local)
 		e.local = -1

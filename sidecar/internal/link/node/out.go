@@ -6,13 +6,14 @@ import (
 )
 
 const (
-	step    = 16 << 10 // bytes of a large payload that the peer hears of at once: it reads them while more are written
-	partMin = 16 << 10 // room for which a large frame begins that does not fit
+	chunkBytes = 16 << 10 // bytes of a large payload that are published at once: the peer reads them while more are written
+	partMin    = 16 << 10 // room at which a large frame that does not fit is begun: smaller parts cost more in publishing than they gain
 )
 
-// send writes a frame, or the beginning of a large one, or reports that there is no room.
+// send writes a frame, or the beginning of a large one. It returns false if there is no
+// room.
 func (c *conn) send(f *link.Frame) bool {
-	if len(c.rest) > 0 && !c.goOn() || c.err != nil {
+	if len(c.rest) > 0 && !c.resumeWrite() || c.err != nil {
 		return false
 	}
 	room, err := c.out.room()
@@ -21,13 +22,13 @@ func (c *conn) send(f *link.Frame) bool {
 		return false
 	}
 	n := int(f.Head.Length)
-	if off, ok := c.lies(f); ok {
-		if room < wire.HeaderBytes+refBytes || c.behind() {
+	if off, ok := c.shareable(f); ok {
+		if room < wire.HeaderBytes+refBytes || c.refsFull() {
 			c.needs = wire.HeaderBytes + refBytes
 			return false
 		}
 		c.needs = 0
-		c.refer(f, off)
+		c.writeRef(f, off)
 		return true
 	}
 	need := wire.HeaderBytes + aligned(n)
@@ -50,19 +51,19 @@ func (c *conn) send(f *link.Frame) bool {
 	return true
 }
 
-// write writes as much of the rest as there is room for.
+// write writes as much of the rest as fits into room.
 func (c *conn) write(room int) {
-	room &^= frameAlign - 1 // so that what ends the frame has room, too
+	room &^= frameAlign - 1 // so that there is room for the padding, too
 	for len(c.rest) > 0 && room > 0 {
-		n := min(len(c.rest), room, step)
+		n := min(len(c.rest), room, chunkBytes)
 		c.out.put(c.rest[:n])
 		room -= n
 		if c.rest = c.rest[n:]; len(c.rest) == 0 {
 			c.rest = nil
 			c.out.pad()
 		}
-		if n == step {
-			c.tell()
+		if n == chunkBytes {
+			c.publishOut()
 		}
 	}
 	if len(c.rest) > 0 {
@@ -70,11 +71,12 @@ func (c *conn) write(room int) {
 	}
 }
 
-// part is the room for which it is worth going on with n bytes of a payload.
+// part returns the room at which c goes on with n bytes of a payload.
 func (c *conn) part(n int) int { return min(partMin, len(c.out.mem)/2, aligned(n)) }
 
-// goOn writes more of a frame that did not fit, and reports whether all of it is written.
-func (c *conn) goOn() bool {
+// resumeWrite writes more of a frame that did not fit, and reports whether all of it is
+// written.
+func (c *conn) resumeWrite() bool {
 	room, err := c.out.room()
 	if err != nil {
 		c.fail(err)
@@ -85,16 +87,16 @@ func (c *conn) goOn() bool {
 	}
 	c.needs = 0
 	c.write(room)
-	c.tell()
+	c.publishOut()
 	return len(c.rest) == 0
 }
 
-// unblock goes on with what waited for room, and reports whether there is some.
-func (c *conn) unblock() bool {
+// retryBlocked continues a write that waited for room, and reports whether there is room.
+func (c *conn) retryBlocked() bool {
 	if c.needs == 0 || c.err != nil {
 		return false
 	}
-	if room, err := c.out.room(); err != nil || room < c.needs || c.behind() {
+	if room, err := c.out.room(); err != nil || room < c.needs || c.refsFull() {
 		if err != nil {
 			c.fail(err)
 		}
@@ -102,21 +104,22 @@ func (c *conn) unblock() bool {
 	}
 	c.needs = 0
 	if len(c.rest) > 0 {
-		c.goOn()
+		c.resumeWrite()
 	}
 	return true
 }
 
-// behind reports that as much waits for the peer where it lies as may.
-func (c *conn) behind() bool {
-	c.refs.passed(c.out.other.Load())
+// refsFull reports whether the payloads sent by reference that the peer has not read
+// reach their bound.
+func (c *conn) refsFull() bool {
+	c.refs.release(c.out.other.Load())
 	return c.refs.full()
 }
 
-// oldest is the number of the first frame whose payload is not the peer's yet; 0: there
-// is none.
+// oldest returns the number of the first frame whose payload the peer does not have
+// completely, or 0 if there is none.
 func (c *conn) oldest() uint64 {
-	c.refs.passed(c.out.other.Load())
+	c.refs.release(c.out.other.Load())
 	if n := c.refs.oldest(); n != 0 {
 		return n
 	}
@@ -126,14 +129,14 @@ func (c *conn) oldest() uint64 {
 	return c.seq
 }
 
-// tell publishes what is written, and wakes a peer that sleeps.
-func (c *conn) tell() {
-	if c.out.told == c.out.at {
+// publishOut publishes the bytes written, and wakes a peer that sleeps.
+func (c *conn) publishOut() {
+	if c.out.published == c.out.at {
 		return
 	}
-	c.l.stats.BytesOut += c.out.at - c.out.told
-	c.out.tell()
-	if take(c.out.sleep) {
+	c.l.stats.BytesOut += c.out.at - c.out.published
+	c.out.commit()
+	if clearFlag(c.out.sleep) {
 		c.wake()
 	}
 }

@@ -11,56 +11,57 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// Memory of a peer belongs to its ranks, which may have taken pages out of it. A mapping
-// that is read there allocates the page again, on the account of the reader, and a rank could
-// so fill another pod's sidecar. Pages that are there stay there, since the memory is sealed
-// (segment.PagesStay). So a mapping is read where pages are known to be, and a system call, which
-// allocates nothing, reads elsewhere: memory that was never written, mostly, and the first
-// messages of a range. Where the pages are, the kernel is asked beside the engine: it looks at
-// each of them, 2 ms a GiB.
+// Memory of a peer belongs to its ranks, which may have removed pages from it. If a
+// reader accesses a missing page through a mapping, the kernel allocates the page again
+// and charges it to the reader, and so a rank could fill the memory of another pod's
+// sidecar. A page that exists stays, since the memory is sealed (segment.PagesStay). So
+// pages that are known to exist are read through the mapping; all other bytes are read by
+// a system call, which allocates nothing: mostly memory that was never written, and the
+// first messages of a range. A page probe asks the kernel where the pages are, on another
+// goroutine, because the kernel visits each page, which takes 2 ms a GiB.
 
-// Bounds of looks for pages.
+// Bounds of page probes.
 const (
-	spansMax = 64      // ranges of a region in which pages are known to be
-	looksMax = 4       // looks under way in a link
-	vainMax  = 1 << 10 // reads between two looks that find nothing
+	spansMax  = 64      // ranges of a region known to have pages: enough for a slab and a few arenas, and covers searches them all
+	probesMax = 4       // probes in flight in a link
+	skipMax   = 1 << 10 // reads between two probes that find no pages
 )
 
 // region is memory of a peer.
 type region struct {
 	l    *Link
 	fd   int    // of its file
-	off  uint64 // where it begins there
+	off  uint64 // its offset in the file
 	size uint64
 	mem  []byte // mapped; nil: it is read by system calls alone
 
-	spans []extent // of mem, in which pages are; in order, and none touches another
-	look  *look    // under way, or its result is not taken yet; nil: none
-	vain  int      // reads to go without a look; grows with looks that find nothing
-	pause int
+	spans []extent   // ranges of mem that have pages; in order, and none touches another
+	probe *pageProbe // in flight, or its result is not collected yet; nil: none
+	skip  int        // reads until the next probe
+	pause int        // value of skip after the next probe that finds nothing; grows with each such probe
 }
 
-// pageBytes is what regions begin at multiples of.
+// pageBytes is the alignment of regions.
 const pageBytes = 4096
 
 // extent is a range of a region.
 type extent struct{ from, to uint64 }
 
-// look is the question where the pages end that begin at from.
-type look struct {
+// pageProbe is a request for the end of the pages that begin at from.
+type pageProbe struct {
 	from uint64
-	to   uint64 // once it is over
+	to   uint64 // valid once over is true
 	over atomic.Bool
 }
 
-// openRegion makes a region of a descriptor, which it keeps if there is no error.
+// openRegion returns the region of a descriptor, and owns fd if there is no error.
 func (l *Link) openRegion(fd int, off, size uint64) (*region, error) {
 	stay, err := segment.PagesStay(fd, off, size)
 	if err != nil {
 		return nil, err
 	}
 	if off%pageBytes != 0 {
-		return nil, fmt.Errorf("it begins at %d, want a multiple of %d", off, pageBytes)
+		return nil, fmt.Errorf("it begins at offset %d, want a multiple of %d", off, pageBytes)
 	}
 	r := &region{l: l, fd: fd, off: off, size: size}
 	if stay {
@@ -69,9 +70,9 @@ func (l *Link) openRegion(fd int, off, size uint64) (*region, error) {
 	return r, err
 }
 
-// close gives the region back.
+// close releases the region.
 func (r *region) close() {
-	r.l.giveBack(r.mem)
+	r.l.unmapLater(r.mem)
 	dispose(r.fd)
 }
 
@@ -91,16 +92,16 @@ func (r *region) read(dst []byte, at uint64) error {
 			return fmt.Errorf("memory of the peer: %w", err)
 		case n == 0:
 			return fmt.Errorf("memory of the peer: %w", io.ErrUnexpectedEOF) // its size is sealed
-		}
+		} // cannot happen: its size is sealed
 		dst, at = dst[n:], at+uint64(n)
 	}
 	return nil
 }
 
-// covers reports whether pages are known to be in a range, and otherwise has the kernel asked.
+// covers reports whether a range is known to have pages, and otherwise starts a probe.
 func (r *region) covers(from, to uint64) bool {
-	if r.look != nil {
-		r.take()
+	if r.probe != nil {
+		r.collect()
 	}
 	next := from
 	for _, s := range r.spans {
@@ -108,34 +109,34 @@ func (r *region) covers(from, to uint64) bool {
 			return true
 		}
 		if s.from <= from && from < s.to {
-			next = s.to // what is behind it
+			next = s.to // continue behind the known pages
 		}
 	}
-	if r.vain > 0 {
-		r.vain--
+	if r.skip > 0 {
+		r.skip--
 		return false
 	}
-	r.ask(next)
+	r.startProbe(next)
 	return false
 }
 
-// take takes the result of a look.
-func (r *region) take() {
-	if !r.look.over.Load() {
+// collect stores the result of a probe that is over.
+func (r *region) collect() {
+	if !r.probe.over.Load() {
 		return
 	}
-	from, to := r.look.from, r.look.to
-	r.look = nil
+	from, to := r.probe.from, r.probe.to
+	r.probe = nil
 	if to <= from {
-		r.pause = min(2*r.pause+1, vainMax)
-		r.vain = r.pause
+		r.pause = min(2*r.pause+1, skipMax)
+		r.skip = r.pause
 		return
 	}
 	r.pause = 0
 	r.add(extent{from, to})
 }
 
-// add adds a range. One that would be too many is forgotten.
+// add adds a range. It drops a range that would exceed spansMax.
 func (r *region) add(x extent) {
 	kept := r.spans[:0]
 	for _, s := range r.spans {
@@ -149,29 +150,29 @@ func (r *region) add(x extent) {
 		r.spans = append(kept, x)
 		return
 	}
-	r.pause, r.vain = vainMax, vainMax
+	r.pause, r.skip = skipMax, skipMax
 }
 
-// ask begins a look.
-func (r *region) ask(from uint64) {
-	if r.look != nil || r.l.looks.Load() >= looksMax {
+// startProbe starts a probe.
+func (r *region) startProbe(from uint64) {
+	if r.probe != nil || r.l.probes.Load() >= probesMax {
 		return
 	}
 	fd, err := unix.FcntlInt(uintptr(r.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil { // none is left: the next read tries it again
+	if err != nil { // no descriptor is free: the next read tries again
 		return
 	}
-	r.l.looks.Add(1)
-	q := &look{from: from}
-	r.look = q
+	r.l.probes.Add(1)
+	q := &pageProbe{from: from}
+	r.probe = q
 	l, at, left := r.l, int64(r.off+from), r.size-from
 	l.unmapping.Go(func() {
-		defer l.looks.Add(-1)
+		defer l.probes.Add(-1)
 		end, err := unix.Seek(fd, at, unix.SEEK_HOLE)
 		if err != nil || end < at {
 			end = at
 		}
-		_ = unix.Close(fd) // of memory
+		_ = unix.Close(fd) // quick: it is memory
 		q.to = from + min(uint64(end-at), left)
 		q.over.Store(true)
 	})

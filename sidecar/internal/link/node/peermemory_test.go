@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// pages is how many pages of a file are allocated.
+// pages returns how many pages of a file are allocated.
 func pages(t *testing.T, fd int) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -20,7 +20,7 @@ func pages(t *testing.T, fd int) int64 {
 	return st.Blocks * 512 / pageBytes
 }
 
-// writable is a file of n pages, of which none is allocated, and its mapping.
+// writable returns a file of n pages, of which none is allocated, and its mapping.
 func writable(t *testing.T, n int, seal bool) (fd int, mem []byte) {
 	t.Helper()
 	fd = sparseOpen(t, int64(n)*pageBytes)
@@ -37,7 +37,7 @@ func writable(t *testing.T, n int, seal bool) (fd int, mem []byte) {
 	return fd, mem
 }
 
-// opened is a region of a copy of the descriptor.
+// opened returns a region of a duplicate of the descriptor.
 func opened(t *testing.T, l *Link, fd int, off, size uint64) *region {
 	t.Helper()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -52,8 +52,9 @@ func opened(t *testing.T, l *Link, fd int, off, size uint64) *region {
 	return r
 }
 
-// TestReadingAllocatesNothing: whatever a rank has done to its memory, another sidecar that
-// reads it gets zeros where no pages are, and allocates none.
+// TestReadingAllocatesNothing checks that another sidecar that reads memory of a rank
+// gets zeros where pages are missing, and allocates none, whatever the rank has done to
+// the memory.
 func TestReadingAllocatesNothing(t *testing.T) {
 	const n = 64
 	for name, c := range map[string]struct {
@@ -61,9 +62,9 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		written []int // pages
 		mapped  bool
 	}{
-		"no page":                     {true, nil, true},
-		"every second page":           {true, []int{0, 2, 4, 6, 8, 10, 62}, true},
-		"pages that can be taken out": {false, []int{0, 1, 2, 3}, false},
+		"no page":                   {true, nil, true},
+		"every second page":         {true, []int{0, 2, 4, 6, 8, 10, 62}, true},
+		"pages that can be removed": {false, []int{0, 1, 2, 3}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSide(t, 2)
@@ -91,19 +92,19 @@ func TestReadingAllocatesNothing(t *testing.T) {
 					}
 				}
 				if !bytes.Equal(dst, want) {
-					t.Fatalf("round %d: other bytes than were written", round)
+					t.Fatalf("round %d: the bytes differ from those written", round)
 				}
-				s.l.unmapping.Wait() // looks are over
+				s.l.unmapping.Wait() // probes have ended
 			}
 			if now := pages(t, fd); now != had {
-				t.Errorf("reading has made %d pages of %d", now, had)
+				t.Errorf("reading changed the number of pages to %d from %d", now, had)
 			}
 		})
 	}
 }
 
-// TestReadsBecomeCopies: where pages are known to be, memory is read without a system call,
-// also where pages come later.
+// TestReadsBecomeCopies checks that memory known to have pages is read without a system
+// call, even if the pages are written later.
 func TestReadsBecomeCopies(t *testing.T) {
 	const n = 64
 	s := newSide(t, 2)
@@ -126,8 +127,8 @@ func TestReadsBecomeCopies(t *testing.T) {
 			if s.l.stats.ReadByCall == before {
 				return
 			}
-			if s.l.unmapping.Wait(); try > 4*vainMax {
-				t.Fatalf("%s: it is read by system calls for ever", what)
+			if s.l.unmapping.Wait(); try > 4*skipMax {
+				t.Fatalf("%s: system calls never stop", what)
 			}
 		}
 	}
@@ -144,8 +145,8 @@ func TestReadsBecomeCopies(t *testing.T) {
 	}
 }
 
-// TestSpansAreBounded: however a rank scatters its pages, what is known of them has a bound,
-// and bytes are right.
+// TestSpansAreBounded checks that the number of known ranges is bounded however a rank
+// scatters its pages, and that the bytes are right.
 func TestSpansAreBounded(t *testing.T) {
 	const n = 4 * spansMax
 	s := newSide(t, 2)
@@ -171,11 +172,12 @@ func TestSpansAreBounded(t *testing.T) {
 		t.Errorf("%d ranges are known, want at most %d", len(r.spans), spansMax)
 	}
 	if now := pages(t, fd); now != n/2 {
-		t.Errorf("reading has made %d pages of %d", now, n/2)
+		t.Errorf("reading changed the number of pages to %d from %d", now, n/2)
 	}
 }
 
-// TestLentIsCounted: what a peer reads out of this side's memory is counted as sent.
+// TestLentIsCounted checks that the bytes that a peer reads from this side's memory count
+// as sent.
 func TestLentIsCounted(t *testing.T) {
 	a, b, _ := three(t)
 	s := &counting{}

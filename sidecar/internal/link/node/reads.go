@@ -6,17 +6,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// operation is a read under way.
+// operation is a read in flight.
 type operation struct {
 	c     *conn
 	token uint64
 	dst   link.Ref
-	src   link.Ref // of the peer's memory
+	src   link.Ref // in the peer's memory
 	key   uint64
 	done  uint64
 }
 
-// ended is an operation whose end is to be told.
+// ended is an operation whose end the next Poll reports.
 type ended struct {
 	peer  link.Peer
 	token uint64
@@ -26,11 +26,11 @@ type ended struct {
 func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	c := l.conns[peer]
 	if c == nil || c.err != nil {
-		return fmt.Errorf("%w: there is none to pod %d", link.ErrBroken, peer)
+		return fmt.Errorf("%w: no connection to pod %d", link.ErrBroken, peer)
 	}
-	ref, ok := find(c.board, src.Key)
+	ref, ok := lookup(c.board, src.Key)
 	if !ok {
-		return fmt.Errorf("%w: nothing is registered under it", link.ErrKey)
+		return fmt.Errorf("%w: no registration under the key", link.ErrKey)
 	}
 	ref, err := within(ref, src.Addr, dst.Len)
 	if err != nil {
@@ -41,12 +41,12 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	return nil
 }
 
-// Write is not to be had (Caps.Write).
+// Write returns an error: the link has none (Caps.Write).
 func (l *Link) Write(link.Peer, uint64, link.Ref, link.Key, uint64) error {
-	return fmt.Errorf("%w: memory of this machine's peers is only read", link.ErrKey)
+	return fmt.Errorf("%w: the node link has no remote writes", link.ErrKey)
 }
 
-// move copies pieces of the operations whose turn it is.
+// move copies pieces of the operations in turn.
 func (l *Link) move(sink link.Sink) (work int) {
 	for budget := pollReads; budget > 0; {
 		op := l.ops.Turn()
@@ -57,7 +57,7 @@ func (l *Link) move(sink link.Sink) (work int) {
 		budget -= max(int(n), link.PieceMax/16)
 		here, err := op.copy(l.memory, n)
 		switch {
-		case err == nil && !here: // its descriptor is on the way
+		case err == nil && !here: // the region's descriptor has not arrived yet
 			l.ops.EndTurn(true)
 			continue
 		case err == nil:
@@ -76,26 +76,26 @@ func (l *Link) move(sink link.Sink) (work int) {
 	return work
 }
 
-// copy copies the next n bytes; false: it is not known yet where they are. Whether what
-// was copied is what was registered is known afterwards.
+// copy copies the next n bytes; here is false if the region's descriptor has not arrived
+// yet. Only after the copy it is known whether the registration was valid during it.
 func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
-	if !stands(op.c.board, op.key) {
+	if !valid(op.c.board, op.key) {
 		return false, errEnded
 	}
 	r := op.c.regions[op.src.Region]
 	if r == nil {
-		op.c.hear() // most likely it has been said
+		op.c.readControls() // most likely its announcement waits in the socket
 		return false, nil
 	}
 	from := op.src.Off + op.done
 	if from < op.src.Off || from > r.size || n > r.size-from {
-		return false, fmt.Errorf("%w: it goes beyond the peer's memory", link.ErrKey)
+		return false, fmt.Errorf("%w: the range ends beyond the peer's memory", link.ErrKey)
 	}
 	if err := r.read(m.Bytes(op.dst.Slice(op.done, n)), from); err != nil {
 		return false, link.Broken(err)
 	}
-	op.c.l.order.Add(1) // what was copied was read before the board is
-	if !stands(op.c.board, op.key) {
+	op.c.l.order.Add(1) // orders the copy's loads before the load of the board
+	if !valid(op.c.board, op.key) {
 		return false, errEnded
 	}
 	return true, nil

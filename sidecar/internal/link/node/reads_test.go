@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// three is one side with two peers.
+// three returns one side and its two peers.
 func three(t *testing.T) (a, b, c *side) {
 	t.Helper()
 	a, b, c = newSide(t, 3), newSide(t, 3), newSide(t, 3)
@@ -40,12 +40,12 @@ func reads(t *testing.T, a *side, n link.Peer, from *side, token uint64, size in
 	return src, dst
 }
 
-// TestEndOfOne: the end of a connection ends its own operations, before it is told, and
-// no others.
+// TestEndOfOne checks that the end of a connection ends its own operations, before the
+// end is reported, and no others.
 func TestEndOfOne(t *testing.T) {
 	for name, end := range map[string]func(l *Link){
 		"forgotten": func(l *Link) { l.Forget(1) },
-		"broken":    func(l *Link) { l.Break(1); l.look = true },
+		"broken":    func(l *Link) { l.Break(1); l.checkSockets = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b, c := three(t)
@@ -58,23 +58,23 @@ func TestEndOfOne(t *testing.T) {
 				a.l.Poll(s)
 			}
 			if err := s.dones[1]; !errors.Is(err, link.ErrBroken) {
-				t.Errorf("the one ended with %v, want ErrBroken", err)
+				t.Errorf("the broken one ended with %v, want ErrBroken", err)
 			}
 			if err, over := s.dones[2]; err != nil || !over || !bytes.Equal(a.m.Bytes(dst), c.m.Bytes(src)) {
 				t.Errorf("the other one ended with %v, over: %v, or has other bytes", err, over)
 			}
 			if want := map[string]int{"broken": 1}[name]; len(s.downs) != want {
-				t.Errorf("%d ends are told, want %d", len(s.downs), want)
+				t.Errorf("%d ends are reported, want %d", len(s.downs), want)
 			}
 			if in, _ := a.l.Bytes(); in < 4<<20 {
-				t.Errorf("%d bytes have come, it says", in)
+				t.Errorf("the link counts %d bytes", in)
 			}
 		})
 	}
 }
 
-// TestReadsTakeTurns: a Poll moves a bounded part, and small reads do not wait for large
-// ones of other ranks.
+// TestReadsTakeTurns checks that a Poll moves a bounded part, and that small reads do not
+// wait for large ones of other ranks.
 func TestReadsTakeTurns(t *testing.T) {
 	a, b, c := three(t)
 	s := &counting{mem: make([]byte, wire.FrameMax)}
@@ -87,7 +87,7 @@ func TestReadsTakeTurns(t *testing.T) {
 		t.Errorf("the small one has ended: %v, %v", over, err)
 	}
 	if n := a.l.stats.BytesRead; n > 100_000 {
-		t.Errorf("%d bytes have been read to their end", n)
+		t.Errorf("%d bytes are counted, of operations that have ended", n)
 	}
 	if op := a.l.ops.Turn(); op == nil || op.done > 2*pollReads {
 		t.Errorf("the large one has come %+v far", op)

@@ -9,23 +9,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// shared is a region of this side, that peers may be given.
+// shared is a region of this side that peers may read.
 type shared struct {
 	region    link.Region
-	fd        int // open for reading; -1: it is no more
+	fd        int // open for reading; -1: the region no longer exists
 	off, size uint64
-	told      bool // to all peers, and to those that come
+	announced bool // to all peers, and to each that connects later
 }
 
-// ShareRegion says where the bytes of a region are: size bytes from off on of the
-// descriptor fd, which stays the caller's. Only such a region can be registered.
-// Peers take no more than regionsMax of them: what is beyond goes by frames.
+// ShareRegion sets the location of the bytes of a region: size bytes of fd from off on.
+// The caller keeps ownership of fd. Only such a region can be registered. Peers accept at
+// most regionsMax of them: data of further regions is sent in frames.
 func (l *Link) ShareRegion(region link.Region, fd int, off, size uint64) error {
 	if len(l.shares) >= regionsMax {
-		return errMany
+		return errTooManyShares
 	}
-	// Another open file of the same memory, by which nothing is written. A peer of the same
-	// user could open it again: it is trusted with that, having the job's certificate.
+	// Open the memory again for reading only, so that peers cannot write through the
+	// descriptor. A peer of the same user could open it again for writing: it is trusted
+	// not to, because it has the job's certificate.
 	own, err := readOnly(fd)
 	if err != nil {
 		return err
@@ -34,9 +35,10 @@ func (l *Link) ShareRegion(region link.Region, fd int, off, size uint64) error {
 	return nil
 }
 
-var errMany = fmt.Errorf("node: %d regions are shared already, which are as many as peers take", regionsMax)
+var errTooManyShares = fmt.Errorf("node: %d regions are shared, as many as peers accept", regionsMax)
 
-// readOnly opens a file again. Its rank may hold a lease of it, which is not waited for.
+// readOnly opens a file again. Its rank may hold a lease of it; O_NONBLOCK does not wait
+// for the lease.
 func readOnly(fd int) (int, error) {
 	own, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -45,25 +47,25 @@ func readOnly(fd int) (int, error) {
 	return own, nil
 }
 
-// DropRegion ends what ShareRegion began. Registrations of it have ended before.
+// DropRegion reverses ShareRegion. Registrations of the region have ended before.
 func (l *Link) DropRegion(region link.Region) {
 	s := l.shares[region]
 	if s == nil {
 		return
 	}
 	delete(l.shares, region)
-	_ = unix.Close(s.fd) // peers have their own
-	if s.fd = -1; !s.told {
+	_ = unix.Close(s.fd) // peers have their own descriptors
+	if s.fd = -1; !s.announced {
 		return
 	}
 	for _, c := range l.list {
-		c.say(word24{kind: wordGone, region: region})
+		c.sendControl(control{kind: controlGone, region: region})
 	}
 }
 
-// errNotShared says that memory is not of a kind that can be passed: what is there goes
-// by frames.
-var errNotShared = errors.New("memory that is not shared with peers of this machine")
+// errNotShared means that the memory cannot be passed to peers; its data is sent in
+// frames.
+var errNotShared = errors.New("node: the memory is not shared with peers of this machine")
 
 // Register makes ref readable for the peers of this machine.
 func (l *Link) Register(ref link.Ref) (link.Key, error) {
@@ -75,32 +77,32 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	if err != nil {
 		return link.Key{}, err
 	}
-	l.tellShare(s)
+	l.announce(s)
 	return link.Key{Key: key}, nil
 }
 
-// tellShare passes a region to all peers, once.
-func (l *Link) tellShare(s *shared) {
-	if s.told {
+// announce passes a region to all peers, once.
+func (l *Link) announce(s *shared) {
+	if s.announced {
 		return
 	}
-	s.told = true
+	s.announced = true
 	for _, c := range l.list {
 		c.share(s)
 	}
 }
 
 // Deregister ends a registration.
-func (l *Link) Deregister(k link.Key) { l.board.drop(k.Key) }
+func (l *Link) Deregister(k link.Key) { l.board.remove(k.Key) }
 
 // Release ends a registration under which a peer has read (link.Abilities).
 func (l *Link) Release(k link.Key) {
-	if ref, ok := find(l.board.mem, k.Key); ok && l.board.drop(k.Key) {
+	if ref, ok := lookup(l.board.mem, k.Key); ok && l.board.remove(k.Key) {
 		l.stats.BytesLent += ref.Len
 	}
 }
 
-// share passes a region.
+// share passes a region to the peer.
 func (c *conn) share(s *shared) {
-	c.say(word24{kind: wordHere, region: s.region, off: s.off, size: s.size, share: s})
+	c.sendControl(control{kind: controlHere, region: s.region, off: s.off, size: s.size, share: s})
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestRegionGone: what a rank that leaves had shared is let go of by its peers at once,
-// though nothing else is said; a peer that comes later is told of what is still there.
+// TestRegionGone checks that peers release a region when its rank leaves, even if no
+// other message follows, and that a peer that connects later receives the regions that
+// exist.
 func TestRegionGone(t *testing.T) {
 	a, b := newSide(t, 2), newSide(t, 2)
 	defer func() { _, _ = a.l.Close(), b.l.Close() }()
@@ -33,7 +34,7 @@ func TestRegionGone(t *testing.T) {
 		t.Fatalf("regions %v, want %d", regions(), stays.Region)
 	}
 	if _, err := a.l.Register(goes); err == nil {
-		t.Error("what is no more was registered")
+		t.Error("a dropped region was registered")
 	}
 	join(t, a, b)
 	b.l.Poll(s)
@@ -42,15 +43,15 @@ func TestRegionGone(t *testing.T) {
 	}
 }
 
-// TestBoardIsFull: as many registrations as there are places, and then an error; each
-// place is used again, under another key.
+// TestBoardIsFull checks that Register returns an error when all entries are in use, and
+// that a free entry is used again under another key.
 func TestBoardIsFull(t *testing.T) {
 	a := newSide(t, 2)
 	defer func() { _ = a.l.Close() }()
 	ref := a.m.NewRegion(4096)
 	seen := map[uint64]bool{}
 	var keys []link.Key
-	for range places {
+	for range entries {
 		k, err := a.l.Register(ref)
 		if err != nil || seen[k.Key] {
 			t.Fatalf("key %#x, seen before: %v, %v", k.Key, seen[k.Key], err)
@@ -59,17 +60,17 @@ func TestBoardIsFull(t *testing.T) {
 		keys = append(keys, k)
 	}
 	if _, err := a.l.Register(ref); err == nil {
-		t.Fatal("one more than there are places")
+		t.Fatal("a registration beyond the number of entries")
 	}
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second time there is none
 		a.l.Deregister(keys[7])
 	}
 	k, err := a.l.Register(ref)
-	if err != nil || seen[k.Key] || k.Key%places != keys[7].Key%places {
+	if err != nil || seen[k.Key] || k.Key%entries != keys[7].Key%entries {
 		t.Errorf("key %#x after that of %#x: %v", k.Key, keys[7].Key, err)
 	}
 	if _, err := a.l.Register(ref); err == nil {
-		t.Error("a place was given back twice")
+		t.Error("an entry was freed twice")
 	}
 	for _, r := range []link.Ref{{Region: ref.Region, Off: 1, Len: 4096}, {Region: ref.Region, Off: 4097}, {Region: ref.Region, Off: ^uint64(0), Len: 8}, {Region: 99, Len: 1}} {
 		if _, err := a.l.Register(r); err == nil {
@@ -78,7 +79,8 @@ func TestBoardIsFull(t *testing.T) {
 	}
 }
 
-// TestBoardIsItsOwners: whoever is given the board's descriptor cannot write to it.
+// TestBoardIsItsOwners checks that a holder of the board's descriptor cannot write to the
+// board.
 func TestBoardIsItsOwners(t *testing.T) {
 	a := newSide(t, 2)
 	defer func() { _ = a.l.Close() }()
@@ -93,15 +95,16 @@ func TestBoardIsItsOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mprotect(mem, unix.PROT_READ|unix.PROT_WRITE); err == nil {
-		t.Error("a board that is read was made one that is written")
+		t.Error("a mapping for reading was made writable")
 	}
 	if err := segment.Unmap(mem); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestSharesAreBounded: no more is shared than peers take, so that a pod of many ranks does
-// not break the protocol; whoever leaves makes room.
+// TestSharesAreBounded checks that no more regions are shared than peers accept, so that
+// a pod of many ranks does not break the protocol, and that a region that ends makes room
+// for another one.
 func TestSharesAreBounded(t *testing.T) {
 	a := newSide(t, 2)
 	defer func() { _ = a.l.Close() }()
@@ -110,10 +113,10 @@ func TestSharesAreBounded(t *testing.T) {
 		a.l.shares[r] = &shared{region: r, fd: -1}
 	}
 	if err := a.l.ShareRegion(regionsMax, fd, 0, 4096); err == nil {
-		t.Fatal("one more than peers take")
+		t.Fatal("a region beyond the bound of peers")
 	}
 	if _, err := a.l.Register(link.Ref{Region: regionsMax, Len: 4096}); err == nil {
-		t.Error("it was registered all the same")
+		t.Error("a region that was not shared was registered")
 	}
 	delete(a.l.shares, 0)
 	if err := a.l.ShareRegion(regionsMax, fd, 0, 4096); err != nil {

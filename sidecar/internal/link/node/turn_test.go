@@ -36,7 +36,7 @@ func newTwo(t *testing.T, peers int) *two {
 	return x
 }
 
-// rest polls both until nothing happens.
+// rest polls both until neither has work.
 func (x *two) rest(t *testing.T) {
 	t.Helper()
 	for range 1000 {
@@ -44,16 +44,16 @@ func (x *two) rest(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("there is always something to do")
+	t.Fatal("Poll always reports work")
 }
 
 func (x *two) frame(n int) *link.Frame {
 	return &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: uint32(n)}, Payload: x.a.m.NewRegion(n)}
 }
 
-// TestLies: a large payload that the peer can read takes a few bytes of the ring, any
-// other all of its own.
-func TestLies(t *testing.T) {
+// TestReferences checks that a large payload that the peer can read takes a few bytes of
+// the ring, and every other payload its own size.
+func TestReferences(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bytes int
@@ -63,20 +63,20 @@ func TestLies(t *testing.T) {
 		{"large", 100_000, func(*two, *link.Frame) {}, wire.HeaderBytes + refBytes},
 		{"just large", wholeMax + 1, func(*two, *link.Frame) {}, wire.HeaderBytes + refBytes},
 		{"not large", wholeMax, func(*two, *link.Frame) {}, wire.HeaderBytes + wholeMax},
-		{"not passed on", 100_000, func(x *two, f *link.Frame) { x.a.l.DropRegion(f.Payload.Region) }, wire.HeaderBytes + 100_032},
-		{"words are waiting", 100_000, func(x *two, f *link.Frame) { x.there.words = make([]word24, 1) }, wire.HeaderBytes + 100_032},
+		{"not shared", 100_000, func(x *two, f *link.Frame) { x.a.l.DropRegion(f.Payload.Region) }, wire.HeaderBytes + 100_032},
+		{"control messages are waiting", 100_000, func(x *two, f *link.Frame) { x.there.unsent = make([]control, 1) }, wire.HeaderBytes + 100_032},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := newTwo(t, 1)
 			f := x.frame(c.bytes)
 			c.ready(x, f)
 			if n := x.a.l.Post(0, []*link.Frame{f}); n != 1 {
-				t.Fatalf("%d frames taken", n)
+				t.Fatalf("%d frames accepted", n)
 			}
 			if got := x.there.out.at; got != c.ring {
 				t.Errorf("%d bytes of the ring, want %d", got, c.ring)
 			}
-			x.there.words = nil
+			x.there.unsent = nil
 			x.rest(t)
 			if x.toB.frames != 1 || x.toB.bytes != c.bytes {
 				t.Errorf("%v, want a frame of %d bytes", x.toB, c.bytes)
@@ -85,9 +85,9 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestAheadIsBounded: payloads that wait where they lie are bounded in bytes, and in
+// TestRefsAreBounded checks that payloads sent by reference are bounded in bytes and in
 // number.
-func TestAheadIsBounded(t *testing.T) {
+func TestRefsAreBounded(t *testing.T) {
 	for _, c := range []struct{ bytes, want int }{{100_000, 3}, {1 << 20, 1}, {wholeMax + 1, refsMax - 1}} {
 		t.Run(fmt.Sprint(c.bytes), func(t *testing.T) {
 			x := newTwo(t, 1)
@@ -96,93 +96,94 @@ func TestAheadIsBounded(t *testing.T) {
 				n++
 			}
 			if n < c.want || n > c.want+1 {
-				t.Errorf("%d frames of %d bytes are ahead, want %d", n, c.bytes, c.want)
+				t.Errorf("%d frames of %d bytes are in flight, want %d", n, c.bytes, c.want)
 			}
 			if x.there.oldest() != 1 {
-				t.Errorf("frame %d is the oldest whose payload is not the peer's", x.there.oldest())
+				t.Errorf("frame %d is the oldest whose payload the peer has not read, want 1", x.there.oldest())
 			}
 			x.b.l.Poll(x.toB)
 			if x.a.l.Poll(x.toA) == 0 || x.a.l.Post(0, []*link.Frame{f}) != 1 {
-				t.Error("nothing is taken after the peer has come to some")
+				t.Error("no frame is accepted after the peer has read some")
 			}
 			x.rest(t)
 			if n := x.there.oldest(); n != 0 {
-				t.Errorf("the payload of frame %d is not the peer's, it seems", n)
+				t.Errorf("the payload of frame %d counts as unread", n)
 			}
 		})
 	}
 }
 
-// TestArm: whoever goes to sleep says so, and only until it is awake again; and does not
-// sleep while there is something that nobody will tell of.
+// TestArm checks that a side sets its flags when it goes to sleep and clears them when it
+// is awake again, and that it does not sleep while there is work that no event reports.
 func TestArm(t *testing.T) {
 	x := newTwo(t, 1)
 	if x.a.l.Arm() {
-		t.Error("there is work, and nothing has come")
+		t.Error("Arm reports work before any frame")
 	}
 	if x.hither.out.sleep.Load() == 0 {
-		t.Error("the peer does not know that this side sleeps")
+		t.Error("the peer does not see that this side sleeps")
 	}
 	x.a.l.Poll(x.toA)
 	if x.hither.out.sleep.Load() != 0 {
-		t.Error("the peer takes this side to be asleep")
+		t.Error("the peer still sees that this side sleeps")
 	}
 	x.b.l.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Heartbeat}}})
 	if !x.a.l.Arm() {
-		t.Error("a frame has come, and it may sleep")
+		t.Error("Arm reports no work although a frame has arrived")
 	}
 	x.rest(t)
 	small := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: 64}}
 	for x.a.l.Post(0, []*link.Frame{small}) == 1 {
 	}
 	if x.a.l.Poll(x.toA) != 0 {
-		t.Error("there is work, and no room")
+		t.Error("Poll reports work although there is no room")
 	}
 	if x.a.l.Arm() {
-		t.Error("there is work, and no room")
+		t.Error("Arm reports work although there is no room")
 	}
 	if x.hither.in.waits.Load() == 0 {
-		t.Error("the peer does not know that this side waits for room")
+		t.Error("the peer does not see that this side waits for room")
 	}
 	for x.hither.in.at < x.there.out.at {
 		x.b.l.Poll(x.toB)
 	}
 	if x.hither.in.waits.Load() != 0 {
-		t.Error("the peer has not seen that this side waits")
+		t.Error("the peer has not cleared the flag")
 	}
 	if !x.a.l.Arm() {
-		t.Error("there is room, and it may sleep")
+		t.Error("Arm reports no work although there is room")
 	}
 	if x.a.l.Poll(x.toA) == 0 {
-		t.Error("there is room, and no work")
+		t.Error("Poll reports no work although there is room")
 	}
 	if x.hither.in.waits.Load() != 0 {
-		t.Error("the peer takes this side to be waiting")
+		t.Error("the flag is set again")
 	}
 	x.rest(t)
 }
 
-// TestHalfAFrame: a part of a frame that stays one is looked at once.
+// TestHalfAFrame checks that part of a frame is examined once, and then waits for the
+// rest.
 func TestHalfAFrame(t *testing.T) {
 	x := newTwo(t, 1)
 	x.there.out.put(make([]byte, 40))
-	x.there.out.tell()
+	x.there.out.commit()
 	x.rest(t)
 	if x.b.l.Arm() {
-		t.Error("there is work, of which the rest is missing")
+		t.Error("Arm reports work although the rest of the frame is missing")
 	}
 }
 
-// TestPollIsBounded: a poll hands over a bounded part of what one peer has sent, and
-// begins with another one next time.
+// TestPollIsBounded checks that a poll hands over a bounded part of what one peer has
+// sent, and begins with another peer next time.
 func TestPollIsBounded(t *testing.T) {
 	x := newTwo(t, 1)
 	f := x.frame(100_000)
-	for range 3 { // where they lie
+	for range 3 { // by reference
 		x.a.l.Post(0, []*link.Frame{f})
 	}
 	x.b.l.Poll(x.toB)
-	if x.toB.frames != 1 { // 164 KB of the three
+	if x.toB.frames != 1 { // 164 KB of the three frames
 		t.Errorf("%v in one poll", x.toB)
 	}
 	x.rest(t)

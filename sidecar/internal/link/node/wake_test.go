@@ -11,17 +11,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// sleepMax bounds a sleep: nobody who is told of everything sleeps as long.
+// sleepMax bounds a sleep: a side that is woken for every event never sleeps as long.
 const sleepMax = 20_000 // ms
 
-// sleeper is one side that sleeps whenever it has nothing to do, as an engine does.
+// sleeper is one side that sleeps whenever it has no work, as an engine does.
 type sleeper struct {
 	s     *side
 	sink  *counting
 	slept int
 }
 
-// counting counts what comes.
+// counting counts the events of a link.
 type counting struct {
 	link.Sink
 	mem    []byte
@@ -57,7 +57,7 @@ func (c *counting) Done(_ link.Peer, token uint64, err error) {
 
 func (c *counting) Down(_ link.Peer, err error) { c.downs = append(c.downs, err) }
 
-// until polls and sleeps until over says so.
+// until polls and sleeps until over returns true.
 func (x *sleeper) until(over func() bool) error {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -77,25 +77,25 @@ func (x *sleeper) until(over func() bool) error {
 		x.slept++
 		var ev [1]unix.EpollEvent
 		if n, err := unix.EpollWait(ep, ev[:], sleepMax); err == nil && n == 0 {
-			return fmt.Errorf("nobody has woken it: %v", x.sink)
+			return fmt.Errorf("it was not woken: %v", x.sink)
 		}
 	}
 	return nil
 }
 
-// TestWakes: two sides that sleep whenever there is nothing to do are woken for each
-// frame that comes, and for room in a full ring, whoever is ahead.
+// TestWakes checks that two sides that sleep whenever they have no work are woken for
+// each frame, and for room in a full ring, whichever side is ahead.
 func TestWakes(t *testing.T) {
 	for _, x := range []struct {
 		name                 string
 		bytes, count, window int
-		lies                 bool // where the peer reads it
+		byReference          bool // the peer reads the payload in its memory
 	}{
 		{"one small frame at a time", 8, 20_000, 1, false},
 		{"small frames, more than the ring takes", 2000, 20_000, 1 << 20, false},
 		{"large frames in the ring", 100_000, 500, 1 << 20, false},
 		{"one large frame at a time", 20_000, 5000, 1, false},
-		{"large frames where they lie", 100_000, 2000, 1 << 20, true},
+		{"large frames by reference", 100_000, 2000, 1 << 20, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			a, b := newSide(t, somePeers+1), newSide(t, somePeers+1)
@@ -104,16 +104,16 @@ func TestWakes(t *testing.T) {
 			from, to := &sleeper{s: a, sink: &counting{mem: make([]byte, wire.FrameMax)}}, &sleeper{s: b, sink: &counting{mem: make([]byte, wire.FrameMax)}}
 			var got atomic.Int64
 			f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: uint32(x.bytes)}, Payload: a.m.NewRegion(x.bytes)}
-			if !x.lies {
+			if !x.byReference {
 				a.l.DropRegion(f.Payload.Region) // it goes through the ring
-			}
+			} // the payload then goes through the ring
 			ack := &link.Frame{Head: wire.Header{Type: wire.Heartbeat}}
 			over := make(chan error, 1)
 			go func() {
 				over <- to.until(func() bool {
 					if n := int64(to.sink.frames); n > got.Load() {
 						got.Store(n)
-						b.l.Post(0, []*link.Frame{ack}) // wakes who waits for it
+						b.l.Post(0, []*link.Frame{ack}) // wakes the other side if it waits for the frame
 					}
 					return to.sink.frames == x.count
 				})

@@ -9,38 +9,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestEndBeforeRegion: a connection that breaks before this side has heard where a frame's
-// payload lies is broken, which is mended, and not the peer's fault, which ends the job.
+// TestEndBeforeRegion checks that a connection that breaks before this side has received
+// the region of a frame's payload ends with ErrBroken, from which the core recovers, and
+// not with ErrProtocol, which ends the job.
 func TestEndBeforeRegion(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(x *two)
 	}{
 		{"the proven socket", func(x *two) { x.a.l.Break(0) }},
-		{"both, with words that nobody has read", func(x *two) { x.hither.wake(); x.a.l.Forget(0) }},
+		{"both sockets, with unread control messages", func(x *two) { x.hither.wake(); x.a.l.Forget(0) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := newTwo(t, 1)
 			if n := x.a.l.Post(0, []*link.Frame{x.frame(100_000)}); n != 1 {
-				t.Fatal("the frame was not taken")
+				t.Fatal("the frame was not accepted")
 			}
 			c.end(x)
 			settled(t)
-			x.b.l.look = true
+			x.b.l.checkSockets = true
 			for range 10 {
 				x.b.l.Poll(x.toB)
 			}
 			if len(x.toB.downs) != 1 || !errors.Is(x.toB.downs[0], link.ErrBroken) || errors.Is(x.toB.downs[0], link.ErrProtocol) {
-				t.Errorf("%v, want an end by %v", x.toB, link.ErrBroken)
+				t.Errorf("%v, want one end with %v", x.toB, link.ErrBroken)
 			}
 		})
 	}
 }
 
-// fill fills a side's local socket with words that only wake.
+// fill fills a side's local socket with wake-ups.
 func fill(t *testing.T, c *conn) {
 	t.Helper()
-	w := word24{kind: wordWake}
+	w := control{kind: controlWake}
 	for range 1 << 16 {
 		if err := c.post(&w); err != nil {
 			if !errors.Is(err, unix.EAGAIN) {
@@ -49,12 +50,12 @@ func fill(t *testing.T, c *conn) {
 			return
 		}
 	}
-	t.Fatal("a socket takes everything")
+	t.Fatal("a socket accepts messages without bound")
 }
 
-// TestRegionGoneUnsaid: a region that is no more before its peer could be told of it
-// leaves nothing to hear.
-func TestRegionGoneUnsaid(t *testing.T) {
+// TestRegionGoneUnsent checks that a region that ends before its announcement is sent
+// leaves no control messages to read.
+func TestRegionGoneUnsent(t *testing.T) {
 	x := newTwo(t, 1)
 	fill(t, x.there)
 	r := x.a.m.NewRegion(8192)
@@ -62,42 +63,42 @@ func TestRegionGoneUnsaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.a.l.DropRegion(r.Region)
-	for x.hither.hear() > 0 {
+	for x.hither.readControls() > 0 {
 	}
 	x.rest(t)
 	if x.a.l.Arm() || x.b.l.Arm() {
-		t.Error("there is something to do for good")
+		t.Error("Arm always reports work")
 	}
-	if n := len(x.there.words); n != 0 {
-		t.Errorf("%d words were never said", n)
+	if n := len(x.there.unsent); n != 0 {
+		t.Errorf("%d control messages were never sent", n)
 	}
 }
 
-// TestSleepWithWords: who sleeps with something to say that the local socket did not take
-// is woken when it does, and not before.
-func TestSleepWithWords(t *testing.T) {
+// TestSleepWithControls checks that a side that sleeps with unsent control messages is
+// woken when the local socket accepts them, and not before.
+func TestSleepWithControls(t *testing.T) {
 	x := newTwo(t, 1)
 	fill(t, x.there)
 	key, err := x.a.l.Register(x.a.m.NewRegion(8192))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(x.there.words) != 1 {
-		t.Fatalf("%d words wait, want 1", len(x.there.words))
+	if len(x.there.unsent) != 1 {
+		t.Fatalf("%d control messages wait, want 1", len(x.there.unsent))
 	}
 	readable := func() bool {
 		p := []unix.PollFd{{Fd: int32(x.a.l.FD()), Events: unix.POLLIN}}
 		n, err := unix.Poll(p, 0)
 		return err == nil && n > 0
 	}
-	for i := range 5 { // an event may be left from before
+	for i := range 5 { // an earlier event may remain
 		for x.a.l.Poll(x.toA) > 0 {
 		}
 		if !x.a.l.Arm() && !readable() {
 			break
 		}
 		if i == 4 {
-			t.Fatal("it does not sleep while there is nothing that it can do")
+			t.Fatal("the link reports work although there is none")
 		}
 	}
 	dst := x.b.m.NewRegion(8192)
@@ -108,28 +109,28 @@ func TestSleepWithWords(t *testing.T) {
 		x.b.l.Poll(x.toB)
 	}
 	if !readable() {
-		t.Fatal("nobody has woken it")
+		t.Fatal("the link was not woken")
 	}
 	for range 100 {
 		x.a.l.Poll(x.toA)
 		x.b.l.Poll(x.toB)
 	}
 	if err, ok := x.toB.dones[7]; !ok || err != nil {
-		t.Errorf("the read is over: %v, %v", ok, err)
+		t.Errorf("the read has ended: %v, %v", ok, err)
 	}
 	if x.a.l.Arm() || readable() && x.a.l.Poll(x.toA)+x.a.l.Poll(x.toA) > 0 {
-		t.Error("it is woken for nothing")
+		t.Error("the link is woken without work")
 	}
 }
 
-// TestMemoryNotHad: a peer whose memory cannot be had here is not met a second time, to
-// fail in the same way without end.
-func TestMemoryNotHad(t *testing.T) {
+// TestPeerMemoryRefused checks that a peer whose memory this side cannot use is not
+// connected through memory a second time, which would fail the same way for ever.
+func TestPeerMemoryRefused(t *testing.T) {
 	x := newTwo(t, 1)
 	r := x.a.m.NewRegion(8192)
 	s := x.a.l.shares[r.Region]
-	x.there.say(word24{kind: wordHere, region: 77, size: 1 << 40, share: s})
-	for x.hither.hear() > 0 && x.hither.err == nil {
+	x.there.sendControl(control{kind: controlHere, region: 77, size: 1 << 40, share: s})
+	for x.hither.readControls() > 0 && x.hither.err == nil {
 	}
 	x.b.l.Poll(x.toB)
 	if len(x.toB.downs) != 1 || !errors.Is(x.toB.downs[0], link.ErrBroken) {
@@ -137,6 +138,6 @@ func TestMemoryNotHad(t *testing.T) {
 	}
 	e, err := x.b.l.Prepare(0)
 	if err == nil {
-		t.Error("another end was made", e.Close())
+		t.Error("another endpoint was made", e.Close())
 	}
 }
