@@ -178,7 +178,7 @@ func (d *daemon) byRDMA() *peers.Direct {
 			return e, nil
 		},
 		Connected: func(p link.Peer, fd int, end peers.End) {
-			e := end.(*verbs.End) // Prepare makes no others
+			e := end.(*verbs.Endpoint) // Prepare makes no others
 			d.engine.Joined(p, func() error { return d.verbs.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
 		},
 		Required: !d.mayTCP(),

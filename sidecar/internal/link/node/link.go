@@ -15,7 +15,7 @@ import (
 )
 
 // Limits of one Poll, so that no peer and no kind of work delays the others for long.
-const ( // bytes of frames of one peer: about 30 us of copying
+const ( // bytes of frames of one peer: some tens of microseconds of copying
 	pollBudget         = 128 << 10 // bytes of frames of all peers
 	pollTotal          = 512 << 10 // bytes of reads of all peers
 	pollReads          = 256 << 10 // bytes of reads

@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// Bounds of the random addresses: canonical ones of a user's half, so that no
-// device takes offence, and never near 0.
+// Bounds of the random addresses: canonical ones of the user's half, which every device
+// accepts, and never near 0.
 const (
 	addressBits = 46
 	addressBase = 1 << addressBits
 )
 
-// randomAddress draws the address under which peers know mem. It lies in its page
-// as mem does in its own, as devices want it.
+// randomAddress returns a random address under which peers access mem. Its offset in the
+// page is that of mem, as devices require.
 func randomAddress(mem []byte) uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
@@ -24,7 +24,7 @@ func randomAddress(mem []byte) uint64 {
 	return at&^page | addressOf(mem)&page
 }
 
-// addressOf is where mem begins.
+// addressOf returns the address of mem.
 func addressOf(mem []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }

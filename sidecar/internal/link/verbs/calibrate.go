@@ -14,14 +14,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// What a copy, a registration and a look-up cost is measured when the device is
-// opened: a copy of memory that the processor does not have in its cache, as that of
-// an application often is not.
+// The costs of a copy, a registration and a look-up are measured when the device is
+// opened. The copies are of memory that is not in the processor's cache, as an
+// application's often is not.
 const (
-	coldBytes   = 8 << 20 // more than a processor's own caches
+	coldBytes   = 8 << 20 // larger than a core's own caches
 	rounds      = 9       // of each measurement
-	copiesEach  = 8       // in a round
-	looksEach   = 64
+	copiesEach  = 8       // copies in a round
+	lookupsEach = 64      // look-ups in a round
 	scratchSize = coldBytes + slotBytes
 )
 
@@ -30,25 +30,27 @@ var (
 	pinSizes  = []uint64{4 << 10, 16 << 10, 64 << 10, 256 << 10}
 )
 
-// calibrate measures, and tells the chooser. It takes a few milliseconds.
-func (k *known) calibrate() error {
+// calibrate measures the costs and sets those of the chooser. It takes a few
+// milliseconds.
+func (k *regs) calibrate() error {
 	scratch, err := unix.Mmap(-1, 0, scratchSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		return fmt.Errorf("verbs: memory to calibrate with: %w", err)
 	}
 	if pins := k.timePins(time.Now, scratch); len(pins) > 0 {
-		k.chooser.Costs().Calibrate(reuse.PathSend, timeCopies(scratch), pins, timeLooks())
+		k.chooser.Costs().Calibrate(reuse.PathSend, timeCopies(scratch), pins, timeLookups())
 		k.refines = true
 	}
 	return unix.Munmap(scratch)
 }
 
-// insist gives costs by which every buffer is worth a registration at its first use.
-func (k *known) insist() {
+// alwaysRegister sets costs by which every buffer is worth a registration at its first
+// use.
+func (k *regs) alwaysRegister() {
 	k.chooser.Costs().Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 1, NS: 1000}}, []reuse.Sample{{Bytes: 1, NS: 1}}, 1)
 }
 
-// timeCopies copies from all over the scratch memory into one slot.
+// timeCopies measures copies from random offsets of the scratch memory into one slot.
 func timeCopies(scratch []byte) (samples []reuse.Sample) {
 	slot := scratch[coldBytes:]
 	for _, n := range copySizes {
@@ -67,10 +69,10 @@ func timeCopies(scratch []byte) (samples []reuse.Sample) {
 	return samples
 }
 
-// timePins registers parts of the scratch memory, and ends that again, as an eviction
-// will. Where nothing can be registered there is nothing to choose, and everything is
+// timePins measures the registration of parts of the scratch memory, and its end, as an
+// eviction would cost. If nothing can be registered there is no choice, and everything is
 // copied.
-func (k *known) timePins(now func() time.Time, scratch []byte) (samples []reuse.Sample) {
+func (k *regs) timePins(now func() time.Time, scratch []byte) (samples []reuse.Sample) {
 	var err error
 	for _, n := range pinSizes {
 		var ends []float64
@@ -86,15 +88,15 @@ func (k *known) timePins(now func() time.Time, scratch []byte) (samples []reuse.
 		if err != nil {
 			break
 		}
-		k.ending = median(ends)
+		k.endCost = median(ends)
 		samples = append(samples, reuse.Sample{Bytes: n, NS: took})
 	}
 	return samples
 }
 
-// timeLooks finds buffers that are registered: with a table and a cache like the
+// timeLookups measures look-ups of registered buffers, with a table and a cache like the
 // link's.
-func timeLooks() float64 {
+func timeLookups() float64 {
 	c, err := gather.New(gather.Config{Reuse: reuse.Config{Frequent: -1}}, noDevice{}, nil)
 	if err != nil {
 		return 0
@@ -110,13 +112,13 @@ func timeLooks() float64 {
 		}
 	}
 	look(2 * buffers)
-	return typical(time.Now, func() { look(looksEach) }) / looksEach
+	return typical(time.Now, func() { look(lookupsEach) }) / lookupsEach
 }
 
-// typical is the median of what rounds take, in nanoseconds. A mean would have in it the
-// time slices that the kernel has given to others: jobs start on machines that are busy
-// with their start. One of 4 ms makes a copy of 1 us one that a registration for each
-// message would be worth.
+// typical returns the median duration of a round, in nanoseconds. A mean would include
+// the time slices of other processes: jobs start on machines that are busy with their
+// start. One slice of 4 ms would make a copy of 1 us look so slow that a registration for
+// each message would seem worth its cost.
 func typical(now func() time.Time, round func()) float64 {
 	took := make([]float64, rounds)
 	for i := range took {
@@ -134,27 +136,27 @@ func median(took []float64) float64 {
 
 func nanoseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) }
 
-// observed refines what registering costs by what it has cost for a message of n bytes,
-// if it was registered just now: memory of an application is not that of the start, and
-// neither is what else the device does. What a copy costs, and what the look-up does, is
-// seen in Trials, which compare both ways as a whole.
-func (k *known) observed(n uint64) {
-	if k.took == 0 {
+// observe refines the cost of a registration by that of a message of n bytes, if it was
+// registered just now: an application's memory differs from the scratch memory, and so
+// does the load of the device. Trials observe the costs of copies and look-ups, because
+// they compare both ways as a whole.
+func (k *regs) observe(n uint64) {
+	if k.lastCost == 0 {
 		return
 	}
 	if k.refines {
-		k.chooser.Costs().ObserveRegister(n, k.took+k.ending)
+		k.chooser.Costs().ObserveRegister(n, k.lastCost+k.endCost)
 	}
-	k.took = 0
+	k.lastCost = 0
 }
 
-// ended refines what it costs to end a registration, now or later.
-func (k *known) ended(each time.Duration) {
+// observeEnd refines the cost of ending a registration, now or later.
+func (k *regs) observeEnd(each time.Duration) {
 	const weight, outlier = 16, 4 // as in package reuse
-	k.ending += (min(nanoseconds(each), outlier*k.ending) - k.ending) / weight
+	k.endCost += (min(nanoseconds(each), outlier*k.endCost) - k.endCost) / weight
 }
 
-// noDevice registers without a device.
+// noDevice is a registrar without a device.
 type noDevice struct{}
 
 func (noDevice) Register(ref link.Ref) (link.Key, error) {

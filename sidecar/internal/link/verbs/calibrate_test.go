@@ -9,7 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// TestTypical: rounds in which the processor was somebody else's do not count.
+// TestTypical checks that rounds during which another process had the processor do not
+// count.
 func TestTypical(t *testing.T) {
 	for lost := range rounds/2 + 1 {
 		now, round := time.Now(), 0
@@ -25,29 +26,28 @@ func TestTypical(t *testing.T) {
 	}
 }
 
-// TestEndingsTypical: nor do they for what it takes to end a registration, which each
-// observation adds.
+// TestEndingsTypical checks the same for the cost of ending a registration.
 func TestEndingsTypical(t *testing.T) {
 	for lost := range rounds/2 + 1 {
 		now, calls := time.Now(), 0
-		k := newSending(t).from.known
+		k := newSending(t).from.regs
 		k.timePins(func() time.Time {
 			now = now.Add(time.Microsecond)
-			if calls++; calls > len(pinSizes)*rounds*4-4*lost { // four looks at the clock a round
+			if calls++; calls > len(pinSizes)*rounds*4-4*lost { // a round reads the clock four times
 				now = now.Add(4 * time.Millisecond)
 			}
 			return now
 		}, make([]byte, scratchSize))
-		if k.ending != 1000 {
-			t.Errorf("a microsecond takes %v ns, with the last %d of %d rounds cut off for 4 ms", k.ending, lost, rounds)
+		if k.endCost != 1000 {
+			t.Errorf("a microsecond takes %v ns, with the last %d of %d rounds cut off for 4 ms", k.endCost, lost, rounds)
 		}
 	}
 }
 
-// TestCalibrated: what is measured makes sense, on any machine.
+// TestCalibrated checks that the measured costs are plausible, on any machine.
 func TestCalibrated(t *testing.T) {
 	s := newSending(t)
-	k := s.from.known
+	k := s.from.regs
 	if err := k.calibrate(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,20 +57,20 @@ func TestCalibrated(t *testing.T) {
 			t.Errorf("%d bytes: n_min is %v", n, least)
 		}
 	}
-	if !k.refines || !(k.ending > 0) {
-		t.Errorf("refines %v, ending a registration takes %v ns", k.refines, k.ending)
+	if !k.refines || !(k.endCost > 0) {
+		t.Errorf("refines %v, ending a registration takes %v ns", k.refines, k.endCost)
 	}
 }
 
-// TestRegistrationsObserved: what registrations cost is what they turn out to cost.
+// TestRegistrationsObserved checks that the cost of registrations follows those observed.
 func TestRegistrationsObserved(t *testing.T) {
 	for _, mode := range []string{bootstrap.ReuseAuto, bootstrap.ReuseAlways} {
 		s := newSending(t)
 		s.from.cfg.Reuse = mode
 		const second = 1e9
-		costs := s.from.known.chooser.Costs()
+		costs := s.from.regs.chooser.Costs()
 		costs.Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 1, NS: second}}, []reuse.Sample{{Bytes: 1, NS: second}}, 50)
-		s.from.known.refines = mode == bootstrap.ReuseAuto
+		s.from.regs.refines = mode == bootstrap.ReuseAuto
 		before := costs.MinUses(reuse.PathSend, 4096)
 		for i := range uint64(256) {
 			s.from.Gathers(0, link.Ref{Region: arenaRegion, Off: i / 4 * 8192, Len: 4096})

@@ -1,6 +1,6 @@
-// calls.h: what Go hands over to C and back, in the same bytes as nic.go has it,
-// and the calls that work on lists. Queues are numbers to Go there: it would look at
-// each call whether what they point to is its own, a hundred instructions.
+// calls.h: the structures that Go and C exchange, with the layout of nic.go, and the calls
+// that work on lists. Go passes queues as numbers: for pointers cgo would check at each
+// call whether they point to Go memory, which takes a hundred instructions.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdint.h>
@@ -65,7 +65,7 @@ static int post(uintptr_t qp, const struct request *r, int n)
 
 // int ibv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 // int ibv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *recv_wr, struct ibv_recv_wr **bad_recv_wr)
-// to one of the two.
+// receive posts to qp, or to srq if it is not 0.
 static int receive(uintptr_t qp, uintptr_t srq, uint64_t base, uint32_t lkey, uint32_t size, const int32_t *slots, int n, uint64_t id)
 {
 	struct ibv_recv_wr wr[POST_MAX], *bad;

@@ -2,24 +2,25 @@ package verbs
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// castsMax is how many casts of a connection wait for Commit, two for each slot of a ring.
+// castsMax is how many casts of a connection wait for Commit: two for each slot of a
+// ring.
 const castsMax = 32
 
-// unaskedMax is how many calls of Poll in succession do not ask the device, where the
-// last thing that was posted are casts without notices: who sends these is answered in
-// memory, where the engine looks, and a call of the device costs as much as all of that.
-const unaskedMax = 3
+// skipPollsMax is how many successive calls of Poll skip the device after casts without
+// notifications were the last requests posted: the peer answers casts in memory, which
+// the engine polls, and a call of the device costs as much as all of that.
+const skipPollsMax = 3
 
-// cast is a small write whose end nobody waits for, in a slot.
+// cast is a small write whose completion is not reported, in a slot.
 type cast struct {
 	slot   int32
 	length uint32
 	rkey   uint32
-	notice uint32 // 0: none
+	notify uint32 // notification, 0: none
 	remote uint64
 }
 
-// casts are those of a connection that are not posted, from first on.
+// casts is the queue of casts of a connection that are not posted, beginning at first.
 type casts struct {
 	list        [castsMax]cast
 	first, next uint32
@@ -29,12 +30,12 @@ func (q *casts) count() int { return int(q.next - q.first) }
 
 func (q *casts) oldest() *cast { return &q.list[q.first%castsMax] }
 
-// Cast starts a small write whose end is not told (link.Caster). It goes before the
-// frames that are posted later, by the same queue pair.
+// Cast starts a small write whose completion is not reported (link.Caster). It precedes
+// the frames that are posted later, on the same queue pair.
 func (l *Link) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bool {
 	c := l.conns[peer]
 	theirs, ok := domainOf(dst)
-	if c == nil || c.err != nil || !ok || theirs != 0 || len(data) > slotBytes || notify>>noticeShift != 0 {
+	if c == nil || c.err != nil || !ok || theirs != 0 || len(data) > slotBytes || notify>>notifyShift != 0 {
 		return false
 	}
 	if c.casts.count() == castsMax {
@@ -43,18 +44,18 @@ func (l *Link) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bo
 			return false
 		}
 	}
-	s := c.slot()
+	s := c.allocSlot()
 	if s < 0 {
 		return false
 	}
 	copy(l.stage.slot(s), data)
-	c.casts.list[c.casts.next%castsMax] = cast{slot: s, length: uint32(len(data)), rkey: uint32(dst.Key), notice: uint32(notify), remote: dst.Addr}
+	c.casts.list[c.casts.next%castsMax] = cast{slot: s, length: uint32(len(data)), rkey: uint32(dst.Key), notify: uint32(notify), remote: dst.Addr}
 	c.casts.next++
-	c.later()
+	c.schedule()
 	return true
 }
 
-// sendCasts posts casts, as far as there is room and credit for their notices.
+// sendCasts posts casts, as far as there is room, and credit for their notifications.
 func (c *conn) sendCasts() {
 	if c.casts.count() == 0 {
 		return
@@ -65,20 +66,20 @@ func (c *conn) sendCasts() {
 		r := request{
 			op: opWrite, addr: c.l.stage.addr(x.slot), lkey: c.l.stage.at.lkey, length: x.length, remote: x.remote, rkey: x.rkey,
 		}
-		if x.notice != 0 {
+		if x.notify != 0 {
 			if plain = false; c.credit.free() == 0 {
 				return
 			}
-			r.op, r.imm = opWriteNotify, c.credit.spendNotice(x.notice)
+			r.op, r.imm = opWriteNotify, c.credit.spendNotify(x.notify)
 		}
-		p := nothing
+		p := noWork
 		p.slot = x.slot
 		c.casts.first++
 		c.l.stats.Writes++
 		c.l.stats.BytesOut += uint64(x.length)
 		c.pushStaged(r, p)
 	}
-	if l := c.l; plain && l.cq.asked && c.casts.count() == 0 {
-		l.cq.unasked, l.cq.asked = unaskedMax, false
+	if l := c.l; plain && l.cq.polled && c.casts.count() == 0 {
+		l.cq.skipPolls, l.cq.polled = skipPollsMax, false
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestCastsLeaveNothing: casts that are posted, under way, or wait for Commit when their
-// connection is lost or forgotten give their slots back, and none is taken without a
-// connection, for memory of another domain, or of a size or notice that is none of theirs.
+// TestCastsLeaveNothing checks that casts that are posted, in flight, or waiting for
+// Commit when their connection is lost or forgotten release their slots, and that no cast
+// is accepted without a connection, for memory of another domain, or with a size or
+// notification that a cast cannot have.
 func TestCastsLeaveNothing(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		for n := range 36 {
@@ -41,7 +42,7 @@ func TestCastsLeaveNothing(t *testing.T) {
 				t.Fatalf("%d casts leave %d of %d slots", n, len(x.a.stage.free), sendSlots)
 			}
 			if x.a.Cast(0, src, k, 0) {
-				t.Fatal("a cast without a connection")
+				t.Fatal("a cast is accepted without a connection")
 			}
 		}
 		x := newBench(t, receives)
@@ -49,20 +50,21 @@ func TestCastsLeaveNothing(t *testing.T) {
 		strange := k
 		strange.Key |= 5 << domainShift
 		src := x.mem[:slotBytes]
-		if x.a.Cast(0, src, strange, 0) || x.a.Cast(0, src, link.Key{Key: 7}, 0) || x.a.Cast(0, src, k, 1<<noticeShift) {
-			t.Error("a cast that cannot be")
+		if x.a.Cast(0, src, strange, 0) || x.a.Cast(0, src, link.Key{Key: 7}, 0) || x.a.Cast(0, src, k, 1<<notifyShift) {
+			t.Error("an impossible cast is accepted")
 		}
 		if x.a.Cast(0, x.mem[:slotBytes+1], k, 0) {
-			t.Error("a cast that fits no slot")
+			t.Error("a cast larger than a slot is accepted")
 		}
 	})
 }
 
-// TestCastsComeInOrder: casts that wait for room, or whose notices wait for receives, are
-// all posted when there are some, in their order, though nothing else is.
+// TestCastsComeInOrder checks that casts that wait for room, or whose notifications wait
+// for receives, are all posted when there is room, in order, even if nothing else is
+// posted.
 func TestCastsComeInOrder(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
-		for _, notices := range []bool{false, true} {
+		for _, withNotify := range []bool{false, true} {
 			x := newBench(t, receives)
 			k := x.register(2<<20, 1<<20)
 			there := x.mem[2<<20:][:8]
@@ -73,7 +75,7 @@ func TestCastsComeInOrder(t *testing.T) {
 					var b [slotBytes]byte
 					binary.LittleEndian.PutUint64(b[:], n)
 					notify := uint64(0)
-					if notices {
+					if withNotify {
 						notify = n
 					}
 					if !x.a.Cast(0, b[:8+n*131%(slotBytes-8)], k, notify) {
@@ -88,90 +90,91 @@ func TestCastsComeInOrder(t *testing.T) {
 				}
 				seen = now
 				if x.a.stats.Polls > 10_000 {
-					t.Fatalf("of %d casts %d have come", n-1, seen)
+					t.Fatalf("of %d casts %d have arrived", n-1, seen)
 				}
 			}
-			x.until("all notices", func() bool { return !notices || len(x.sb.written) == casts })
+			x.until("all notifications", func() bool { return !withNotify || len(x.sb.written) == casts })
 			for i, n := range x.sb.written {
 				if n != uint64(i+1) {
-					t.Fatalf("notice %d is %d", i, n)
+					t.Fatalf("notification %d is %d", i, n)
 				}
 			}
-			if len(x.sb.written) != 0 && !notices || len(x.sa.downs)+len(x.sb.downs) > 0 {
-				t.Errorf("%d notices, %v %v", len(x.sb.written), x.sa.downs, x.sb.downs)
+			if len(x.sb.written) != 0 && !withNotify || len(x.sa.downs)+len(x.sb.downs) > 0 {
+				t.Errorf("%d notifications, %v %v", len(x.sb.written), x.sa.downs, x.sb.downs)
 			}
 		}
 	})
 }
 
-// TestCastWithoutSlot: a cast for which there is no slot is not taken, and taken again when
-// there is one.
+// TestCastWithoutSlot checks that a cast without a free slot is not accepted, and is
+// accepted when there is one.
 func TestCastWithoutSlot(t *testing.T) {
 	x := newBench(t, "own")
 	k := x.register(2<<20, 1<<20)
 	var held []int32
 	c := x.a.conns[0]
-	for s := c.slot(); s >= 0; s = c.slot() {
+	for s := c.allocSlot(); s >= 0; s = c.allocSlot() {
 		held = append(held, s)
 	}
 	if x.a.Cast(0, x.mem[:64], k, 0) {
-		t.Fatal("it is taken")
+		t.Fatal("the cast is accepted")
 	}
 	x.a.Poll(x.sa)
 	for _, s := range held {
 		c.freeSlot(s)
 	}
 	if !x.a.Cast(0, x.mem[:64], k, 0) || len(x.sa.downs) > 0 {
-		t.Errorf("it is not taken though there are slots, or the connection ends: %v", x.sa.downs)
+		t.Errorf("no cast is accepted although there are slots, or the connection ends: %v", x.sa.downs)
 	}
 }
 
-// TestCastsHideNothing: who sends nothing but casts, one a turn, hears its peers and its
-// device within a few turns, and at once what it has asked for otherwise.
+// TestCastsHideNothing checks that a side that sends only casts, one in each turn,
+// handles messages of its peers and events of its device within a few turns, and at once
+// after other requests.
 func TestCastsHideNothing(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
 		k := x.register(2<<20, 1<<20)
 		turn := func() {
 			if !x.a.Cast(0, x.mem[:64], k, 0) {
-				t.Fatal("a cast is not taken")
+				t.Fatal("a cast is not accepted")
 			}
 			x.a.Poll(x.sa)
 			x.b.Poll(x.sb)
 		}
-		unasked := 0
+		skipPolls := 0
 		for n := range 100 {
 			if x.b.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: uint64(n + 1)}}}) != 1 {
-				t.Fatal("a frame is not taken")
+				t.Fatal("a frame is not accepted")
 			}
 			x.b.Poll(x.sb)
 			turns := 0
 			for ; len(x.sa.heads) == n; turns++ {
-				if turns > unaskedMax {
-					t.Fatalf("frame %d has come, and is not heard in %d turns", n, turns)
+				if turns > skipPollsMax {
+					t.Fatalf("frame %d has arrived, but is not handled in %d turns", n, turns)
 				}
 				before := x.a.stats.Polls
 				if turn(); x.a.stats.Polls == before {
-					unasked++
+					skipPolls++
 				}
 			}
 		}
-		if unasked == 0 {
-			t.Error("the device is asked in every turn")
+		if skipPolls == 0 {
+			t.Error("the device is polled in every turn")
 		}
 		for n := range uint64(10) {
 			turn()
 			before := x.a.stats.Polls
 			x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: n + 1}}})
 			if x.a.Poll(x.sa); x.a.stats.Polls == before {
-				t.Fatal("a frame is sent, and the device not asked")
+				t.Fatal("a frame is sent, but the device is not polled")
 			}
 			x.b.Poll(x.sb)
 		}
 		x.an.broken = unix.EIO
-		for turns := 0; x.a.gone == nil; turns++ {
-			if turns > unaskedMax {
-				t.Fatalf("a device that is gone is not noticed in %d turns", turns)
+		for turns := 0; x.a.lost == nil; turns++ {
+			if turns > skipPollsMax {
+				t.Fatalf("a lost device is not noticed in %d turns", turns)
 			}
 			x.a.Cast(0, x.mem[:64], k, 0)
 			x.a.Poll(x.sa)

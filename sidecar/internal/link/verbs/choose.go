@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Granted is a device that the device plugin has given this container.
+// Granted is a device that the device plugin has granted to this container.
 type Granted struct {
-	Name string // the kernel's: mlx5_0
+	Name string // the kernel's name: mlx5_0
 	NUMA int    // -1: not known
 }
 
-// Port is a port of a device with the address that it has been chosen for.
+// Port is a port of a device, with the address chosen for it.
 type Port struct {
 	Device string
 	NUMA   int
@@ -25,7 +25,7 @@ type Port struct {
 	Index  int // of the GID in the port's table
 	LID    uint16
 	MTU    uint8 // code of ibv_mtu
-	Reads  uint8 // of a peer that a queue pair answers at a time
+	Reads  uint8 // outstanding reads of a peer that a queue pair answers
 	Rate   int   // Mbit/s, 0: not known
 }
 
@@ -33,27 +33,26 @@ func (p Port) String() string {
 	return fmt.Sprintf("%s/%d %v gid[%d] %v", p.Device, p.Number, p.Fabric, p.Index, p.GID)
 }
 
-// portState is what a device says of a port.
+// portState is the state of a port as the device reports it.
 type portState struct {
 	Port   // without its GID
 	active bool
 	gids   []gidEntry
 }
 
-// gidEntry is one line of a port's table of addresses.
+// gidEntry is one entry of a port's table of addresses.
 type gidEntry struct {
 	index  int
 	fabric Fabric
 	gid    netip.Addr
 }
 
-// errNoPort says why no port can be used.
+// errNoPort means that no port can be used.
 var errNoPort = errors.New("no usable RDMA port")
 
-// choose finds the port to use among those of the granted devices: one that is
-// active and has a usable address, on the NUMA node of this process if there is
-// one, then the fastest. mine are the addresses of the network interfaces of this
-// namespace; prefer, if valid, is the one that the job knows this pod by.
+// choose returns the port to use: an active one with a usable address, on a NUMA node of
+// this process if there is one, then the fastest. mine are the addresses of the network
+// interfaces of this namespace; prefer, if valid, is the address of this pod in the job.
 func choose(ports []portState, mine []netip.Addr, prefer netip.Addr, numa []int) (Port, error) {
 	var usable []Port
 	var why []string
@@ -86,9 +85,9 @@ func choose(ports []portState, mine []netip.Addr, prefer netip.Addr, numa []int)
 	return usable[0], nil
 }
 
-// address finds the best line of the port's table. A RoCE address is usable when
-// it is one of an interface of this namespace: the table of a shared device has
-// those of others, too.
+// address returns the best entry of the port's table. A RoCE address is usable if it is
+// an address of an interface of this namespace: the table of a shared device has those of
+// other namespaces, too.
 func (p *portState) address(mine []netip.Addr, prefer netip.Addr) (gidEntry, error) {
 	name := fmt.Sprintf("%s port %d", p.Device, p.Number)
 	if !p.active {
@@ -106,7 +105,7 @@ func (p *portState) address(mine []netip.Addr, prefer netip.Addr) (gidEntry, err
 	return best, nil
 }
 
-// rank says how good an address is, 0 for not at all.
+// rank returns how good an address is, 0 if it cannot be used.
 func (g *gidEntry) rank(mine []netip.Addr, prefer netip.Addr) int {
 	if !g.gid.IsValid() || g.gid.IsUnspecified() {
 		return 0
@@ -114,7 +113,7 @@ func (g *gidEntry) rank(mine []netip.Addr, prefer netip.Addr) int {
 	ip := g.gid.Unmap()
 	switch g.fabric {
 	case InfiniBand:
-		return 1 // one address is as good as another: the LID leads there
+		return 1 // all addresses are equal: packets are routed by the LID
 	case RoCEv2, RoCEv1:
 	default:
 		return 0
@@ -123,7 +122,7 @@ func (g *gidEntry) rank(mine []netip.Addr, prefer netip.Addr) int {
 		return 0
 	}
 	score := 1
-	if g.fabric == RoCEv2 { // can be routed
+	if g.fabric == RoCEv2 { // routable
 		score += 8
 	}
 	if prefer.IsValid() && ip == prefer.Unmap() {
@@ -138,7 +137,7 @@ func (g *gidEntry) rank(mine []netip.Addr, prefer netip.Addr) int {
 	return score
 }
 
-// matches reports why two ends cannot be connected, if they cannot.
+// matches returns why two sides cannot be connected, or nil.
 func (o *offer) matches(peer *offer) error {
 	if o.fabric != peer.fabric {
 		return fmt.Errorf("this sidecar's %s is on %v, the peer's %s on %v", o.device, o.fabric, peer.device, peer.fabric)

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	sendDepth   = 64 // requests of a queue pair that are not known to be done
-	signalEvery = 16 // of them, one at least asks for a completion
-	opsLeave    = 16 // requests that operations leave to frames
+	sendDepth   = 64 // requests of a queue pair that are not known to be complete
+	signalEvery = 16 // among this many requests at least one asks for a completion
+	opsLeave    = 16 // requests that operations leave to frames, so that a small message does not wait for a large one
 )
 
-// conn is one queue pair with what belongs to it.
+// conn is one queue pair and its state.
 type conn struct {
 	l       *Link
 	tag     uint32
@@ -30,85 +30,87 @@ type conn struct {
 	remote  offer
 	inOrder bool
 
-	told uint64 // the core knows that frames up to this number have come
+	delivered uint64 // number of the last frame reported to the core as delivered
 
 	receives *receives // its own; nil: it shares the link's
-	open     int       // of its own, those that are posted and have no completion
+	open     int       // of its own receives: posted, without a completion
 	credit   credit
 
 	sendQueue
-	out   outgoing
-	casts casts
-	cut   int32 // known memory of the frame that is half sent, -1: none
-	in    incoming
-	ops   operations
+	out    outgoing
+	casts  casts
+	cutReg int32 // use of the registered memory of a half sent frame, -1: none
+	in     incoming
+	ops    operations
 
-	lanesOf
+	lentQueues
 	parting
 
-	once      sync.Once // of release
+	once      sync.Once // guards release
 	err       error
 	early     []completion
-	kept      [][]byte // messages of early, out of shared slots
+	kept      [][]byte // messages of early, copied out of shared slots
 	adopted   bool
 	ended     bool
-	listed    bool // it is one of the link's list
+	listed    bool // it is in the link's list
 	isPending bool
 	slotUse
 }
 
-// slotUse is what a connection has of the link's memory for messages.
+// slotUse is a connection's use of the link's slots for messages.
 type slotUse struct {
-	starved bool // waits for a slot
-	held    int  // slots
-	waits   bool // memory in use since the last request that asked for a completion
+	starved     bool // it waits for a slot
+	held        int  // number of slots in use
+	unsignalled bool // memory in use since the last request that asked for a completion
 }
 
-// sendQueue is the requests of a connection that its queue pair has, or had.
+// sendQueue holds the requests of a connection: those posted to its queue pair, in a
+// ring.
 type sendQueue struct {
 	requests [sendDepth]posted
-	sent     uint32 // requests, since the start
-	done     uint32
+	sent     uint32 // number of requests since the start
+	done     uint32 // number of completed requests
 }
 
-// lanesOf are the lanes of a connection (lane).
-type lanesOf struct {
-	asked, answered map[uint32]*lane // by the asker's number
-	lastLane        uint32
-	lanes           int      // queue pairs of them that exist
-	wanted          []*lane  // that are to be made; some have ended meanwhile
-	wants           bool     // there are some
-	words           [][]byte // to be said about lanes
+// lentQueues are the lentQPs of a connection.
+type lentQueues struct {
+	asked, answered map[uint32]*lentQP // by the asker's number
+	lastLent        uint32
+	lentQPs         int       // number of queue pairs that exist
+	wanted          []*lentQP // waiting to be made; some have ended meanwhile
+	wants           bool      // wanted is not empty, and lentSteps.wanting has the connection
+	lentOut         [][]byte  // messages about lentQPs, not posted yet
 }
 
-// parting is how far the end of a connection has come: its queue pair is moved to the error state,
-// all that has come on it is handed over, and then nothing of it is posted any more.
+// parting is the state of a connection's end: its queue pair is moved to the error state,
+// then all messages that have arrived on it are handed over, and then none of its
+// requests is posted any more.
 type parting struct {
-	sunk     time.Time // when its queue pair was moved to the error state
-	unpaired bool      // it could not be: there is no such queue pair any more
-	reached  bool      // it takes no more of the shared receives
-	marked   bool      // nothing comes on it any more; what has come is handed over when mark is passed
-	mark     passage
-	settled  bool      // that is so, and nothing it has is posted any more
-	replaced time.Time // since when another connection waits for its end
-	cause    error     // why it was left
+	errorSince   time.Time // when its queue pair was moved to the error state
+	pairGone     bool      // that failed: the queue pair does not exist any more
+	lastReported bool      // it takes no more of the shared receives
+	marked       bool      // no more messages arrive on it; those that have arrived are handed over when mark is passed
+	mark         passage
+	settled      bool      // mark is passed, and none of its receives is posted any more
+	replacedAt   time.Time // when a new connection to the peer began to wait for its end
+	cause        error     // why it was closed
 }
 
-// posted is what a request leaves to do when it is done.
+// posted is what remains to do when a request completes.
 type posted struct {
-	slot  int32  // of a message, -1: none
-	op    int32  // operation, -1: none
-	known int32  // use of known memory, -1: none
-	last  uint64 // number of the last frame that has come when it is done; 0: no frame ends with it
+	slot int32  // of a message, -1: none
+	op   int32  // operation, -1: none
+	reg  int32  // use of registered memory, -1: none
+	last uint64 // number of the last frame that is delivered when it completes; 0: no frame ends with it
 }
 
-// nothing is left to do.
-var nothing = posted{slot: -1, op: -1, known: -1}
+// noWork is a posted request with nothing to do when it completes.
+var noWork = posted{slot: -1, op: -1, reg: -1}
 
 func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).Unmap().String() }
 
-// fail ends c with err at the next look. Of what is handed over because c ends
-// (settle.go), something may be against the protocol: that is the cause which is told.
+// fail ends c with err in the next Poll. If a message that is handed over because c ends
+// (settle.go) breaks the protocol, that is the error that is reported.
 func (c *conn) fail(err error) {
 	switch {
 	case c.err == nil:
@@ -120,77 +122,78 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// breakOff moves the queue pair to the error state. Nothing may tell of that where
-// receives are shared and none of c's requests is under way, but for the next request,
-// the engine's sign of life at the latest.
-func (c *conn) breakOff() {
-	_ = c.pair.fail() // broken already is as good
+// breakPair moves the queue pair to the error state. If receives are shared and none of
+// c's requests is in flight, no event reports that until the next request, at the latest
+// the engine's heartbeat.
+func (c *conn) breakPair() {
+	_ = c.pair.fail() // an error means that it is broken already
 	if c.receives == nil && c.room() > 0 {
-		c.push(request{op: opSend, imm: c.credit.spend(), flags: flagSignal}, nothing)
+		c.push(request{op: opSend, imm: c.credit.spend(), flags: flagSignal}, noWork)
 		c.flush()
 	}
 }
 
-// later makes the next Commit look at c.
-func (c *conn) later() {
+// schedule makes the next Commit visit c.
+func (c *conn) schedule() {
 	if !c.isPending {
 		c.isPending = true
 		c.l.todo.pending = append(c.l.todo.pending, c)
 	}
 }
 
-// adopt makes c the engine's. What came before is handled by the next Poll.
+// adopt hands c to the engine's goroutine. The next Poll handles the completions that
+// arrived before.
 func (c *conn) adopt() {
 	c.adopted = true
 	c.in.out = &c.out
-	c.l.cq.stash = slices.Concat(c.early, c.l.cq.stash) // what Arm has taken out came later
+	c.l.cq.stash = slices.Concat(c.early, c.l.cq.stash) // completions that Arm has stashed arrived later
 	c.early = nil
 }
 
-// release gives everything back. Once the queue pair is destroyed the device
-// touches no memory for it.
+// release releases all resources. Once the queue pair is destroyed, the device touches no
+// memory for it.
 func (c *conn) release() {
 	c.ended = true
-	// Of a device that is gone nothing is left to end.
+	// A lost device has nothing left to end; errors say nothing.
 	_ = c.pair.destroy()
 	if c.receives != nil {
 		_ = c.receives.close()
 	}
-	c.hangUp()
-	if c.adopted { // the slots are the engine's
-		if c.cut >= 0 {
-			c.l.known.done(c.cut)
-			c.cut = -1
+	c.closeSocket()
+	if c.adopted { // the slots belong to the engine's goroutine
+		if c.cutReg >= 0 {
+			c.l.regs.done(c.cutReg)
+			c.cutReg = -1
 		}
 		for ; c.done != c.sent; c.done++ {
-			c.free(&c.requests[c.done%sendDepth])
+			c.releaseRequest(&c.requests[c.done%sendDepth])
 		}
 		for ; c.casts.first != c.casts.next; c.casts.first++ {
 			c.freeSlot(c.casts.oldest().slot)
 		}
 	}
-	c.l.places.giveBack(c)
+	c.l.table.free(c)
 }
 
-// hangUp closes the socket, by which the peer hears of the end.
-func (c *conn) hangUp() {
+// closeSocket closes the socket, by which the peer withNotify the end.
+func (c *conn) closeSocket() {
 	if c.fd >= 0 {
-		_ = unix.Close(c.fd) // nothing is expected of it any more
+		_ = unix.Close(c.fd) // it is not used any more
 		c.fd = -1
 	}
 }
 
-// free gives back what a request used that is done.
-func (c *conn) free(p *posted) {
+// releaseRequest releases what a completed request used.
+func (c *conn) releaseRequest(p *posted) {
 	if p.slot >= 0 {
 		c.freeSlot(p.slot)
 	}
-	if p.known >= 0 {
-		c.l.known.done(p.known)
+	if p.reg >= 0 {
+		c.l.regs.done(p.reg)
 	}
 }
 
-// Post takes frames to peer; Commit sends them.
+// Post accepts frames to peer; Commit sends them.
 func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	c := l.conns[peer]
 	if c == nil {
@@ -210,13 +213,13 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 		c.out.add(f)
 		n++
 	}
-	c.later()
+	c.schedule()
 	return n
 }
 
-// pump posts what can be posted: casts, frames, what the peer must hear of its credit,
-// pieces of operations. Casts that have no room leave none for frames, and writes wait
-// for them: what comes later would overtake them.
+// pump posts what can be posted: casts, frames, announcements of credit, pieces of
+// operations. If casts have no room, frames have none either, and writes wait for the
+// casts: later requests would overtake them.
 func (c *conn) pump() {
 	c.sendCasts()
 	for c.out.count > 0 && c.credit.free() > 0 && c.room() > 0 && c.err == nil {
@@ -224,29 +227,29 @@ func (c *conn) pump() {
 			break
 		}
 	}
-	c.sayWords()
+	c.postLent()
 	if c.casts.count() == 0 {
 		c.sendOperations()
 	}
 	if c.credit.due() && c.room() > 0 {
-		c.push(request{op: opSend, imm: c.credit.spend()}, nothing)
+		c.push(request{op: opSend, imm: c.credit.spend()}, noWork)
 	}
 	c.flush()
 }
 
 func (c *conn) room() int { return sendDepth - int(c.sent-c.done) - 1 }
 
-// slot takes a slot for a message; -1: there is none now. Nobody has more of them than are
-// left for all others: a peer that ends no requests keeps what it has, and the rest of the
-// job must be heard.
-func (c *conn) slot() int32 {
+// allocSlot returns a slot for a message, or -1 if there is none now. No connection has
+// more slots than are left for all others: a peer that does not complete requests keeps
+// its slots, and the rest of the job must be served.
+func (c *conn) allocSlot() int32 {
 	l := c.l
-	if !c.maySlot() {
+	if !c.canAllocSlot() {
 		c.flush() // may free some
 	}
 	n := len(l.stage.free)
-	if !c.maySlot() {
-		c.starved, l.stage.starving = true, l.stage.starving || n == 0 // else one of its own wakes it
+	if !c.canAllocSlot() {
+		c.starved, l.stage.starving = true, l.stage.starving || n == 0 // otherwise one of its own slots wakes it
 		return -1
 	}
 	s := l.stage.free[n-1]
@@ -255,36 +258,36 @@ func (c *conn) slot() int32 {
 	return s
 }
 
-func (c *conn) maySlot() bool {
+func (c *conn) canAllocSlot() bool {
 	n := len(c.l.stage.free)
 	return n > c.held || n > 0 && len(c.l.list) <= 1
 }
 
-// freeSlot gives a slot back.
+// freeSlot releases a slot.
 func (c *conn) freeSlot(s int32) {
 	c.l.stage.free = append(c.l.stage.free, s)
 	if c.held--; c.starved && !c.ended {
 		c.starved = false
-		c.later()
+		c.schedule()
 	}
 }
 
 // sendFrames posts one message of frames.
 func (c *conn) sendFrames() bool {
 	l := c.l
-	s := c.slot()
+	s := c.allocSlot()
 	if s < 0 {
 		return false
 	}
-	m := c.out.fill(l.stage.slot(s), l.memory, l.isKnown)
+	m := c.out.fill(l.stage.slot(s), l.memory, l.gatherUse)
 	r := request{
 		op: opSend, imm: c.credit.spend(), addr: l.stage.addr(s), lkey: l.stage.at.lkey, length: uint32(m.used),
 	}
-	p := nothing
+	p := noWork
 	p.slot, p.last = s, m.last
 	if n := m.gather.Len; n > 0 {
-		p.known = c.holding()
-		r.addr2, r.lkey2 = l.known.where(p.known, m.gather)
+		p.reg = c.payloadUse()
+		r.addr2, r.lkey2 = l.regs.address(p.reg, m.gather)
 		r.length2 = uint32(n)
 	}
 	l.stats.Sends++
@@ -293,29 +296,29 @@ func (c *conn) sendFrames() bool {
 	return true
 }
 
-// isKnown decides whether a payload is gathered, and takes it into use then.
-func (l *Link) isKnown(ref link.Ref) bool {
-	l.chosen = l.known.choose(ref)
-	return l.chosen >= 0
+// gatherUse decides whether a payload is gathered, and begins its use then.
+func (l *Link) gatherUse(ref link.Ref) bool {
+	l.chosenReg = l.regs.choose(ref)
+	return l.chosenReg >= 0
 }
 
-// holding is the use of the payload that was just packed, for its request. A frame
-// that is cut keeps one for its next part, too.
-func (c *conn) holding() int32 {
-	l, n := c.l, c.cut
-	if l.chosen >= 0 {
-		n, l.chosen = l.chosen, -1
+// payloadUse returns the use of the payload that was just packed, for its request. A
+// frame that is cut keeps a use for its next part, too.
+func (c *conn) payloadUse() int32 {
+	l, n := c.l, c.cutReg
+	if l.chosenReg >= 0 {
+		n, l.chosenReg = l.chosenReg, -1
 	}
-	c.cut = -1
+	c.cutReg = -1
 	if c.out.count > 0 && c.out.next().done > 0 {
-		c.cut = n
-		l.known.again(n)
+		c.cutReg = n
+		l.regs.retain(n)
 	}
 	return n
 }
 
-// pushStaged posts a message whose bytes are in a slot. Small ones are copied by
-// the call, and leave the slot free.
+// pushStaged posts a message whose bytes are in a slot. The call copies small messages,
+// and the slot is free then.
 func (c *conn) pushStaged(r request, p posted) {
 	if r.length2 == 0 && int(r.length) <= c.l.batch.inline {
 		s := p.slot
@@ -334,8 +337,8 @@ func (c *conn) push(r request, p posted) {
 	if len(l.batch.requests) == batchMax {
 		c.flush()
 	}
-	if r.op != opWrite || p.op >= 0 { // no cast
-		l.cq.unasked = 0
+	if r.op != opWrite || p.op >= 0 { // not a cast
+		l.cq.skipPolls = 0
 	}
 	r.id = idOf(c.tag, c.sent)
 	c.requests[c.sent%sendDepth] = p
@@ -343,23 +346,24 @@ func (c *conn) push(r request, p posted) {
 	switch {
 	case p.op >= 0 || c.sent%signalEvery == 0:
 		r.flags |= flagSignal
-		c.waits = false
-	case p.slot >= 0 || p.known >= 0:
-		c.waits = true
+		c.unsignalled = false
+	case p.slot >= 0 || p.reg >= 0:
+		c.unsignalled = true
 	}
 	l.batch.requests = append(l.batch.requests, r)
 }
 
-// flush posts the batch. Its last request asks for a completion if memory that one of
-// them uses waits for it: a rank's must not stay known until others have sent more.
+// flush posts the batch. Its last request asks for a completion if memory that one of the
+// requests uses waits for it: a rank's memory must not stay registered until other
+// messages are sent.
 func (c *conn) flush() {
 	l := c.l
 	if len(l.batch.requests) == 0 {
 		return
 	}
-	if c.waits {
+	if c.unsignalled {
 		l.batch.requests[len(l.batch.requests)-1].flags |= flagSignal
-		c.waits = false
+		c.unsignalled = false
 	}
 	if c.err == nil {
 		if err := c.pair.post(l.batch.requests); err != nil {
@@ -379,17 +383,17 @@ func (c *conn) completed(x *completion, sink link.Sink) {
 	case number&idReceive != 0:
 		c.arrived(x, int(number&^uint32(idReceive)), sink)
 	case x.status != statusOK:
-		// What came before it is done; the one that was refused is known by its
-		// status, all others only end.
-		c.refuse(number, x.status)
+		// Requests before it are complete. The status identifies the one that was
+		// refused; all others are only flushed.
+		c.markRefused(number, x.status)
 		c.fail(c.statusError("sending", x))
 	default:
 		c.retire(number, sink)
 	}
 }
 
-// refuse notes that the peer's device has refused an operation.
-func (c *conn) refuse(number, status uint32) {
+// markRefused records that the peer's device has refused an operation.
+func (c *conn) markRefused(number, status uint32) {
 	behind := (number - c.done) & numberMax
 	if status != statusAccess || behind >= c.sent-c.done {
 		return
@@ -403,44 +407,44 @@ func (c *conn) statusError(doing string, x *completion) error {
 	return fmt.Errorf("%w: %s, queue pair %#x, %s: %s", link.ErrBroken, c.l.port.Device, c.local.pair, doing, statusText(x.raw))
 }
 
-// retire counts requests as done up to number. They end in order.
+// retire completes the requests up to number. They complete in order.
 func (c *conn) retire(number uint32, sink link.Sink) {
 	n := (number-c.done)&numberMax + 1
 	if n > c.sent-c.done {
-		return // not one of ours
+		return // not a request of this connection
 	}
-	last := c.told
+	last := c.delivered
 	for upto := c.done + n; c.done != upto && !c.ended; {
 		p := c.requests[c.done%sendDepth]
 		c.done++
-		c.free(&p)
+		c.releaseRequest(&p)
 		last = max(last, p.last)
 		if p.op >= 0 {
 			c.operated(p.op, sink)
 		}
 	}
-	if last > c.told && !c.ended {
-		c.told = last
+	if last > c.delivered && !c.ended {
+		c.delivered = last
 		sink.Delivered(c.peer, last)
 	}
-	c.goOn()
+	c.scheduleIfReady()
 }
 
-// goOn makes the next Commit look at c if there is something that it may send.
-func (c *conn) goOn() {
-	if c.out.count > 0 || c.casts.count() > 0 || len(c.words) > 0 || c.ops.turn() >= 0 || c.credit.due() {
-		c.later()
+// scheduleIfReady makes the next Commit visit c if c may send something.
+func (c *conn) scheduleIfReady() {
+	if c.out.count > 0 || c.casts.count() > 0 || len(c.lentOut) > 0 || c.ops.turn() >= 0 || c.credit.due() {
+		c.schedule()
 	}
 }
 
-// arrived takes what came into a slot of c's own, or was kept for it.
+// arrived handles a message in a slot of c's own, or one that keepEarly has copied.
 func (c *conn) arrived(x *completion, slot int, sink link.Sink) {
 	r := c.receives
 	if r == nil {
 		c.received(x, c.kept[slot], sink)
 		c.kept[slot] = nil
 		c.credit.repost(1)
-		c.goOn()
+		c.scheduleIfReady()
 		return
 	}
 	if c.open--; !r.has(slot) {
@@ -450,17 +454,17 @@ func (c *conn) arrived(x *completion, slot int, sink link.Sink) {
 	if c.ended || c.err != nil {
 		return
 	}
-	posted, err := r.again(int32(slot))
+	posted, err := r.repost(int32(slot))
 	if err != nil {
 		c.fail(fmt.Errorf("%w: %s: %w", link.ErrBroken, c.l.port.Device, err))
 		return
 	}
 	c.open += posted
 	c.credit.repost(posted)
-	c.goOn()
+	c.scheduleIfReady()
 }
 
-// received takes a message that lies in mem.
+// received handles a message in mem.
 func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	switch {
 	case x.status != statusOK:
@@ -472,33 +476,33 @@ func (c *conn) received(x *completion, mem []byte, sink link.Sink) {
 	l := c.l
 	l.stats.Receives++
 	if x.op == opReceiveNotify {
-		notice, ok := c.credit.heardNotice(x.imm)
+		notify, ok := c.credit.onNotify(x.imm)
 		if !ok {
 			c.fail(errGranted)
 			return
 		}
-		sink.Written(c.peer, uint64(notice))
+		sink.Written(c.peer, uint64(notify))
 		return
 	}
 	l.stats.BytesIn += uint64(x.length)
-	if err := c.message(x.imm, mem[:x.length], sink); err != nil {
+	if err := c.onMessage(x.imm, mem[:x.length], sink); err != nil {
 		c.fail(err)
 	}
 }
 
-var errGranted = fmt.Errorf("%w: more receives granted than there are, or more messages sent than it was told of", link.ErrProtocol)
+var errGranted = fmt.Errorf("%w: the peer grants more receives than it has, or sends more messages than it has credit for", link.ErrProtocol)
 
-func (c *conn) message(imm uint32, b []byte, sink link.Sink) error {
-	if !c.credit.heard(imm&creditMask, len(b) > 0) {
+func (c *conn) onMessage(imm uint32, b []byte, sink link.Sink) error {
+	if !c.credit.onMessage(imm&creditMask, len(b) > 0) {
 		return errGranted
 	}
-	if imm&noticeBit == 0 {
-		return c.in.take(c.peer, b, sink, &c.ended)
+	if imm&notifyBit == 0 {
+		return c.in.receive(c.peer, b, sink, &c.ended)
 	}
-	if len(b) != noticeBytes {
-		return c.heard(b)
+	if len(b) != notifyBytes {
+		return c.onLent(b)
 	}
-	notify, err := noticeOf(b)
+	notify, err := parseNotify(b)
 	if err == nil {
 		sink.Written(c.peer, notify)
 	}

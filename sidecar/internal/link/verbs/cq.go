@@ -1,18 +1,18 @@
 package verbs
 
-// Limits of what one Poll takes out of the queue.
+// Limits of the completions that one Poll handles.
 const (
-	pollBatch  = 64  // completions of one call
-	pollBudget = 256 // and of one Poll
+	pollBatch  = 64  // completions polled by one call
+	pollBudget = 256 // completions handled by one Poll
 )
 
-// completionQueue is what was taken out of the device's queue, and how far that has come.
+// completionQueue is the state of the device's completion queue.
 type completionQueue struct {
-	batch   [pollBatch]completion
-	stash   []completion // taken out, to be handled by the next Poll
-	spare   []completion
-	handled uint64 // completions
-	dry     uint64 // number of the last look at the queue that left none there
-	unasked int    // so many calls of Poll need not ask the device (cast.go)
-	asked   bool   // it was, since that was so last
+	batch     [pollBatch]completion
+	stash     []completion // polled, to be handled by the next Poll
+	spare     []completion
+	handled   uint64 // number of completions handled
+	emptyAt   uint64 // number of the last poll that emptied the queue
+	skipPolls int    // calls of Poll that need not poll the device (cast.go)
+	polled    bool   // the device was polled since skipPolls was last set
 }

@@ -2,7 +2,7 @@
 
 package verbs
 
-// Built says whether this build can use devices.
+// Built reports whether this build can use devices.
 const Built = false
 
 func openDevice([]Granted, int, func([]portState) (Port, error)) (nic, error) {

@@ -35,18 +35,17 @@ func openTest(t *testing.T) nic {
 	return n
 }
 
-// TestDevice: the link passes the suite over a device, two queue pairs of which
-// are joined.
+// TestDevice runs the suite over a device, two queue pairs of which are connected.
 func TestDevice(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		linktest.Run(t, func(t *testing.T) *linktest.Pair { return pairOf(t, receives, func() nic { return openTest(t) }) })
 	})
 }
 
-// TestPort: what is chosen is an address of this namespace, on RoCE v2.
+// TestPort checks that the chosen port has an address of this namespace, on RoCE v2.
 func TestPort(t *testing.T) {
 	n := openTest(t)
-	p := n.about()
+	p := n.portInfo()
 	t.Log(p)
 	mine, err := addresses()
 	if err != nil {
@@ -60,7 +59,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// TestNotGranted: no device is used that was not granted.
+// TestNotGranted checks that a device that was not granted is not used.
 func TestNotGranted(t *testing.T) {
 	_, err := Open(Config{Peers: 2}, nil, []Granted{{Name: "mlx5_0"}}, "10.8.0.1:7077")
 	if err == nil {
@@ -69,7 +68,7 @@ func TestNotGranted(t *testing.T) {
 	t.Log(err)
 }
 
-// tally counts what it is told.
+// tally counts events.
 type tally struct {
 	link.Sink
 	written, done int
@@ -78,10 +77,9 @@ type tally struct {
 func (s *tally) Written(link.Peer, uint64)     { s.written++ }
 func (s *tally) Done(link.Peer, uint64, error) { s.done++ }
 
-// TestCost prints what the link costs over the device, for comparison with
-// perftest in the same machine: a notified write of 8 bytes from one link to
-// another and back, both polled by this thread, and a Poll that finds nothing. None
-// of it allocates.
+// TestCost prints the cost of the link over the device, for comparison with perftest on
+// the same machine: a notified write of 8 bytes from one link to another and back, both
+// polled by this thread, and an empty Poll. Neither may allocate.
 func TestCost(t *testing.T) {
 	f := make(plain, 1<<16)
 	a, b := newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t)), newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t))
@@ -134,8 +132,9 @@ func TestCost(t *testing.T) {
 	t.Logf("8 bytes, one way: median %v, best tenth %v; ib_write_lat: typical %v; a Poll that finds nothing: %v", times[rounds/2], times[rounds/10], lat, empty)
 }
 
-// perftest is what ib_write_lat calls typical for 8 bytes, between two processes.
-// It finds the speed of the processor's clock by itself, and sometimes finds none.
+// perftest returns the time that ib_write_lat calls typical for 8 bytes, between two
+// processes. It measures the speed of the processor's clock by itself, and sometimes
+// fails to.
 func perftest(t *testing.T) time.Duration {
 	t.Helper()
 	for range 5 {
@@ -180,10 +179,10 @@ func writeLatency(t *testing.T) float64 {
 	return us
 }
 
-// TestGatherCost prints what a message costs that is copied twice before the device has
-// it, as the core and the link do (so that its send ends at once), and one that is
-// gathered from the application's buffer: until it is at its target, and until the
-// sender is told so. Both links are polled by this thread: nobody sleeps.
+// TestGatherCost prints the cost of a message that is copied twice before the device has
+// it, as the core and the link do (its send then ends at once), and of one that is
+// gathered from the application's buffer: until it has arrived, and until the sender
+// knows that. This thread polls both links, so that no side sleeps.
 func TestGatherCost(t *testing.T) {
 	a, b := newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t)), newTestLink(t, bootstrap.ReceivesAuto, nil, openTest(t))
 	t.Cleanup(func() {
@@ -196,11 +195,11 @@ func TestGatherCost(t *testing.T) {
 	a.SetMemory(mem)
 	b.SetMemory(mem)
 	a.AddRegion(arenaRegion, 0, memory)
-	a.known.insist()
+	a.regs.alwaysRegister()
 	join(t, a, b)
 	there, here := &told{}, &told{}
 	seq := uint64(0)
-	send := func(n uint64, gathers bool) (came, ends time.Duration) {
+	send := func(n uint64, gathers bool) (received, ends time.Duration) {
 		seq++
 		f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: seq, Length: uint32(n)}}
 		begun := time.Now()
@@ -218,19 +217,19 @@ func TestGatherCost(t *testing.T) {
 		for want := there.frames + 1; there.frames < want; {
 			yield(b.Poll(there))
 		}
-		came = time.Since(begun)
+		received = time.Since(begun)
 		for here.seq < seq {
 			yield(a.Poll(here))
 			b.Poll(there)
 		}
-		return came, time.Since(begun)
+		return received, time.Since(begun)
 	}
 	for _, n := range []uint64{512, 1600, 4 << 10, 8 << 10, 16 << 10} {
-		var times [4][]time.Duration // copied: came, told; gathered: came, told
+		var times [4][]time.Duration // copied: arrived, delivered; gathered: arrived, delivered
 		for range 100 {
 			for way := range 2 {
-				came, ends := send(n, way == 1)
-				times[2*way], times[2*way+1] = append(times[2*way], came), append(times[2*way+1], ends)
+				received, ends := send(n, way == 1)
+				times[2*way], times[2*way+1] = append(times[2*way], received), append(times[2*way+1], ends)
 			}
 		}
 		for i := range times {
@@ -241,14 +240,14 @@ func TestGatherCost(t *testing.T) {
 	}
 }
 
-// yield lets the kernel's side of Soft-RoCE work where there is one processor.
+// yield runs the kernel's side of Soft-RoCE on a machine with one processor.
 func yield(work int) {
 	if work == 0 {
 		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // always succeeds (sched_yield(2))
 	}
 }
 
-// told counts frames, and notes what has come at the peer.
+// told counts frames, and records the number of the last delivered frame.
 type told struct {
 	tally
 	frames int

@@ -28,11 +28,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Built says whether this build can use devices.
+// Built reports whether this build can use devices.
 const Built = true
 
-// device is a nic over libibverbs. Functions that wrap one of the library show
-// its prototype.
+// device is a nic over libibverbs. A function that wraps one of the library shows its
+// prototype.
 type device struct {
 	port    Port
 	context *C.struct_ibv_context
@@ -41,8 +41,8 @@ type device struct {
 	queue   *C.struct_ibv_cq
 	depth   int
 	inline  int
-	lends   bool // it is an application's, or beside another: nothing is heard of it but completions
-	shared  bool // context and domain are another's
+	lends   bool // it has lentQPs (of an application, or of newQueue): only its completions are reported
+	shared  bool // context and domain belong to another device
 }
 
 var loadOnce = sync.OnceValue(func() error {
@@ -52,7 +52,7 @@ var loadOnce = sync.OnceValue(func() error {
 	return nil
 })
 
-// openDevice opens the port that pick takes among those of the granted devices.
+// openDevice opens the port that pick returns among those of the granted devices.
 func openDevice(granted []Granted, peers int, pick func([]portState) (Port, error)) (nic, error) {
 	if err := loadOnce(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func openDevice(granted []Granted, peers int, pick func([]portState) (Port, erro
 	return d, nil
 }
 
-// openGranted opens the devices and asks them about their ports.
+// openGranted opens the devices and queries their ports.
 func openGranted(granted []Granted) (map[string]*C.struct_ibv_context, []portState, error) {
 	var n C.int
 	// struct ibv_device **ibv_get_device_list(int *num_devices)
@@ -102,7 +102,7 @@ func openGranted(granted []Granted) (map[string]*C.struct_ibv_context, []portSta
 			failed = append(failed, fmt.Sprintf("opening %s: %v", name, err))
 			continue
 		}
-		more, err := askPorts(c, granted[i])
+		more, err := queryPorts(c, granted[i])
 		if err != nil {
 			failed = append(failed, err.Error())
 			C.call_close_device(c)
@@ -126,13 +126,13 @@ func names(granted []Granted) (list []string) {
 
 const portActive = C.IBV_PORT_ACTIVE
 
-func askPorts(c *C.struct_ibv_context, g Granted) ([]portState, error) {
+func queryPorts(c *C.struct_ibv_context, g Granted) ([]portState, error) {
 	var attr C.struct_ibv_device_attr
 	// int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 	if rc := C.call_query_device(c, &attr); rc != 0 {
 		return nil, fmt.Errorf("asking %s for its limits: %w", g.Name, syscall.Errno(rc))
 	}
-	gids, err := askGIDs(c)
+	gids, err := queryGIDs(c)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its GIDs: %w", g.Name, err)
 	}
@@ -151,8 +151,8 @@ func askPorts(c *C.struct_ibv_context, g Granted) ([]portState, error) {
 	return list, nil
 }
 
-// rate is the speed of a port in Mbit/s (InfiniBand Architecture Specification,
-// vol. 1, 14.2.5.6): lanes times the speed of one.
+// rate returns the speed of a port in Mbit/s (InfiniBand Architecture Specification, vol.
+// 1, 14.2.5.6): the number of its lanes times the speed of one.
 func rate(width, speed int) int {
 	lanes := map[int]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}[width]
 	each := map[int]int{1: 2500, 2: 5000, 4: 10000, 8: 10000, 16: 14000, 32: 25000, 64: 50000, 128: 100000}[speed]
@@ -162,8 +162,8 @@ func rate(width, speed int) int {
 // gidsMax bounds the table of addresses of a device.
 const gidsMax = 1024
 
-// askGIDs reads the table of addresses, by port.
-func askGIDs(c *C.struct_ibv_context) (map[int][]gidEntry, error) {
+// queryGIDs reads the table of addresses, by port.
+func queryGIDs(c *C.struct_ibv_context) (map[int][]gidEntry, error) {
 	table := make([]C.struct_ibv_gid_entry, gidsMax)
 	// ssize_t ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags)
 	n := C.call_query_gid_table(c, &table[0], gidsMax)
@@ -187,7 +187,7 @@ func askGIDs(c *C.struct_ibv_context) (map[int][]gidEntry, error) {
 	return all, nil
 }
 
-// queueMax is how many completions one queue holds at most.
+// queueMax bounds the completions of one queue.
 const queueMax = 1 << 15
 
 func (d *device) prepare(peers int) error {
@@ -212,7 +212,7 @@ func (d *device) prepare(peers int) error {
 	if err := unix.SetNonblock(int(d.channel.fd), true); err != nil {
 		return err
 	}
-	// A connection that is made again has its place while the old one still has.
+	// A connection that is made again needs room while the old one still exists.
 	d.depth = min(2*peers*perConn, int(attr.max_cqe), queueMax)
 	// struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 	if d.queue, err = C.call_create_cq(d.context, C.int(d.depth), d.channel); d.queue == nil {
@@ -228,7 +228,8 @@ func (d *device) prepare(peers int) error {
 	return fmt.Errorf("queue pair: %w", err)
 }
 
-// inlineWanted is a frame with a small payload, and an entry of the eager ring.
+// inlineWanted is the size of a frame with a small payload, and of an entry of the eager
+// ring.
 const inlineWanted = 220
 
 // create calls
@@ -247,7 +248,7 @@ func (d *device) create(shared *C.struct_ibv_srq) (*C.struct_ibv_qp, error) {
 	return qp, nil
 }
 
-func (d *device) about() Port     { return d.port }
+func (d *device) portInfo() Port  { return d.port }
 func (d *device) inlineMax() int  { return d.inline }
 func (d *device) queueDepth() int { return d.depth }
 
@@ -292,7 +293,7 @@ func (d *device) poll(into []completion) (int, error) {
 	return n, nil
 }
 
-// statusOf sorts a device's status.
+// statusOf classifies a device's status.
 func statusOf(raw uint32) uint32 {
 	switch raw {
 	case 0:
@@ -313,8 +314,8 @@ func (d *device) arm() error {
 	return nil
 }
 
-// events leaves out what the kernel tells of an application's context without being asked:
-// libibverbs would take what the application has put there for pointers.
+// events omits the asynchronous events of an application's context: libibverbs would take
+// what the application has written there for pointers.
 func (d *device) events() []int {
 	if d.lends {
 		return []int{int(d.channel.fd)}
@@ -325,14 +326,14 @@ func (d *device) events() []int {
 // acknowledge calls
 // int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 // void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
-func (d *device) acknowledge() { C.call_take_cq_events(d.channel, d.queue) }
+func (d *device) acknowledge() { C.call_drain_cq_events(d.channel, d.queue) }
 
 // fault calls
 // int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 // void ibv_ack_async_event(struct ibv_async_event *event)
 func (d *device) fault() (fault, bool) {
 	var qpn C.uint32_t
-	kind := C.call_take_async_event(d.context, C.int(d.port.Number), &qpn)
+	kind := C.call_get_async_event(d.context, C.int(d.port.Number), &qpn)
 	if kind < 0 {
 		return fault{}, false
 	}
@@ -347,11 +348,11 @@ func (d *device) fault() (fault, bool) {
 		}
 	case C.IBV_EVENT_QP_FATAL, C.IBV_EVENT_QP_REQ_ERR, C.IBV_EVENT_QP_ACCESS_ERR:
 	case C.IBV_EVENT_SRQ_ERR:
-		f.device = true // nothing is received any more
+		f.device = true // no message can be received any more
 	case C.IBV_EVENT_QP_LAST_WQE_REACHED:
 		f.last = true
 	case C.IBV_EVENT_COMM_EST, C.IBV_EVENT_SQ_DRAINED:
-		f = fault{note: true} // of no interest: part of every connection's life
+		f = fault{note: true} // part of every connection's life
 	default:
 		f.note = true
 	}
@@ -364,11 +365,11 @@ type queuePair struct {
 	qp *C.struct_ibv_qp
 }
 
-// errPort says that there is no sense in a connection now.
+// errPort means that connections are not possible now.
 var errPort = errors.New("the port is not active")
 
-// newPair makes a queue pair in the state Init. The tag is for the ids that go with
-// requests: libibverbs knows none.
+// newPair makes a queue pair in the state Init. The tag is for the ids of requests:
+// libibverbs does not use it.
 func (d *device) newPair(tag uint32, shared sharedQueue, may rights) (pair, error) {
 	var port C.struct_ibv_port_attr
 	if rc := C.call_query_port(d.context, C.uint8_t(d.port.Number), &port); rc != 0 {
@@ -409,19 +410,18 @@ func (p *queuePair) modify(state string, attr *C.struct_ibv_qp_attr, mask C.int)
 
 func (p *queuePair) number() uint32 { return uint32(p.qp.qp_num) }
 
-// Patience of a queue pair (InfiniBand Architecture Specification, vol. 1,
-// 9.7.5.1.3 and 9.7.6): a packet that is not acknowledged within 4.096 us * 2^16,
-// 0.27 s, is sent again 7 times; a peer without a receive is asked again for ever,
-// which credit makes rare.
+// Time-outs of a queue pair (InfiniBand Architecture Specification, vol. 1, 9.7.5.1.3 and
+// 9.7.6): a packet that is not acknowledged within 4.096 us * 2^16, 0.27 s, is sent again
+// 7 times; a message to a peer without a receive is repeated for ever, which credit makes
+// rare.
 const (
 	ackTimeout = 16
 	retries    = 7
 	rnrForever = 7
 	rnrPause   = 12 // 0.64 ms
 	hopLimit   = 64
-	// Of a pair beside a connection's: no socket tells of its end, and there are devices to
-	// which 7 is for ever.
-	laneRetries = 6
+	// For a lentQP: no socket reports its end, and some devices take 7 as for ever.
+	lentRetries = 6
 )
 
 // connect makes the pair ready to receive, then to send.
@@ -440,12 +440,12 @@ func (p *queuePair) connect(local, remote *offer) error {
 	if err != nil {
 		return err
 	}
-	patience := C.uint8_t(retries)
+	retryCount := C.uint8_t(retries)
 	if p.d.lends {
-		patience = laneRetries
+		retryCount = lentRetries
 	}
 	send := C.struct_ibv_qp_attr{
-		qp_state: C.IBV_QPS_RTS, sq_psn: C.uint32_t(local.packet), timeout: ackTimeout, retry_cnt: patience, rnr_retry: rnrForever,
+		qp_state: C.IBV_QPS_RTS, sq_psn: C.uint32_t(local.packet), timeout: ackTimeout, retry_cnt: retryCount, rnr_retry: rnrForever,
 		max_rd_atomic: C.uint8_t(min(local.reads, remote.reads)),
 	}
 	return p.modify("Ready to Send", &send, C.IBV_QP_STATE|C.IBV_QP_SQ_PSN|C.IBV_QP_TIMEOUT|C.IBV_QP_RETRY_CNT|C.IBV_QP_RNR_RETRY|C.IBV_QP_MAX_QP_RD_ATOMIC)
@@ -550,8 +550,8 @@ func (d *device) close() error {
 	return err
 }
 
-// beside makes a completion queue for queue pairs of the same protection domain.
-func (d *device) beside(depth int) (nic, error) {
+// newQueue makes a completion queue for queue pairs of the same protection domain.
+func (d *device) newQueue(depth int) (nic, error) {
 	n := &device{port: d.port, context: d.context, domain: d.domain, inline: d.inline, lends: true, shared: true}
 	if err := n.prepareQueue(depth); err != nil {
 		return nil, errors.Join(err, n.close())
@@ -559,8 +559,8 @@ func (d *device) beside(depth int) (nic, error) {
 	return n, nil
 }
 
-// again opens the device once more, for an application.
-func (d *device) again(depth int) (nic, link.Grant, error) {
+// reopen opens the device once more, for an application.
+func (d *device) reopen(depth int) (nic, link.Grant, error) {
 	// struct ibv_context *ibv_open_device(struct ibv_device *device)
 	c, err := C.call_open_device(d.context.device)
 	if c == nil {
@@ -579,7 +579,7 @@ func (d *device) again(depth int) (nic, link.Grant, error) {
 	return n, g, nil
 }
 
-// prepareQueue makes a queue of completions.
+// prepareQueue makes a completion queue.
 func (d *device) prepareQueue(depth int) error {
 	var err error
 	if d.channel, err = C.call_create_comp_channel(d.context); d.channel == nil {
@@ -595,15 +595,15 @@ func (d *device) prepareQueue(depth int) error {
 	return nil
 }
 
-// works reports what keeps the pair from ending its requests: it calls
+// check returns why the pair completes no requests, or nil: it calls
 // int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
-func (p *queuePair) works() error {
+func (p *queuePair) check() error {
 	state := C.call_query_state(p.qp)
 	switch {
 	case state < 0:
 		return fmt.Errorf("the queue pair is gone: %w", syscall.Errno(-state))
 	case state != C.IBV_QPS_RTS:
-		return fmt.Errorf("the queue pair is in state %d, and somebody else has moved it there", state)
+		return fmt.Errorf("the queue pair is in state %d, want %d: another process has changed it", state, C.IBV_QPS_RTS)
 	}
 	return nil
 }

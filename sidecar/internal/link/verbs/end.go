@@ -9,73 +9,75 @@ import (
 	"sync/atomic"
 )
 
-// A tag names a connection in the ids of its completions: its place, and how often
-// the place was used before, so that late ones of another are known.
+// A tag identifies a connection in the ids of its completions. It consists of the
+// connection's index and a count of the index's earlier uses, so that late completions of
+// an earlier connection are detected.
 const (
 	tagBits  = 16
 	tagIndex = 1<<tagBits - 1
 )
 
-// places are the connections that the completion queue has room for, by their tags. The
-// goroutines that make connections take them, and give back the ends that the link does not
-// take over: mu is of these, and by, dead and anyGiven are read without it.
-type places struct {
-	by       []atomic.Pointer[conn]
-	dead     atomic.Pointer[error] // Link.gone, for Prepare
-	anyGiven atomic.Bool           // given has some, and bell has rung
-	bell     int                   // readable: an end was given up; -1: none
+// connTable holds the connections for which the completion queue has room, by their tags.
+// The goroutines that make connections allocate entries, and return Endpoints that the
+// link does not join. mu guards the fields below it; by, dead and anyReturned are read
+// without it.
+type connTable struct {
+	by          []atomic.Pointer[conn]
+	dead        atomic.Pointer[error] // Link.lost, for Prepare
+	anyReturned atomic.Bool           // returned is not empty, and bell is readable
+	bell        int                   // readable: an Endpoint was returned; -1: none
 
-	mu     sync.Mutex
-	tags   []int32 // free ones
-	gens   []uint16
-	fresh  map[uint32]*conn // that share receives, by the number of their queue pair, not taken over yet
-	given  []*conn          // given up, to be ended
-	closed bool             // written by Link.Close alone
+	mu       sync.Mutex
+	tags     []int32          // free indexes
+	gens     []uint16         // by index: count of uses
+	unjoined map[uint32]*conn // connections that share receives and are not joined yet, by the number of their queue pair
+	returned []*conn          // Endpoints closed without Join, to be ended by the engine
+	closed   bool             // written by Link.Close only
 }
 
-func (p *places) open(n int) {
-	p.gens, p.by = make([]uint16, n), make([]atomic.Pointer[conn], n)
+func (t *connTable) open(n int) {
+	t.gens, t.by = make([]uint16, n), make([]atomic.Pointer[conn], n)
 	for i := range n {
-		p.tags = append(p.tags, int32(i))
+		t.tags = append(t.tags, int32(i))
 	}
 }
 
-// End is this side's end of a connection that is being made. Prepare, Offer and
-// Connect are for the goroutine that makes it; Link.Join hands it over.
-type End struct{ c *conn }
+// Endpoint is this side of a connection that is being made. The goroutine that makes the
+// connection calls Prepare, Offer and Connect; Link.Join takes the result over.
+type Endpoint struct{ c *conn }
 
-// errPlaces says that no more connections are possible.
-var errPlaces = errors.New("no place for another queue pair")
+// errConns means that no more connections are possible.
+var errConns = errors.New("the completion queue has no room for another queue pair")
 
 // Prepare makes a queue pair that may be connected, with its receives posted.
-func (l *Link) Prepare() (*End, error) {
-	if gone := l.places.dead.Load(); gone != nil {
+func (l *Link) Prepare() (*Endpoint, error) {
+	if gone := l.table.dead.Load(); gone != nil {
 		return nil, *gone
 	}
-	tag, err := l.places.take()
+	tag, err := l.table.alloc()
 	if err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
-	c := &conn{l: l, tag: tag, fd: -1, cut: -1, credit: newCredit(), lanesOf: lanesOf{asked: map[uint32]*lane{}, answered: map[uint32]*lane{}}}
+	c := &conn{l: l, tag: tag, fd: -1, cutReg: -1, credit: newCredit(), lentQueues: lentQueues{asked: map[uint32]*lentQP{}, answered: map[uint32]*lentQP{}}}
 	err = c.prepare()
 	if err != nil && l.makeRoom() {
 		err = c.prepare()
 	}
 	if err != nil {
-		l.places.giveBack(c)
+		l.table.free(c)
 		return nil, fmt.Errorf("verbs: %s: %w", l.port.Device, err)
 	}
-	return &End{c: c}, nil
+	return &Endpoint{c: c}, nil
 }
 
-// makeRoom has the turn end registrations that nobody uses now, for what a connection
-// takes: a cache that has learnt the limit of locked memory is full up to that. false:
-// there are none.
+// makeRoom makes the engine end unused registrations, to free the memory that a
+// connection needs: a cache that has reached the limit of locked memory fills it. It
+// returns false if none were ended.
 func (l *Link) makeRoom() (some bool) {
 	if l.cfg.InTurn == nil {
 		return false
 	}
-	err := l.cfg.InTurn(func() { some = l.known.chooser.Yield(recvSlots * slotBytes) })
+	err := l.cfg.InTurn(func() { some = l.regs.chooser.Yield(recvSlots * slotBytes) })
 	return err == nil && some
 }
 
@@ -84,7 +86,7 @@ func (c *conn) prepare() (err error) {
 	if c.pair, err = l.nic.newPair(c.tag, l.sharing.queue, mayRead|mayWrite); err != nil {
 		return fmt.Errorf("queue pair: %w", err)
 	}
-	l.places.by[c.tag&tagIndex].Store(c) // completions may come from now on
+	l.table.by[c.tag&tagIndex].Store(c) // completions may arrive from now on
 	if l.sharing.receives == nil {
 		if err = c.prepareReceives(); err != nil {
 			return errors.Join(err, c.pair.destroy())
@@ -95,12 +97,12 @@ func (c *conn) prepare() (err error) {
 	p := &l.port
 	c.local = offer{
 		fabric: p.Fabric, mtu: p.MTU, reads: p.Reads, lid: p.LID, slots: recvSlots, slotLen: slotBytes,
-		pair: c.pair.number(), packet: binary.LittleEndian.Uint32(b[:]) & numberMax, gid: p.GID.As16(), device: p.Device, lanes: l.cfg.Lends,
+		pair: c.pair.number(), packet: binary.LittleEndian.Uint32(b[:]) & numberMax, gid: p.GID.As16(), device: p.Device, lends: l.cfg.Lends,
 	}
 	return nil
 }
 
-// prepareReceives posts receives of c's own.
+// prepareReceives makes and posts receives of c's own.
 func (c *conn) prepareReceives() error {
 	r, err := newReceives(c.l.nic, recvSlots, recvSlots/2)
 	if err != nil {
@@ -113,11 +115,11 @@ func (c *conn) prepareReceives() error {
 	return nil
 }
 
-// Offer is what the other side's Connect needs.
-func (e *End) Offer() []byte { return e.c.local.encode() }
+// Offer returns the argument of the other side's Connect.
+func (e *Endpoint) Offer() []byte { return e.c.local.encode() }
 
-// Connect makes the queue pair ready, with the other side's offer.
-func (e *End) Connect(raw []byte) error {
+// Connect connects the queue pair. raw is the other side's Offer.
+func (e *Endpoint) Connect(raw []byte) error {
 	remote, err := parseOffer(raw)
 	if err == nil {
 		err = e.c.local.matches(&remote)
@@ -133,53 +135,53 @@ func (e *End) Connect(raw []byte) error {
 	return nil
 }
 
-// Close gives up an end that no link has taken over; that of a closed link is
-// given up already. One that shares receives is ended by the engine, when it looks next:
-// what came for it lies in slots that others need.
-func (e *End) Close() error {
-	if !e.c.l.giveUp(e.c) {
+// Close releases an Endpoint that no link has joined; a closed link has released it
+// already. If receives are shared, the engine ends the Endpoint in its next Poll:
+// messages for it are in slots that other connections need.
+func (e *Endpoint) Close() error {
+	if !e.c.l.returnConn(e.c) {
 		e.c.once.Do(e.c.release)
 	}
 	return nil
 }
 
-// take is the tag of a place that is free.
-func (p *places) take() (uint32, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.tags) == 0 {
-		return 0, fmt.Errorf("%w: %d exist", errPlaces, len(p.by))
+// alloc returns the tag of a free entry.
+func (t *connTable) alloc() (uint32, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.tags) == 0 {
+		return 0, fmt.Errorf("%w: %d exist, as many as it has room for", errConns, len(t.by))
 	}
-	i := p.tags[0]
-	p.tags = p.tags[1:]
-	p.gens[i]++
-	return uint32(p.gens[i])<<tagBits | uint32(i), nil
+	i := t.tags[0]
+	t.tags = t.tags[1:]
+	t.gens[i]++
+	return uint32(t.gens[i])<<tagBits | uint32(i), nil
 }
 
-// giveBack frees the place of a connection.
-func (p *places) giveBack(c *conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// free frees the entry of a connection.
+func (t *connTable) free(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	i := c.tag & tagIndex
-	p.by[i].Store(nil)
-	if p.fresh[c.local.pair] == c { // its number may be another's by now
-		delete(p.fresh, c.local.pair)
+	t.by[i].Store(nil)
+	if t.unjoined[c.local.pair] == c { // the number may belong to another connection by now
+		delete(t.unjoined, c.local.pair)
 	}
-	p.tags = append(p.tags, int32(i)) // the last to be used again
+	t.tags = append(t.tags, int32(i)) // the end of the queue, so that an index is reused as late as possible
 }
 
-// of is the connection of a tag; nil: it is gone.
-func (p *places) of(tag uint32) *conn {
-	c := p.by[tag&tagIndex].Load()
+// conn returns the connection of a tag, or nil if it has ended.
+func (t *connTable) conn(tag uint32) *conn {
+	c := t.by[tag&tagIndex].Load()
 	if c == nil || c.tag != tag {
 		return nil
 	}
 	return c
 }
 
-// close makes sure that no end is given up any more.
-func (p *places) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
+// close ensures that no Endpoint is returned any more.
+func (t *connTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
 }

@@ -21,8 +21,8 @@ const enters = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/"
 
 var called = regexp.MustCompile(`id: sys_(\S+) .*hitcount: +(\d+)`)
 
-// systemCalls counts those of the whole machine while do runs, by the kernel's own
-// events.
+// systemCalls counts the system calls of the whole machine while do runs, by trace events
+// of the kernel.
 func systemCalls(t *testing.T, do func()) map[string]int {
 	t.Helper()
 	if err := unix.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
@@ -49,8 +49,8 @@ func systemCalls(t *testing.T, do func()) map[string]int {
 	return calls
 }
 
-// perMessage are the calls of more messages, less those of fewer, in words: all, and each
-// of which there is one in a hundred messages or more.
+// perMessage returns the calls of more messages minus those of fewer, as text: the sum,
+// and each call that occurs at least once in a hundred messages.
 func perMessage(fewer, more map[string]int, messages int) string {
 	var list []string
 	all := 0
@@ -101,6 +101,6 @@ func TestEngineCalls(t *testing.T) {
 			}
 		}
 	}
-	// Both sides send as many as rounds.
+	// Both sides send the same number of messages.
 	t.Logf("system calls of a message: ib_write_lat: %s", perMessage(systemCalls(t, lat(100)), systemCalls(t, lat(1100)), 2000))
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// costRounds is how many messages of each kind are timed, after as many as costWarm.
+// costRounds is how many messages of each kind are timed, after costWarm untimed ones.
 const costRounds, costWarm = 400, 100
 
 var messages = flag.Int("verbs.messages", 2000, "TestEngineCost: messages of which the mean is printed")
 
-// timed is what do takes, most often.
+// timed returns the median time of do.
 func timed(do func(i uint64)) float64 {
 	times := make([]time.Duration, 0, costRounds)
 	for i := range uint64(costRounds + costWarm) {
@@ -33,7 +33,7 @@ func timed(do func(i uint64)) float64 {
 	return float64(times[len(times)/2].Nanoseconds())
 }
 
-// pairOfRigs are two pods of a rank each, which are connected.
+// pairOfRigs are two connected pods of one rank each.
 func pairOfRigs(t *testing.T, s setting) [2]*rig {
 	t.Helper()
 	two := [2]*rig{newRig(t, 0, []int32{0, 1}, s), newRig(t, 1, []int32{0, 1}, s)}
@@ -64,16 +64,16 @@ func one(two *[2]*rig, from int, value uint64) {
 	for b.engine.Turn(); !b.ranks[0].took(); b.engine.Turn() {
 		a.engine.Turn()
 	}
-	if b.ranks[0].came != value {
-		b.ranks[0].t.Fatalf("message %d brought %d", value, b.ranks[0].came)
+	if b.ranks[0].received != value {
+		b.ranks[0].t.Fatalf("message %d brought %d", value, b.ranks[0].received)
 	}
 }
 
-// TestEngineCost prints what 8 bytes cost one way from the ring of one rank to that of
-// another by two engines over the device, of which this thread does the turns, and what
-// is in it: the same requests without engine and link (as ib_write_lat makes them, which
-// looks at memory), the link alone, an engine alone. In a machine whose clock counts
-// instructions it is their number.
+// TestEngineCost prints the cost of 8 bytes one way from the ring of one rank to that of
+// another, by two engines over the device, whose turns this thread executes, and the
+// parts of that cost: the same requests without engine and link (as ib_write_lat makes
+// them, which polls memory), the link alone, and an engine alone. On a machine whose
+// clock counts instructions the result is their number.
 func TestEngineCost(t *testing.T) {
 	source, _ := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource") // only for the log
 	t.Logf("clock source %s; reading it takes %.0f", strings.TrimSpace(string(source)), timed(func(uint64) { _ = time.Now() }))
@@ -116,7 +116,7 @@ func TestEngineCost(t *testing.T) {
 	}
 }
 
-// localCost is an engine without a device: both ranks are its own.
+// localCost measures an engine without a device, to which both ranks belong.
 func localCost(t *testing.T) {
 	r := newRig(t, 0, []int32{0, 0}, settings[0])
 	defer r.close(t)
@@ -182,8 +182,8 @@ func bareCost(t *testing.T) (write float64) {
 			}
 		}
 	}
-	// A message of 8 bytes has 64, with its header and the slot's flag. From 80 on Soft-RoCE's
-	// checksum goes by the processor's vector unit.
+	// A message of 8 bytes has 64, with its header and the slot's flag. From 80 on
+	// Soft-RoCE computes the checksum with the processor's vector unit.
 	for _, n := range []int{8, 64, 72, 80, 88} {
 		value := uint64(n)
 		took := timed(func(uint64) {
@@ -202,7 +202,7 @@ func bareCost(t *testing.T) (write float64) {
 			t.Fatal(err)
 		}
 	}))
-	for _, e := range []*End{x, y} {
+	for _, e := range []*Endpoint{x, y} {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}

@@ -22,20 +22,20 @@ import (
 
 var (
 	dialed = flag.String("verbs.dial", "", "TestEngineLatency: be the second side, of the one that listens at this address")
-	listen = flag.String("verbs.listen", "", "TestEngineLatency: listen here for the second side, which somebody else starts; empty: start it, in this machine, and ib_write_lat beside it")
+	listen = flag.String("verbs.listen", "", "TestEngineLatency: listen here for the second side, which is started by hand; empty: start it on this machine, and ib_write_lat, too")
 	turns  = flag.Int("verbs.turns", 3, "turns of TestEngineLatency")
 )
 
-// latencyRounds is how many round trips are timed, after as many as latencyWarm.
+// latencyRounds is how many round trips are timed, after latencyWarm untimed ones.
 const latencyRounds, latencyWarm = 500, 50
 
-// TestEngineLatency prints what 8 bytes take one way between two engines of which each is
-// a process that polls, as both sides of ib_write_lat are, with the rank in the thread
-// that does the turns; and what ib_write_lat takes, by turns.
+// TestEngineLatency prints the time of 8 bytes one way between two engines, each in a
+// process that polls, as both sides of ib_write_lat are, with the rank in the thread that
+// executes the turns; and, alternately, the time of ib_write_lat.
 func TestEngineLatency(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if runtime.GOMAXPROCS(0) < 2 { // as the sidecar, which says why
+	if runtime.GOMAXPROCS(0) < 2 { // as the sidecar does, with its reasons
 		runtime.GOMAXPROCS(2)
 	}
 	if *dialed != "" {
@@ -62,7 +62,7 @@ func TestEngineLatency(t *testing.T) {
 		var other *exec.Cmd
 		if *listen == "" {
 			lat = perftest(t)
-			pin(t, 0, 1) // what it may use, a program asks when it starts
+			pin(t, 0, 1) // a program reads its affinity when it starts
 			other = exec.Command(os.Args[0], "-test.run", "^TestEngineLatency$", "-verbs.turns", "1", "-verbs.dial", at)
 			other.Stderr = os.Stderr
 			if err := other.Start(); err != nil {
@@ -85,8 +85,8 @@ func TestEngineLatency(t *testing.T) {
 	}
 }
 
-// pin keeps this thread, and the processes that it starts, on some of the machine's
-// processors: two that poll on the same one take their turns by its clock's ticks.
+// pin restricts this thread, and the processes that it starts, to some of the machine's
+// processors: two that poll on the same one alternate at the ticks of its clock.
 func pin(t *testing.T, processors ...int) {
 	t.Helper()
 	var set unix.CPUSet
@@ -98,7 +98,7 @@ func pin(t *testing.T, processors ...int) {
 	}
 }
 
-// first is the side that measures.
+// first runs the side that measures.
 func first(t *testing.T, l net.Listener, s setting) (us float64) {
 	t.Helper()
 	c, err := l.Accept()
@@ -121,7 +121,7 @@ func first(t *testing.T, l net.Listener, s setting) (us float64) {
 	return float64(times[len(times)/2].Nanoseconds()) / 2e3
 }
 
-// second is the one that answers.
+// second runs the side that answers.
 func second(t *testing.T, s setting) {
 	t.Helper()
 	var c net.Conn
@@ -143,23 +143,23 @@ func second(t *testing.T, s setting) {
 		r.ranks[0].recv(0)
 		r.ranks[0].send(0, i)
 	}
-	for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; { // the last one may have to go twice
+	for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; { // the last message may have to be sent twice
 		r.engine.Turn()
 	}
 }
 
-// until does turns until message value is there.
+// until executes turns until message value has arrived.
 func (r *rig) until(t *testing.T, value uint64) {
 	for work := r.engine.Turn(); !r.ranks[0].took(); work = r.engine.Turn() {
 		r.engine.Breathe(work) // as Run does
 	}
-	if r.ranks[0].came != value {
-		t.Fatalf("message %d brought %d", value, r.ranks[0].came)
+	if r.ranks[0].received != value {
+		t.Fatalf("message %d brought %d", value, r.ranks[0].received)
 	}
 }
 
-// connected makes the engine of pod self, which is connected to the other one by the
-// offers that c carries, as a sidecar's handshake does.
+// connected returns the engine of pod self, which is connected to the other one by the
+// offers that c carries, as in a sidecar's handshake.
 func connected(t *testing.T, self link.Peer, c net.Conn, s setting) *rig {
 	t.Helper()
 	r := newRig(t, self, []int32{0, 1}, s)
@@ -189,7 +189,7 @@ func connected(t *testing.T, self link.Peer, c net.Conn, s setting) *rig {
 	return r
 }
 
-// swap tells the other side something, and hears as much.
+// swap exchanges messages with the other side.
 func swap(c net.Conn, mine []byte) ([]byte, error) {
 	var n [4]byte
 	binary.LittleEndian.PutUint32(n[:], uint32(len(mine)))

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fabric is RDMA devices made of memory, with the rules of reliable connections:
-// requests of a pair are carried out in order, a piece at a time; what goes wrong
-// ends both pairs and flushes what they have.
+// fabric is a set of RDMA devices made of memory, with the rules of reliable connections:
+// requests of a pair are executed in order, a piece at a time; an error ends both pairs
+// and flushes their requests.
 type fabric struct {
 	mu    sync.Mutex
 	pairs map[uint32]*fakePair
@@ -31,23 +31,23 @@ type fakeNIC struct {
 	armed   bool
 	faults  []fault
 	broken  error
-	limit   int // regions, 0: none
+	limit   int // bound of regions, 0: none
 	shared  *fakeShared
 	noShare bool
-	asked   int  // pairs
-	noPairs bool // it makes none
-	reuses  bool // it gives a number that is free to the next pair
+	asked   int  // pairs asked for
+	noPairs bool // it makes no pairs
+	reuses  bool // it gives a free number to the next pair
 	free    []uint32
 	deaf    bool // it moves no pair to the error state
-	mute    bool // does not say that a pair takes no more shared receives
-	slow    bool // tells of the ends of receives later: it is to be false then (say)
-	untold  []func()
+	mute    bool // it does not report that a pair takes no more shared receives
+	slow    bool // it reports the ends of receives only after speedUp (report)
+	delayed []func()
 	died    int  // pairs that were destroyed
-	second  bool // beside another, whose regions it has
-	lost    int  // shared receives whose completions went with their queue pair
+	second  bool // made by newQueue: it has the regions of another
+	lost    int  // shared receives whose completions were dropped with their queue pair
 }
 
-// fakeShared is a queue of receives of several pairs.
+// fakeShared is a queue of receives for several pairs.
 type fakeShared struct {
 	nic      *fakeNIC
 	receives []fakeReceive
@@ -75,7 +75,7 @@ type fakePair struct {
 
 type fakeRequest struct {
 	request
-	data []byte // of an inline one
+	data []byte // of an inline request
 	done uint32
 }
 
@@ -91,7 +91,7 @@ func (f *fabric) open(name string) (*fakeNIC, error) {
 	return &fakeNIC{f: f, name: name, regions: map[uint32]fakeRegion{}, bell: bell}, err
 }
 
-func (n *fakeNIC) about() Port {
+func (n *fakeNIC) portInfo() Port {
 	return Port{Device: n.name, Number: 1, Fabric: RoCEv2, GID: netip.MustParseAddr("10.0.0.1"), MTU: 5}
 }
 
@@ -125,7 +125,7 @@ func (n *fakeNIC) deregister(r region) error {
 	return n.broken
 }
 
-// at finds registered memory.
+// at returns registered memory.
 func (n *fakeNIC) at(key uint32, addr uint64, length uint32, remote bool) ([]byte, bool) {
 	if length == 0 {
 		return nil, true
@@ -168,7 +168,7 @@ func (s *fakeShared) destroy() error {
 	return nil
 }
 
-// queue is where p takes its receives from.
+// queue returns the queue from which p takes its receives.
 func (p *fakePair) queue() *[]fakeReceive {
 	if p.shared != nil {
 		return &p.shared.receives
@@ -176,8 +176,8 @@ func (p *fakePair) queue() *[]fakeReceive {
 	return &p.receives
 }
 
-// take is the next receive.
-func (p *fakePair) take() fakeReceive {
+// nextReceive removes and returns the next receive.
+func (p *fakePair) nextReceive() fakeReceive {
 	q := p.queue()
 	r := (*q)[0]
 	*q = (*q)[:copy(*q, (*q)[1:])]
@@ -267,42 +267,42 @@ func (p *fakePair) fail() error {
 
 func (p *fakePair) end() {
 	if p.shared != nil && !p.failed && !p.nic.mute {
-		p.nic.say(func() {
+		p.nic.report(func() {
 			p.nic.faults = append(p.nic.faults, fault{what: "last WQE reached", pair: p.qpn, last: true})
-			p.nic.tellFault()
+			p.nic.ring()
 		})
 	}
 	p.failed = true
 	p.flush()
 }
 
-// say tells something now, or when the device is not slow any more.
-func (n *fakeNIC) say(what func()) {
+// report calls f now, or in speedUp if the device is slow.
+func (n *fakeNIC) report(f func()) {
 	if n.slow {
-		n.untold = append(n.untold, what)
+		n.delayed = append(n.delayed, f)
 		return
 	}
-	what()
+	f()
 }
 
-// hurry makes a slow device tell all.
-func (n *fakeNIC) hurry() {
+// speedUp makes a slow device report everything.
+func (n *fakeNIC) speedUp() {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	n.slow = false
-	for _, what := range n.untold {
-		what()
+	for _, f := range n.delayed {
+		f()
 	}
-	n.untold = nil
+	n.delayed = nil
 }
 
 func (p *fakePair) flush() {
 	for i := range p.requests {
-		p.nic.tell(completion{id: p.requests[i].id, status: statusFlushed, raw: rawFlushed})
+		p.nic.complete(completion{id: p.requests[i].id, status: statusFlushed, raw: rawFlushed})
 	}
 	for i := range p.receives {
 		c := completion{id: p.receives[i].id, status: statusFlushed, raw: rawFlushed, pair: p.qpn}
-		p.nic.say(func() { p.nic.tell(c) })
+		p.nic.report(func() { p.nic.complete(c) })
 	}
 	p.requests, p.receives = nil, nil
 }
@@ -332,7 +332,7 @@ func (p *fakePair) destroy() error {
 	return nil
 }
 
-func (n *fakeNIC) tell(c completion) {
+func (n *fakeNIC) complete(c completion) {
 	if n.done = append(n.done, c); n.armed {
 		n.armed = false
 		_, _ = unix.Write(n.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -353,7 +353,7 @@ func (n *fakeNIC) poll(into []completion) (int, error) {
 	return k, nil
 }
 
-// move carries out a bounded part of the pair's requests.
+// move executes a bounded part of the pair's requests.
 func (p *fakePair) move() {
 	n := 0
 	for budget := fakePiece; n < len(p.requests) && budget > 0 && !p.failed; {
@@ -368,7 +368,7 @@ func (p *fakePair) move() {
 			break
 		}
 		if status != statusOK || r.flags&flagSignal != 0 {
-			p.nic.tell(completion{id: r.id, status: status, raw: map[uint32]uint32{statusOK: 0, statusAccess: rawAccess}[status]})
+			p.nic.complete(completion{id: r.id, status: status, raw: map[uint32]uint32{statusOK: 0, statusAccess: rawAccess}[status]})
 		}
 		n++
 		if status != statusOK {
@@ -385,7 +385,7 @@ func (p *fakePair) move() {
 	}
 }
 
-// step moves some bytes of a request; -1: the peer is not ready.
+// step moves some bytes of a request; -1 means that the peer is not ready.
 func (p *fakePair) step(r *fakeRequest, budget int) (int, uint32) {
 	q := p.nic.f.pairs[p.peer]
 	if q == nil || q.failed || q.peer != p.qpn {
@@ -421,7 +421,7 @@ func (p *fakePair) step(r *fakeRequest, budget int) (int, uint32) {
 		copy(there[r.done:], src[r.done:][:k])
 	}
 	if r.op == opWriteNotify && last {
-		q.nic.tell(completion{id: q.take().id, op: opReceiveNotify, length: r.length, imm: r.imm, pair: q.qpn})
+		q.nic.complete(completion{id: q.nextReceive().id, op: opReceiveNotify, length: r.length, imm: r.imm, pair: q.qpn})
 	}
 	return k, statusOK
 }
@@ -430,7 +430,7 @@ func (p *fakePair) send(q *fakePair, r *fakeRequest, src []byte) (int, uint32) {
 	if len(*q.queue()) == 0 {
 		return -1, statusOK
 	}
-	to := q.take()
+	to := q.nextReceive()
 	n := copy(to.mem, src)
 	if r.length2 > 0 {
 		more, ok := p.nic.at(r.lkey2, r.addr2, r.length2, false)
@@ -439,7 +439,7 @@ func (p *fakePair) send(q *fakePair, r *fakeRequest, src []byte) (int, uint32) {
 		}
 		n += copy(to.mem[n:], more)
 	}
-	q.nic.tell(completion{id: to.id, op: opReceive, length: uint32(n), imm: r.imm, pair: q.qpn})
+	q.nic.complete(completion{id: to.id, op: opReceive, length: uint32(n), imm: r.imm, pair: q.qpn})
 	return n, statusOK
 }
 
@@ -454,7 +454,7 @@ func (n *fakeNIC) events() []int { return []int{n.bell} }
 
 func (n *fakeNIC) acknowledge() {
 	var b [8]byte
-	_, _ = unix.Read(n.bell, b[:]) // nothing is there, or it is taken
+	_, _ = unix.Read(n.bell, b[:]) // EAGAIN if no event is there
 }
 
 func (n *fakeNIC) fault() (f fault, ok bool) {
@@ -467,8 +467,8 @@ func (n *fakeNIC) fault() (f fault, ok bool) {
 	return f, true
 }
 
-// tellFault makes the descriptor of events readable.
-func (n *fakeNIC) tellFault() { _, _ = unix.Write(n.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+// ring makes the descriptor of events readable.
+func (n *fakeNIC) ring() { _, _ = unix.Write(n.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 func (n *fakeNIC) close() error {
 	if n.broken != nil {

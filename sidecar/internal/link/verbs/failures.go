@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// failures are the queue pairs between the same two domains that have failed or were
-// refused, less those that time has forgiven. To make one takes milliseconds of an engine's
-// turn; but what has refused it (no place for another one at the peer, no memory of its
-// device's) may be over, and the application that made it fail may be right by now.
+// failures counts the lentQPs between two domains that have failed or were refused, minus
+// one for each failsPause since. Making one takes milliseconds of an engine's turn; but
+// the cause of a refusal (the bound of the peer, memory of its device) may be over, and
+// the application that made it fail may be corrected.
 type failures struct {
 	n     int
-	since time.Time // when the last one was forgiven, or the first one was
+	since time.Time // when the count was last reduced, or the first failure
 }
 
 const (
-	// failsMax is how many are made again at once.
+	// failsMax is how many lentQPs are tried without a pause.
 	failsMax  = 16
-	failsKept = 4 * lanesMax
-	// failsPause is after which time one more is.
+	failsKept = 4 * lentQPsMax
+	// failsPause is the time after which another one is tried.
 	failsPause = 10 * time.Second
 )
 
@@ -30,18 +30,18 @@ func (f failures) at(now time.Time) failures {
 	return f
 }
 
-// others are the ends of the lanes that the table has no room for: they are taken together,
-// since a peer that names many domains must not be asked more often for it.
-var others = laneEnds{^uint32(0), ^uint32(0)}
+// otherDomains stands for the pairs of domains for which the table has no room: they are
+// counted together, since a peer that names many domains must not be asked more often.
+var otherDomains = domainPair{^uint32(0), ^uint32(0)}
 
-// failed notes that a lane between two domains has failed, or was refused. The peer names
-// its domains, and may name many: what time has forgiven makes room, and nothing else.
-func (c *conn) failed(ends laneEnds) {
-	now, fails := c.l.lending.clock(), c.past().fails
+// noteFailure records that a lentQP between two domains has failed, or was refused. The
+// peer chooses its domains, and may name many: only time makes room in the table.
+func (c *conn) noteFailure(ends domainPair) {
+	now, fails := c.l.lending.clock(), c.history().fails
 	if _, some := fails[ends]; !some && len(fails) >= failsKept {
-		maps.DeleteFunc(fails, func(_ laneEnds, f failures) bool { return f.at(now).n == 0 })
+		maps.DeleteFunc(fails, func(_ domainPair, f failures) bool { return f.at(now).n == 0 })
 		if len(fails) >= failsKept {
-			ends = others
+			ends = otherDomains
 		}
 	}
 	f := fails[ends].at(now)
@@ -52,12 +52,12 @@ func (c *conn) failed(ends laneEnds) {
 	fails[ends] = f
 }
 
-// tired reports that no lane between two domains is made now.
-func (c *conn) tired(ends laneEnds) bool {
-	fails := c.past().fails
+// failing reports whether no lentQP between two domains is made now.
+func (c *conn) failing(ends domainPair) bool {
+	fails := c.history().fails
 	f, some := fails[ends]
 	if !some && len(fails) >= failsKept {
-		f = fails[others]
+		f = fails[otherDomains]
 	}
 	return f.n >= failsMax && f.at(c.l.lending.clock()).n >= failsMax
 }

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// passTime lets time go by for what has failed.
+// passTime advances the clock of the failures.
 func passTime(c *conn, d time.Duration) {
-	fails := c.past().fails
+	fails := c.history().fails
 	for ends, f := range fails {
 		f.since = f.since.Add(-d)
 		fails[ends] = f
 	}
 }
 
-// TestLaneTriedAgain: a peer that has refused a queue pair often is asked again after a
-// while, once each time, and has one when it can.
-func TestLaneTriedAgain(t *testing.T) {
+// TestLentTriedAgain checks that a peer that has refused a queue pair often is asked
+// again after a while, once each time, and that the queue pair is made when the peer can.
+func TestLentTriedAgain(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
 	c := a.conns[0]
-	b.lending.lanes += lanesMax // its others'
+	b.lending.lentQPs += lentQPsMax // those of its other peers
 	var err error
 	for range failsMax {
 		if _, _, err = a.read(t, b, 1, false, true); errors.Is(err, errFails) {
@@ -30,19 +30,19 @@ func TestLaneTriedAgain(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, errFails) {
-		t.Fatalf("it is asked for ever: %v", err)
+		t.Fatalf("the peer is asked without end: %v", err)
 	}
-	asked := c.lastLane
+	asked := c.lastLent
 	for range 2 {
 		passTime(c, failsPause)
 		if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errFails) {
 			t.Errorf("refused again: %v", err)
 		}
 	}
-	if n := c.lastLane - asked; n != 2 {
+	if n := c.lastLent - asked; n != 2 {
 		t.Errorf("in twice the pause it is asked %d times", n)
 	}
-	b.lending.lanes -= lanesMax
+	b.lending.lentQPs -= lentQPsMax
 	if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errFails) {
 		t.Errorf("within the pause: %v", err)
 	}
@@ -52,8 +52,9 @@ func TestLaneTriedAgain(t *testing.T) {
 	}
 }
 
-// TestLaneDeviceRefuses: a device that makes no queue pair is not asked for each message.
-func TestLaneDeviceRefuses(t *testing.T) {
+// TestLentDeviceRefuses checks that a device that makes no queue pair is not asked for
+// each message.
+func TestLentDeviceRefuses(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
 	a.app.noPairs = true
@@ -67,9 +68,9 @@ func TestLaneDeviceRefuses(t *testing.T) {
 	}
 }
 
-// TestLaneOfNoUse: a peer that answers for each queue pair, and ends it before anything has
-// gone by it, is not asked for ever.
-func TestLaneOfNoUse(t *testing.T) {
+// TestLentOfNoUse checks that a peer that answers for each queue pair, and ends it before
+// its first operation has completed, is not asked for ever.
+func TestLentOfNoUse(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
 	r, _ := b.ref(true, 0, 4096)
@@ -86,12 +87,12 @@ func TestLaneOfNoUse(t *testing.T) {
 		b.Deregister(k)
 		a.pass(b)
 	}
-	if n := a.conns[0].lastLane; n != failsMax {
+	if n := a.conns[0].lastLent; n != failsMax {
 		t.Errorf("it is asked for %d queue pairs, want %d", n, failsMax)
 	}
 }
 
-// TestForgivenFailures: time forgives no more than there were.
+// TestForgivenFailures checks that the count of failures does not fall below zero.
 func TestForgivenFailures(t *testing.T) {
 	now := time.Now()
 	f := failures{n: 3, since: now}

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// diary is a sink that notes what it is told.
+// diary is a sink that records its events.
 type diary struct {
 	heap
 	dones   map[uint64]error
@@ -32,7 +32,7 @@ type bench struct {
 	t      *testing.T
 	a, b   *Link
 	an, bn *fakeNIC
-	mem    plain // of both: B's half is the upper one
+	mem    plain // of both: B's is the upper half
 	sa, sb *diary
 }
 
@@ -60,7 +60,7 @@ func newBench(t *testing.T, receives string) *bench {
 	return x
 }
 
-// until polls both links until over.
+// until polls both links until over returns true.
 func (x *bench) until(what string, over func() bool) {
 	x.t.Helper()
 	for range 100_000 {
@@ -70,7 +70,7 @@ func (x *bench) until(what string, over func() bool) {
 		x.a.Poll(x.sa)
 		x.b.Poll(x.sb)
 	}
-	x.t.Fatalf("%s does not come: %+v %+v", what, x.sa, x.sb)
+	x.t.Fatalf("%s does not happen: %+v %+v", what, x.sa, x.sb)
 }
 
 func (x *bench) register(off, n uint64) link.Key {
@@ -82,9 +82,9 @@ func (x *bench) register(off, n uint64) link.Key {
 	return k
 }
 
-// TestNoticeOfManyBits: a notice that fits no immediate comes after its data, for
-// small and large writes, and the write ends after it.
-func TestNoticeOfManyBits(t *testing.T) {
+// TestNotifyOfManyBits checks that a notification that does not fit an immediate arrives
+// after its data, for small and large writes, and that the write ends after it.
+func TestNotifyOfManyBits(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
 		k := x.register(2<<20, 2<<20)
@@ -94,17 +94,17 @@ func TestNoticeOfManyBits(t *testing.T) {
 			if err := x.a.Write(0, uint64(i), link.Ref{Region: 1, Len: n + 1}, k, notify); err != nil {
 				t.Fatal(err)
 			}
-			x.until("a notice", func() bool { return len(x.sb.written) == i+1 })
+			x.until("a notification", func() bool { return len(x.sb.written) == i+1 })
 			if x.sb.written[i] != notify || x.mem[2<<20+n] != byte(i+1) {
-				t.Errorf("write of %d bytes: notice %#x, last byte %d", n, x.sb.written[i], x.mem[2<<20+n])
+				t.Errorf("write of %d bytes: notification %#x, last byte %d", n, x.sb.written[i], x.mem[2<<20+n])
 			}
 			x.until("the end", func() bool { _, over := x.sa.dones[uint64(i)]; return over })
 		}
 	})
 }
 
-// TestWritesEndNotified: of writes whose connection is cut, those that ended well
-// were reported at the target.
+// TestWritesEndNotified checks that the writes of a broken connection that succeeded were
+// reported at the target.
 func TestWritesEndNotified(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		for cut := range 40 {
@@ -121,7 +121,7 @@ func TestWritesEndNotified(t *testing.T) {
 			}
 			for range cut {
 				x.a.Poll(x.sa)
-				if cut%3 != 0 { // else B sees nothing before the cut
+				if cut%3 != 0 { // otherwise B sees nothing before the cut
 					x.b.Poll(x.sb)
 				}
 			}
@@ -143,8 +143,9 @@ func TestWritesEndNotified(t *testing.T) {
 	})
 }
 
-// TestDeviceGone: all connections end with an error that names the device, who
-// asked for it is told, and peers are served by sockets from then on.
+// TestDeviceGone checks that when the device is lost all connections end with an error
+// that names it, that Config.Lost is called, and that peers are reached by sockets from
+// then on.
 func TestDeviceGone(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
@@ -156,17 +157,17 @@ func TestDeviceGone(t *testing.T) {
 		}
 		x.an.broken = unix.EIO
 		x.until("the end at both", func() bool { return len(x.sa.downs) == 1 && len(x.sb.downs) == 1 })
-		if err := x.sa.downs[0]; !errors.Is(err, link.ErrBroken) || !strings.Contains(err.Error(), "RDMA device near0 is gone: ") {
+		if err := x.sa.downs[0]; !errors.Is(err, link.ErrBroken) || !strings.Contains(err.Error(), "RDMA device near0 is lost: ") {
 			t.Errorf("the connection ended with %v", err)
 		}
 		if lost == nil || !strings.Contains(lost.Error(), "near0") || !errors.Is(x.sa.dones[1], link.ErrBroken) {
-			t.Errorf("told was %v; the write ended with %v", lost, x.sa.dones[1])
+			t.Errorf("Lost got %v; the write ended with %v", lost, x.sa.dones[1])
 		}
-		if _, err := x.a.Prepare(); err == nil || !strings.Contains(err.Error(), "near0 is gone") {
+		if _, err := x.a.Prepare(); err == nil || !strings.Contains(err.Error(), "near0 is lost") {
 			t.Errorf("another queue pair: %v", err)
 		}
 		if _, err := x.a.Register(link.Ref{Region: 1, Len: 8}); err == nil {
-			t.Error("memory is registered with a device that is gone")
+			t.Error("memory is registered with a lost device")
 		}
 		fds := sockets(t)
 		if err := errors.Join(x.a.Attach(0, fds[0]), x.b.Attach(0, fds[1])); err != nil {
@@ -177,18 +178,19 @@ func TestDeviceGone(t *testing.T) {
 		}
 		f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: 3}, Inline: [64]byte{1, 2, 3}}
 		if x.a.Post(0, []*link.Frame{f}) != 1 {
-			t.Fatal("the frame was not taken")
+			t.Fatal("the frame was not accepted")
 		}
 		x.until("a frame by tcp", func() bool { return len(x.sb.heads) == 1 })
 	})
 }
 
-// TestPortDown: connections end; another one may be made when the port is back.
+// TestPortDown checks that connections end when the port is down, and that another one
+// may be made when it is back.
 func TestPortDown(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
 		x.an.faults = []fault{{what: "a cable is out", note: true}, {what: "port error", port: true}}
-		x.an.tellFault()
+		x.an.ring()
 		x.until("the end at both", func() bool { return len(x.sa.downs) == 1 && len(x.sb.downs) == 1 })
 		if err := x.sa.downs[0]; !errors.Is(err, link.ErrBroken) || !strings.Contains(err.Error(), "near0 port 1: port error") {
 			t.Errorf("the connection ended with %v", err)
@@ -196,14 +198,14 @@ func TestPortDown(t *testing.T) {
 		join(t, x.a, x.b)
 		f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1}}
 		if x.a.Post(0, []*link.Frame{f}) != 1 {
-			t.Fatal("the frame was not taken")
+			t.Fatal("the frame was not accepted")
 		}
 		x.until("a frame", func() bool { return len(x.sb.heads) == 1 })
 	})
 }
 
-// TestEarlyMessages: what a peer sends before this side has taken the connection
-// over is not lost, and comes first.
+// TestEarlyMessages checks that messages that a peer sends before this side has joined
+// the connection are handed over, and first.
 func TestEarlyMessages(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
@@ -216,14 +218,14 @@ func TestEarlyMessages(t *testing.T) {
 		}
 		post := func(seq uint64) {
 			if x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: seq}}}) != 1 {
-				t.Fatal("the frame was not taken")
+				t.Fatal("the frame was not accepted")
 			}
 			x.a.Poll(x.sa)
 			x.b.Poll(x.sb)
 		}
 		post(1)
 		post(2)
-		x.b.Arm() // takes out what is there, too
+		x.b.Arm() // polls the completions that are there, too
 		post(3)
 		if err := x.b.Join(0, fds[1], g); err != nil {
 			t.Fatal(err)
@@ -232,18 +234,18 @@ func TestEarlyMessages(t *testing.T) {
 		x.until("four frames", func() bool { return len(x.sb.heads) == 4 })
 		for i, h := range x.sb.heads {
 			if h.Seq != uint64(i+1) {
-				t.Fatalf("frame %d came as number %d", h.Seq, i+1)
+				t.Fatalf("frame %d received as number %d", h.Seq, i+1)
 			}
 		}
 	})
 }
 
-// TestEndsAreGivenUp: ends that nobody has taken over are closed with the link, at
-// most once, whoever closes them.
-func TestEndsAreGivenUp(t *testing.T) {
+// TestUnjoinedEndpoints checks that endpoints that were not joined are closed with the
+// link, at most once, whichever side closes them.
+func TestUnjoinedEndpoints(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
-		var list []*End
+		var list []*Endpoint
 		for range 3 {
 			e, err := x.a.Prepare()
 			if err != nil {
@@ -251,19 +253,19 @@ func TestEndsAreGivenUp(t *testing.T) {
 			}
 			list = append(list, e)
 		}
-		for range 2 { // the others are the link's: its device finds what is left open
+		for range 2 { // the link closes the others: the device reports those that remain
 			if err := list[0].Close(); err != nil {
 				t.Error(err)
 			}
 		}
-		if n := len(x.an.pairs); n != 3 { // and the one that is connected
+		if n := len(x.an.pairs); n != 3 { // and the connected one
 			t.Errorf("%d queue pairs are open, want 3", n)
 		}
 	})
 }
 
-// TestSleep: after Arm the descriptor is readable when something has come, and not
-// before.
+// TestSleep checks that after Arm the descriptor becomes readable when a message arrives,
+// and not before.
 func TestSleep(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
@@ -274,15 +276,15 @@ func TestSleep(t *testing.T) {
 			return err == nil && n == 1
 		}
 		if x.b.Arm() || readable() {
-			t.Fatal("there is work where nothing has come")
+			t.Fatal("Arm reports work before any message")
 		}
 		x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: 1}}})
 		x.a.Poll(x.sa)
 		if !readable() {
-			t.Fatal("a message came, and nobody is woken")
+			t.Fatal("a message has arrived, and the descriptor is not readable")
 		}
 		if !x.b.Arm() {
-			t.Fatal("there is work, and Arm says that there is none")
+			t.Fatal("Arm reports no work although there is some")
 		}
 		x.b.Poll(x.sb)
 		if len(x.sb.heads) != 1 {
@@ -291,9 +293,9 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// TestKnownMemory: memory of operations stays known, within bounds, and is
-// forgotten with its region.
-func TestKnownMemory(t *testing.T) {
+// TestRetainedMemory checks that memory of operations stays registered, within bounds,
+// until its region is dropped.
+func TestRetainedMemory(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
 		k := x.register(2<<20, 1<<20)
@@ -317,15 +319,15 @@ func TestKnownMemory(t *testing.T) {
 		for i := range uint64(200) {
 			do(6, i*8192%(1<<20))
 		}
-		if n := len(x.an.regions) - before; n > knownMax+1 {
-			t.Errorf("%d ranges are known, at most %d should be", n, knownMax)
+		if n := len(x.an.regions) - before; n > ownMax+1 {
+			t.Errorf("%d ranges are known, at most %d should be", n, ownMax)
 		}
 		x.a.DropRegion(6)
 		x.a.DropRegion(5)
 		if n := len(x.an.regions) - before; n != 0 {
 			t.Errorf("%d ranges of regions that are gone are known", n)
 		}
-		// A device or limit that takes no more: what is not in use makes room.
+		// A device or limit with no room: registrations that are not in use make room.
 		x.an.limit = len(x.an.regions) + 2
 		for i := range uint64(10) {
 			do(7, i*8192)
@@ -333,16 +335,15 @@ func TestKnownMemory(t *testing.T) {
 	})
 }
 
-// strict is a sink to which every frame is against the protocol.
+// strict is a sink that refuses every frame.
 type strict struct{ *diary }
 
 func (strict) Deliver(link.Peer, *wire.Header, []byte) error {
 	return fmt.Errorf("%w: a test's", link.ErrProtocol)
 }
 
-// TestViolationOfTheLastFrames: what is against the protocol is told, and not only that
-// the connection has ended, also of a frame that is handed over because it ends, or
-// because another one replaces it.
+// TestViolationOfTheLastFrames checks that a breach of the protocol is reported even for
+// a frame that is handed over because the connection ends or is replaced.
 func TestViolationOfTheLastFrames(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		for name, end := range map[string]func(x *bench, s strict) error{
@@ -359,7 +360,7 @@ func TestViolationOfTheLastFrames(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				x := newBench(t, receives)
 				if x.a.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Eager, Seq: 1}}}) != 1 {
-					t.Fatal("a frame was not taken")
+					t.Fatal("a frame was not accepted")
 				}
 				x.a.Poll(x.sa)
 				if err := end(x, strict{x.sb}); !errors.Is(err, link.ErrProtocol) {

@@ -7,8 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// How two sidecars come by a lane (api/wire/PROTOCOL.md §2.1): by messages of their
-// connection.
+// Two sidecars make a lentQP (api/wire/PROTOCOL.md §2.1) by messages of their connection.
 //
 //	asker                               answerer
 //	makes a queue pair
@@ -16,26 +15,26 @@ import (
 //	            ◄─── answer(number, offer)
 //	connects its own
 //
-// End says that a lane is gone, or that it will not be.
+// An end message says that a lentQP has ended, or will not be made.
 const (
-	laneAsk uint8 = 1 + iota
-	laneAnswer
-	laneEnd
+	lentAsk uint8 = 1 + iota
+	lentAnswer
+	lentEnd
 )
 
-// laneWord is one of these messages.
-type laneWord struct {
+// lentMessage is one of these messages.
+type lentMessage struct {
 	kind   uint8
-	asker  bool   // of laneEnd: said by the side that has asked
-	number uint32 // of the lane, the asker's
-	domain uint32 // of laneAsk: the answerer's
-	offer  *offer // of laneAsk and laneAnswer
+	asker  bool   // of lentEnd: sent by the asker
+	number uint32 // number of the lentQP, the asker's
+	domain uint32 // of lentAsk: the answerer's domain
+	offer  *offer // of lentAsk and lentAnswer
 }
 
-const laneFixed = 12
+const lentFixed = 12
 
-func (w *laneWord) encode() []byte {
-	b := make([]byte, laneFixed, laneFixed+OfferMax)
+func (w *lentMessage) encode() []byte {
+	b := make([]byte, lentFixed, lentFixed+OfferMax)
 	b[0] = w.kind
 	if w.asker {
 		b[1] = 1
@@ -48,18 +47,18 @@ func (w *laneWord) encode() []byte {
 	return b
 }
 
-func parseLane(b []byte) (w laneWord, err error) {
-	if len(b) < laneFixed || b[0] < laneAsk || b[0] > laneEnd || b[1] > 1 || b[2] != 0 || b[3] != 0 {
-		return w, fmt.Errorf("%w: %d bytes about a queue pair for lent memory", link.ErrProtocol, len(b))
+func parseLent(b []byte) (w lentMessage, err error) {
+	if len(b) < lentFixed || b[0] < lentAsk || b[0] > lentEnd || b[1] > 1 || b[2] != 0 || b[3] != 0 {
+		return w, fmt.Errorf("%w: malformed message of %d bytes about a queue pair for lent memory", link.ErrProtocol, len(b))
 	}
-	w = laneWord{kind: b[0], asker: b[1] == 1, number: binary.LittleEndian.Uint32(b[4:]), domain: binary.LittleEndian.Uint32(b[8:])}
-	if w.kind == laneEnd {
-		if len(b) != laneFixed {
-			return w, fmt.Errorf("%w: %d bytes about the end of a queue pair", link.ErrProtocol, len(b))
+	w = lentMessage{kind: b[0], asker: b[1] == 1, number: binary.LittleEndian.Uint32(b[4:]), domain: binary.LittleEndian.Uint32(b[8:])}
+	if w.kind == lentEnd {
+		if len(b) != lentFixed {
+			return w, fmt.Errorf("%w: message of %d bytes about the end of a queue pair for lent memory, want %d", link.ErrProtocol, len(b), lentFixed)
 		}
 		return w, nil
 	}
-	o, err := parseOffer(b[laneFixed:])
+	o, err := parseOffer(b[lentFixed:])
 	if err != nil {
 		return w, link.Protocol(err)
 	}
@@ -67,86 +66,87 @@ func parseLane(b []byte) (w laneWord, err error) {
 	return w, nil
 }
 
-// wordsMax bounds the words that wait: two for each lane, and as many refusals.
-const wordsMax = 4 * lanesMax
+// lentOutMax bounds the messages that wait: two for each lentQP, and as many refusals.
+const lentOutMax = 4 * lentQPsMax
 
-// say sends a word about a lane, when the connection has room for it.
-func (c *conn) say(w laneWord) {
+// sendLent queues a message about a lentQP, which pump posts when the connection has
+// room.
+func (c *conn) sendLent(w lentMessage) {
 	if c.ended || c.err != nil {
 		return
 	}
-	c.words = append(c.words, w.encode())
-	c.later()
+	c.lentOut = append(c.lentOut, w.encode())
+	c.schedule()
 }
 
-// sayWords posts what is to be said about lanes.
-func (c *conn) sayWords() {
-	for len(c.words) > 0 && c.credit.free() > 0 && c.room() > 0 && c.err == nil {
-		slot := c.slot()
+// postLent posts the queued messages about lentQPs.
+func (c *conn) postLent() {
+	for len(c.lentOut) > 0 && c.credit.free() > 0 && c.room() > 0 && c.err == nil {
+		slot := c.allocSlot()
 		if slot < 0 {
 			return
 		}
 		l := c.l
-		n := copy(l.stage.slot(slot), c.words[0])
-		c.words = c.words[1:]
+		n := copy(l.stage.slot(slot), c.lentOut[0])
+		c.lentOut = c.lentOut[1:]
 		c.pushStaged(request{
-			op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stage.addr(slot), lkey: l.stage.at.lkey, length: uint32(n),
-		}, posted{slot: slot, op: -1, known: -1})
+			op: opSend, imm: c.credit.spend() | notifyBit, addr: l.stage.addr(slot), lkey: l.stage.at.lkey, length: uint32(n),
+		}, posted{slot: slot, op: -1, reg: -1})
 	}
 }
 
-// heard takes the peer's word about a lane.
-func (c *conn) heard(b []byte) error {
-	w, err := parseLane(b)
+// onLent handles a message of the peer about a lentQP.
+func (c *conn) onLent(b []byte) error {
+	w, err := parseLent(b)
 	if err != nil {
 		return err
 	}
-	if !c.local.lanes {
-		return fmt.Errorf("%w: a queue pair for lent memory, and nothing is lent", link.ErrProtocol)
+	if !c.local.lends {
+		return fmt.Errorf("%w: message about a queue pair for lent memory, which this sidecar does not use", link.ErrProtocol)
 	}
 	switch w.kind {
-	case laneAsk:
+	case lentAsk:
 		return c.answer(&w)
-	case laneAnswer:
-		if ln := c.asked[w.number]; ln != nil && ln.pair != nil && ln.remote == nil { // else it has ended meanwhile
-			ln.remote = w.offer
-			c.l.lending.steps.joins = append(c.l.lending.steps.joins, ln)
+	case lentAnswer:
+		if q := c.asked[w.number]; q != nil && q.pair != nil && q.remote == nil { // otherwise it has ended meanwhile
+			q.remote = w.offer
+			c.l.lending.steps.joins = append(c.l.lending.steps.joins, q)
 		}
-	case laneEnd:
+	case lentEnd:
 		list := c.asked
 		if w.asker {
 			list = c.answered
 		}
-		if ln := list[w.number]; ln != nil {
-			if ln.asks && !ln.served {
-				c.failed(ln.ends()) // it was refused, or was of no use: not to be asked for for ever
+		if q := list[w.number]; q != nil {
+			if q.asks && !q.served {
+				c.noteFailure(q.domains()) // it was refused, or did not work: do not ask again at once
 			}
-			ln.end(fmt.Errorf("%w: the peer has ended the queue pair for lent memory", link.ErrBroken), false)
+			q.end(fmt.Errorf("%w: the peer has ended the queue pair for lent memory", link.ErrBroken), false)
 		}
 	}
 	return nil
 }
 
-// answer has the answerer's end of a lane made. What cannot be made is refused; the peer's
-// messages are copied then.
-func (c *conn) answer(w *laneWord) error {
-	if len(c.words) >= wordsMax {
-		return fmt.Errorf("%w: it asks for more queue pairs than it hears answers", link.ErrProtocol)
+// answer makes the answerer's side of a lentQP, in a later turn. If it cannot be made,
+// the request is refused, and the peer's messages are copied.
+func (c *conn) answer(w *lentMessage) error {
+	if len(c.lentOut) >= lentOutMax {
+		return fmt.Errorf("%w: the peer asks for queue pairs without reading the %d answers that wait", link.ErrProtocol, len(c.lentOut))
 	}
 	if c.answered[w.number] != nil {
-		return fmt.Errorf("%w: queue pair %d for lent memory is there already", link.ErrProtocol, w.number)
+		return fmt.Errorf("%w: queue pair %d for lent memory exists already", link.ErrProtocol, w.number)
 	}
 	if err := c.tryAnswer(w); err != nil {
 		c.l.cfg.Log.Debug("no queue pair for memory that an application lends", "peer", c.peer, "cause", err)
-		c.say(laneWord{kind: laneEnd, number: w.number})
+		c.sendLent(lentMessage{kind: lentEnd, number: w.number})
 	}
 	return nil
 }
 
-func (c *conn) tryAnswer(w *laneWord) (err error) {
+func (c *conn) tryAnswer(w *lentMessage) (err error) {
 	d := c.l.lending.domains[w.domain]
 	if w.domain == 0 {
-		d, err = c.l.side()
+		d, err = c.l.ownDomain()
 	}
 	if err != nil {
 		return err
@@ -154,10 +154,10 @@ func (c *conn) tryAnswer(w *laneWord) (err error) {
 	if d == nil {
 		return errDomain
 	}
-	ln := &lane{c: c, d: d, number: w.number, remote: w.offer}
-	if err := c.want(ln); err != nil {
+	q := &lentQP{c: c, d: d, number: w.number, remote: w.offer}
+	if err := c.want(q); err != nil {
 		return err
 	}
-	c.answered[w.number] = ln
+	c.answered[w.number] = q
 	return nil
 }

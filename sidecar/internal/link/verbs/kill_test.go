@@ -42,10 +42,10 @@ type actor struct {
 	arena    []byte
 	submit   *ring.Producer
 	complete *ring.Consumer
-	script   []shm.Descriptor // one without an operation: wait for all before
+	script   []shm.Descriptor // a descriptor without an operation: wait for all before
 	open     int
 	killed   bool
-	freed    bool // its memory is nobody's any more
+	freed    bool // its memory is unmapped
 }
 
 const (
@@ -71,8 +71,8 @@ func newTroupe(t *testing.T, protocol rendezvous.Protocol, channel eagerring.Kin
 		}
 		quiet := slog.New(slog.DiscardHandler)
 		receives := []string{bootstrap.ReceivesOwn, bootstrap.ReceivesShared}[(i+int(protocol))%2]
-		a.nic.limit = 1 + (i+int(protocol))%2 // costs are not measured, they are given: the same steps every time
-		// Writes land in order there: every protocol is itself.
+		a.nic.limit = 1 + (i+int(protocol))%2 // costs are given and not measured, so that each run has the same steps
+		// Writes are placed in order, so that every protocol is itself.
 		if a.link, err = newLink(Config{Peers: 2, Ranks: 1, Stream: stream, Log: quiet, InOrder: true, Receives: receives}, nil, a.nic); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func (a *actor) attach() {
 	}
 	a.session.SetFree(func() error {
 		a.freed = true
-		return errors.Join(unix.Munmap(a.arena), unix.Munmap(control)) // whoever reaches for them now ends this test
+		return errors.Join(unix.Munmap(a.arena), unix.Munmap(control)) // an access after this ends the test
 	})
 	mem, n := c.SubmitRing()
 	if a.submit, err = ring.NewProducer(mem, n); err != nil {
@@ -129,12 +129,12 @@ func (a *actor) attach() {
 	}
 }
 
-// Connect implements engine.Dialer: the connection is there at once.
+// Connect implements engine.Dialer: the connection exists at once.
 func (a *actor) Connect(peer link.Peer) {
 	b := a.actor[peer]
 	x, y := ends(a.t, a.link, b.link)
 	fds := sockets(a.t)
-	drop := func() { a.t.Error("a connection is not taken") }
+	drop := func() { a.t.Error("a connection is not accepted") }
 	a.engine.Joined(peer, func() error { return a.link.Join(peer, fds[0], x) }, drop)
 	b.engine.Joined(a.self, func() error { return b.link.Join(a.self, fds[1], y) }, drop)
 }
@@ -142,9 +142,9 @@ func (a *actor) Connect(peer link.Peer) {
 // Cancel implements engine.Dialer.
 func (a *actor) Cancel(link.Peer) {}
 
-// rehearse writes the script of a rank: windows, small and large messages both ways,
-// receives posted before and after, puts and gets. It waits for nothing but what each
-// needs, so that much is under way at any time.
+// rehearse writes the script of a rank: windows, small and large messages in both
+// directions, receives posted before and after, puts and gets. It waits only where a step
+// needs an earlier one, so that many operations are in flight at any time.
 func (a *actor) rehearse() {
 	peer := uint32(1 - a.self)
 	req, at := uint32(0), uint64(0)
@@ -166,13 +166,13 @@ func (a *actor) rehearse() {
 	message(shm.OpSend, 1, killMessage)
 	for i := range 3 {
 		if i == 1 {
-			pause() // the window is known now
+			pause() // the window is announced now
 		}
 		add(shm.Descriptor{Op: shm.OpPut, Peer: peer, Context: killWindow}, 20_000, 1000)
 		add(shm.Descriptor{Op: shm.OpFlush, Peer: peer, Context: killWindow}, 0, 0)
 		add(shm.Descriptor{Op: shm.OpGet, Peer: peer, Context: killWindow}, 30_000, 30_000)
 	}
-	for range 2 { // the receiver first, where the protocol has that; the first offer comes too late
+	for range 2 { // the receiver first, if the protocol has that; the first offer comes too late
 		if a.self == 0 {
 			message(shm.OpRecv, 3, killMessage)
 			message(shm.OpSend, 4, 100)
@@ -186,7 +186,7 @@ func (a *actor) rehearse() {
 	add(shm.Descriptor{Op: shm.OpWinFree, Context: killWindow}, 0, 0)
 }
 
-// step lets everybody do a little.
+// step runs a turn of each sidecar and rank.
 func (x *troupe) step() {
 	for _, a := range x.actor {
 		x.now += 150_000
@@ -194,7 +194,7 @@ func (x *troupe) step() {
 	}
 }
 
-// turn is a turn of a sidecar, and what its rank does then.
+// turn is a turn of a sidecar, and the steps of its rank after it.
 func (a *actor) turn() {
 	a.engine.Turn()
 	if a.killed {
@@ -237,7 +237,7 @@ func (a *actor) kill() {
 	}
 }
 
-// remains says what a sidecar has left whose ranks are gone.
+// remains lists the resources that a sidecar still has after its ranks have ended.
 func (a *actor) remains() string {
 	var left []string
 	say := func(n int, what string) {
@@ -248,24 +248,24 @@ func (a *actor) remains() string {
 	s := a.engine.Counters()
 	say(s.Sends+s.Receives+s.Accesses+s.Parked+int(s.UnexpectedBytes), "requests and bytes")
 	say(len(a.link.exported)-s.Rings, "registrations for peers")
-	say(len(a.link.known.regions), "registrations of its rank's memory")
+	say(len(a.link.regs.regions), "registrations of its rank's memory")
 	say(sendSlots-len(a.link.stage.free), "slots")
 	if a.nic.shared != nil {
 		say(a.nic.shared.slots-len(a.nic.shared.receives)-len(a.link.sharing.receives.free), "shared receives that are not posted")
 	}
 	say(len(a.nic.pairs)-len(a.link.list), "queue pairs that are not those of its connections")
-	receives := 1 // shared
+	receives := 1 // the shared receives
 	if a.nic.shared == nil {
 		receives = len(a.link.list)
 	}
-	say(len(a.nic.regions)-1-receives-s.Rings, "registrations beside messages, receives and rings")
+	say(len(a.nic.regions)-1-receives-s.Rings, "registrations other than messages, receives and rings")
 	if !a.freed {
 		left = append(left, fmt.Sprintf("the memory of its rank, and %+v", a.engine.Remains()))
 	}
 	return strings.Join(left, ", ")
 }
 
-// end ends both ranks, as launchers do when one has, and looks at what is left.
+// end ends both ranks, as launchers do when one has, and checks the resources.
 func (x *troupe) end(what string) {
 	x.t.Helper()
 	for _, a := range x.actor {
@@ -279,14 +279,14 @@ func (x *troupe) end(what string) {
 		if left := a.remains(); left != "" {
 			x.t.Errorf("%s: pod %d has left %s", what, a.self, left)
 		}
-		if err := a.engine.Close(); err != nil { // the device finds what is left there
+		if err := a.engine.Close(); err != nil { // the device reports what remains
 			x.t.Errorf("%s: pod %d: %v", what, a.self, err)
 		}
 	}
 }
 
-// play makes a troupe that has done so many turns of its job, one sidecar after the other,
-// or all of it, and reports how many they were.
+// play makes a troupe and executes so many turns of its job, one sidecar after the other,
+// or all of them, and returns their number.
 func play(t *testing.T, p rendezvous.Protocol, channel eagerring.Kind, until int) (x *troupe, turns int) {
 	t.Helper()
 	x = newTroupe(t, p, channel)
@@ -295,7 +295,7 @@ func play(t *testing.T, p rendezvous.Protocol, channel eagerring.Kind, until int
 	}
 	for ; turns != until && !x.over(); turns++ {
 		if turns > 20_000 {
-			t.Fatalf("it does not end: %+v", x.actor[0].engine.Counters())
+			t.Fatalf("the job does not end: %+v", x.actor[0].engine.Counters())
 		}
 		x.now += 150_000
 		x.actor[turns%2].turn()
@@ -305,10 +305,10 @@ func play(t *testing.T, p rendezvous.Protocol, channel eagerring.Kind, until int
 
 var killedEvery = flag.Int("verbs.killed", 3, "TestKilled kills a rank after each so many turns, of each protocol after others")
 
-// TestKilled: either rank, which sends and receives, is killed after a turn of either sidecar of a job
-// with every protocol, and its sidecars have nothing of it left: no request, registration, byte, slot or
-// queue pair. The time grows with the square of the turns: `make kills` takes each turn, others every
-// third.
+// TestKilled kills each rank, which sends and receives, after each turn of either sidecar
+// of a job with every protocol, and checks that the sidecars keep nothing of it: no
+// request, registration, byte, slot or queue pair. The time grows with the square of the
+// number of turns: `make kills` tests each turn, other runs every third.
 func TestKilled(t *testing.T) {
 	for p := rendezvous.Auto; p <= rendezvous.Stream; p++ {
 		channel := eagerring.Kind(int(p) % 4)
@@ -327,8 +327,8 @@ func TestKilled(t *testing.T) {
 				what := fmt.Sprintf("rank %d killed after turn %d of %d", rank, turns, all)
 				x.actor[rank].kill()
 				for n := 0; x.actor[0].engine.Failure() == nil || x.actor[1].engine.Failure() == nil; n++ {
-					if x.step(); n > 1000 { // what it had submitted comes first
-						t.Fatal(what, "and not everybody knows")
+					if x.step(); n > 1000 { // submitted requests are handled first
+						t.Fatal(what, "and not every sidecar knows")
 					}
 				}
 				x.end(what)
@@ -338,7 +338,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// checkUsed finds fault with a job that has not used what it is to show.
+// checkUsed fails if the job has not used the paths that it is to test.
 func checkUsed(t *testing.T, p rendezvous.Protocol, x *troupe) {
 	t.Helper()
 	s, other := x.actor[0].engine.Counters(), x.actor[1].engine.Counters()
@@ -346,7 +346,7 @@ func checkUsed(t *testing.T, p rendezvous.Protocol, x *troupe) {
 		t.Errorf("the windows were not reached remotely: %+v", s)
 	}
 	if s.RingFrames+other.RingFrames == 0 {
-		t.Errorf("no frame went by a ring: %+v", s)
+		t.Errorf("no frame used a ring: %+v", s)
 	}
 	if used := map[rendezvous.Protocol]uint64{
 		rendezvous.Auto: s.Get.Messages + other.Get.Messages, rendezvous.GetCQE: s.Get.Messages + other.Get.Messages, rendezvous.Get: s.Get.Messages + other.Get.Messages,

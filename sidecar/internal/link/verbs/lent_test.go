@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
 
-// beside shares the regions, as one protection domain does.
-func (n *fakeNIC) beside(int) (nic, error) {
+// newQueue shares the regions, as one protection domain does.
+func (n *fakeNIC) newQueue(int) (nic, error) {
 	o, err := n.f.open(n.name)
 	if err == nil {
 		o.regions, o.second = n.regions, true
@@ -22,7 +22,7 @@ func (n *fakeNIC) beside(int) (nic, error) {
 	return o, err
 }
 
-func (n *fakeNIC) again(int) (nic, link.Grant, error) {
+func (n *fakeNIC) reopen(int) (nic, link.Grant, error) {
 	o, err := n.f.open(n.name)
 	return o, link.Grant{FD: 77, Domain: 5, Driver: 14}, err
 }
@@ -36,7 +36,7 @@ const (
 // lender is one of two links, with an application that has registered memory.
 type lender struct {
 	*Link
-	own   arena // what the sidecar shares with the application
+	own   arena // memory that the sidecar shares with the application
 	mem   []byte
 	app   *fakeNIC // the application's context
 	at    region
@@ -79,7 +79,7 @@ func lenders(t *testing.T) [2]*lender {
 		}
 		all[i] = s
 	}
-	join(t, all[0].Link, all[1].Link) // once more: now both lend
+	join(t, all[0].Link, all[1].Link) // once more, since now both lend
 	all[0].pass(all[1])
 	return all
 }
@@ -97,7 +97,7 @@ func (s *lender) pass(o *lender) {
 	}
 }
 
-// ref is a part of the lent memory, or of the sidecar's own.
+// ref returns a part of the lent memory, or of the sidecar's own.
 func (s *lender) ref(lent bool, off, n uint64) (link.Ref, []byte) {
 	if lent {
 		return link.Ref{Region: lentRegion, Off: 3<<link.LentShift | off, Len: n}, s.mem[off:][:n]
@@ -136,8 +136,8 @@ func (s *lender) read(t *testing.T, o *lender, token uint64, to, from bool) (dst
 	return dst, src, err
 }
 
-// TestLentReads: the device reads from lent memory and into it, over queue pairs that are
-// asked for once for each pair of domains.
+// TestLentReads checks that the device reads from lent memory and into it, over queue
+// pairs that are asked for once for each pair of domains.
 func TestLentReads(t *testing.T) {
 	all := lenders(t)
 	token := uint64(0)
@@ -153,7 +153,7 @@ func TestLentReads(t *testing.T) {
 		}
 	}
 	for _, s := range all {
-		if n := s.Stats(); n.LentReads != 9 || n.LentBytes != 9*600_001 || n.Lanes != 3 || n.LentFaults != 0 {
+		if n := s.Stats(); n.LentReads != 9 || n.LentBytes != 9*600_001 || n.LentPairs != 3 || n.LentFaults != 0 {
 			t.Errorf("%+v", n)
 		}
 		if c := s.Lent(); c != (link.LentCounts{Reads: 9, Bytes: 9 * 600_001, Pairs: 3}) {
@@ -166,7 +166,7 @@ func TestLentReads(t *testing.T) {
 }
 
 // reads starts n reads of bytes each from o's lent memory into the memory that s shares,
-// and returns what is to come of each.
+// and returns the expected bytes of each.
 func (s *lender) reads(t *testing.T, o *lender, n int, size uint64) (ends map[uint64][2][]byte) {
 	t.Helper()
 	ends = map[uint64][2][]byte{}
@@ -186,8 +186,8 @@ func (s *lender) reads(t *testing.T, o *lender, n int, size uint64) (ends map[ui
 	return ends
 }
 
-// TestLentParts: what is larger than is registered at once, or than a turn has room for,
-// is read from lent memory into the sidecar's own part by part.
+// TestLentParts checks that a range larger than the bound of a registration, or of a
+// turn, is read from lent memory into the sidecar's own part by part.
 func TestLentParts(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
@@ -215,8 +215,9 @@ func TestLentParts(t *testing.T) {
 	}
 }
 
-// TestLentPartRefused: the device has no room for a part in the middle: the operation ends
-// with that, what waits behind it goes on, and the queue pair stays.
+// TestLentPartRefused checks that if the device has no room for a part in the middle, the
+// operation ends with that error, the operations behind it continue, and the queue pair
+// stays.
 func TestLentPartRefused(t *testing.T) {
 	for polls := range 12 {
 		all := lenders(t)
@@ -254,7 +255,7 @@ func TestLentPartRefused(t *testing.T) {
 	}
 }
 
-// TestLentIdle: when nothing is under way any more, nothing keeps the engine awake.
+// TestLentIdle checks that the engine can sleep when no operation is in flight any more.
 func TestLentIdle(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
@@ -266,7 +267,7 @@ func TestLentIdle(t *testing.T) {
 	d, _ := a.ref(true, 0, 4096)
 	for token := uint64(1); a.dones[3] != nil || len(a.dones) < 3; {
 		if a.Read(0, token, d, k) == nil {
-			a.Arm() // its completion is told by an event
+			a.Arm() // an event reports its completion
 			token++
 		}
 		a.pass(b)
@@ -280,9 +281,9 @@ func TestLentIdle(t *testing.T) {
 	}
 }
 
-// TestLentLies: an application whose registration is not there any more, or that says
-// what is not true of it, loses the operation and nothing else: the connection stays,
-// and there is another queue pair for what comes next.
+// TestLentLies checks that an application whose registration has ended, or differs from
+// its declaration, loses the operation and nothing else: the connection stays, and later
+// operations get another queue pair.
 func TestLentLies(t *testing.T) {
 	for what, spoil := range map[string]func(s *lender){
 		"the registration has ended": func(s *lender) {
@@ -309,13 +310,13 @@ func TestLentLies(t *testing.T) {
 			to   bool
 		}{{a, b, true}, {b, a, false}} {
 			if _, _, err := x.s.read(t, x.o, uint64(i+1), x.to, !x.to); err == nil {
-				t.Errorf("%s: a read of it ends well", what)
+				t.Errorf("%s: a read of it succeeds", what)
 			}
 		}
 		if a.wrong != nil || b.wrong != nil {
 			t.Errorf("%s: the connection has ended: %v, %v", what, a.wrong, b.wrong)
 		}
-		dst, src, err := a.read(t, b, 10, false, true) // the other application's
+		dst, src, err := a.read(t, b, 10, false, true) // of the other application
 		if err != nil || !bytes.Equal(dst, src) {
 			t.Errorf("%s: the other application's memory is not read: %v", what, err)
 		}
@@ -331,8 +332,8 @@ func TestLentLies(t *testing.T) {
 	}
 }
 
-// TestLenderLeaves: with an application all that reads from and into its memory ends, at
-// both sides, and so does what a connection had when that ends.
+// TestLenderLeaves checks that when an application leaves, everything that reads from and
+// into its memory ends, on both sides, and that the lentQPs of a connection end with it.
 func TestLenderLeaves(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
@@ -349,7 +350,7 @@ func TestLenderLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, _ := b.ref(false, 0, 4096)
-	if err := b.Read(0, 50, d, k); err != nil { // under way when the application leaves
+	if err := b.Read(0, 50, d, k); err != nil { // in flight when the application leaves
 		t.Fatal(err)
 	}
 	a.DropRegion(lentRegion)
@@ -357,24 +358,25 @@ func TestLenderLeaves(t *testing.T) {
 	if err := b.dones[50]; !errors.Is(err, link.ErrBroken) {
 		t.Errorf("a read from memory whose application has left ends with %v", err)
 	}
-	// Four queue pairs were of that application's domain; of the rest the peer's has one
-	// at each end.
-	if a.lending.lanes != 2 || b.lending.lanes != 2 {
-		t.Errorf("%d and %d queue pairs are left, want 2 at each side", a.lending.lanes, b.lending.lanes)
+	// Four queue pairs were in that application's domain; of the rest the peer's
+	// application has one on each side.
+	if a.lending.lentQPs != 2 || b.lending.lentQPs != 2 {
+		t.Errorf("%d and %d queue pairs are left, want 2 at each side", a.lending.lentQPs, b.lending.lentQPs)
 	}
 	if err := b.Read(0, 51, d, k); err == nil {
-		t.Error("another read is taken at once")
+		t.Error("another read is accepted at once")
 	}
 	a.pass(b)
 	a.Forget(0)
 	a.pass(b)
-	if a.lending.lanes != 0 || b.lending.lanes != 0 {
-		t.Errorf("%d and %d queue pairs are left of a connection that has ended", a.lending.lanes, b.lending.lanes)
+	if a.lending.lentQPs != 0 || b.lending.lentQPs != 0 {
+		t.Errorf("%d and %d queue pairs are left of a connection that has ended", a.lending.lentQPs, b.lending.lentQPs)
 	}
 }
 
-// TestWithdraw: a send from lent memory that ends early ends what its own receiver reads by,
-// and not what other peers read by from that application's memory.
+// TestWithdraw checks that a send from lent memory that ends early ends the queue pair of
+// its own receiver, and not those by which other peers read from that application's
+// memory.
 func TestWithdraw(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
@@ -389,10 +391,10 @@ func TestWithdraw(t *testing.T) {
 	b.Withdraw(1, k)
 	a.pass(b)
 	if len(b.conns[0].answered) != 1 || len(a.conns[0].asked) != 1 {
-		t.Errorf("%d and %d queue pairs are left, the key was another peer's", len(b.conns[0].answered), len(a.conns[0].asked))
+		t.Errorf("%d and %d queue pairs are left, although the key was another peer's", len(b.conns[0].answered), len(a.conns[0].asked))
 	}
-	own, _ := b.ref(false, 0, 4096)
-	kept, err := b.Expose(own)
+	ownRegs, _ := b.ref(false, 0, 4096)
+	kept, err := b.Expose(ownRegs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,59 +408,61 @@ func TestWithdraw(t *testing.T) {
 	}
 	b.Withdraw(0, k)
 	a.pass(b)
-	if err := a.dones[2]; !errors.Is(err, link.ErrBroken) || b.lending.lanes != 0 || a.lending.lanes != 0 {
-		t.Errorf("a read by a key that was taken back ends with %v; %d and %d queue pairs are left", err, a.lending.lanes, b.lending.lanes)
+	if err := a.dones[2]; !errors.Is(err, link.ErrBroken) || b.lending.lentQPs != 0 || a.lending.lentQPs != 0 {
+		t.Errorf("a read by a withdrawn key ends with %v; %d and %d queue pairs are left", err, a.lending.lentQPs, b.lending.lentQPs)
 	}
 }
 
-// TestLanesAreBounded: what there is no room for is refused, and copied.
-func TestLanesAreBounded(t *testing.T) {
+// TestLentAreBounded checks that requests beyond the bounds are refused, so that messages
+// are copied.
+func TestLentAreBounded(t *testing.T) {
 	all := lenders(t)
 	a, b := all[0], all[1]
-	b.lending.lanes += lanesMax
+	b.lending.lentQPs += lentQPsMax
 	if _, _, err := a.read(t, b, 1, false, true); !errors.Is(err, errNotYet) {
-		t.Errorf("a queue pair that the peer has no room for: %v", err)
+		t.Errorf("a queue pair beyond the peer's bound: %v", err)
 	}
-	b.lending.lanes -= lanesMax
-	a.lending.lanes += lanesMax
-	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLanes) {
-		t.Errorf("a queue pair that there is no room for: %v", err)
+	b.lending.lentQPs -= lentQPsMax
+	a.lending.lentQPs += lentQPsMax
+	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLentQPs) {
+		t.Errorf("a queue pair beyond the link's bound: %v", err)
 	}
-	a.lending.lanes -= lanesMax
+	a.lending.lentQPs -= lentQPsMax
 	a.lending.byRegion[lentRegion].most = 0
-	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLanes) {
-		t.Errorf("a queue pair that its domain has no room for: %v", err)
+	if _, _, err := a.read(t, b, 2, true, true); !errors.Is(err, errLentQPs) {
+		t.Errorf("a queue pair beyond its domain's bound: %v", err)
 	}
-	a.lending.byRegion[lentRegion].most = domainLanes
+	a.lending.byRegion[lentRegion].most = lentQPsPerDomain
 	if dst, src, err := a.read(t, b, 3, true, true); err != nil || !bytes.Equal(dst, src) {
 		t.Errorf("with room again: %v", err)
 	}
 }
 
-// TestLaneWords: a peer that says what no correct one does loses its connection.
-func TestLaneWords(t *testing.T) {
+// TestLentMessages checks that a peer that sends an impossible message about lentQPs
+// loses its connection.
+func TestLentMessages(t *testing.T) {
 	o := goodOffer()
 	for what, play := range map[string]func(c *conn) error{
 		"the same queue pair twice": func(c *conn) error {
-			ask := (&laneWord{kind: laneAsk, number: 7, offer: &o}).encode()
-			if err := c.heard(ask); err != nil {
+			ask := (&lentMessage{kind: lentAsk, number: 7, offer: &o}).encode()
+			if err := c.onLent(ask); err != nil {
 				t.Fatal(err)
 			}
-			return c.heard(ask)
+			return c.onLent(ask)
 		},
 		"wishes without end": func(c *conn) error {
-			for n := range uint32(wordsMax) {
-				if err := c.heard((&laneWord{kind: laneAsk, number: n + 9, domain: 99, offer: &o}).encode()); err != nil {
+			for n := range uint32(lentOutMax) {
+				if err := c.onLent((&lentMessage{kind: lentAsk, number: n + 9, domain: 99, offer: &o}).encode()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			return c.heard((&laneWord{kind: laneAsk, number: 8, offer: &o}).encode())
+			return c.onLent((&lentMessage{kind: lentAsk, number: 8, offer: &o}).encode())
 		},
 		"where nothing is lent": func(c *conn) error {
-			c.local.lanes = false
-			return c.heard((&laneWord{kind: laneEnd, number: 1}).encode())
+			c.local.lends = false
+			return c.onLent((&lentMessage{kind: lentEnd, number: 1}).encode())
 		},
-		"no word": func(c *conn) error { return c.heard(make([]byte, 12)) },
+		"no word": func(c *conn) error { return c.onLent(make([]byte, 12)) },
 	} {
 		all := lenders(t)
 		if err := play(all[0].conns[0]); !errors.Is(err, link.ErrProtocol) {
@@ -467,13 +471,13 @@ func TestLaneWords(t *testing.T) {
 	}
 }
 
-// FuzzLane: what is taken for a word about a lane is written the same way.
-func FuzzLane(f *testing.F) {
+// FuzzLent checks that a message about lentQPs that is accepted is encoded the same way.
+func FuzzLent(f *testing.F) {
 	o := goodOffer()
-	f.Add((&laneWord{kind: laneAsk, number: 7, domain: 9, offer: &o}).encode())
-	f.Add((&laneWord{kind: laneEnd, asker: true, number: 7}).encode())
+	f.Add((&lentMessage{kind: lentAsk, number: 7, domain: 9, offer: &o}).encode())
+	f.Add((&lentMessage{kind: lentEnd, asker: true, number: 7}).encode())
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		w, err := parseLane(raw)
+		w, err := parseLent(raw)
 		if err != nil {
 			if !errors.Is(err, link.ErrProtocol) {
 				t.Fatalf("%v does not wrap ErrProtocol", err)

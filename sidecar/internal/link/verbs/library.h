@@ -1,12 +1,12 @@
-// library.h: libibverbs, loaded at run time. A pointer has the type that the
-// header gives the function.
+// library.h: libibverbs, loaded at run time. Each pointer has the type of the function in
+// the header.
 #include <dlfcn.h>
 #include <stddef.h>
 
 #include <infiniband/verbs.h>
 
-// The header makes macros of what newer libraries do in other ways; here are the
-// functions that every one has.
+// The header defines macros for functions that newer libraries provide in another way;
+// these are the functions that every version has.
 #undef ibv_query_port
 #undef ibv_reg_mr_iova
 
@@ -23,10 +23,11 @@
 FUNCTIONS(POINTER)
 // struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t hca_va, int access)
 static struct ibv_mr *(*p_ibv_reg_mr_iova)(struct ibv_pd *, void *, size_t, uint64_t, int);
-// int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags); since 1.14, may be missing
+// int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t
+// flags); since 1.14, NULL in older versions
 static int (*p_ibv_query_qp_data_in_order)(struct ibv_qp *, enum ibv_wr_opcode, uint32_t);
 
-// load finds everything, and returns NULL or what is missing.
+// load finds all functions, and returns NULL or the error.
 static const char *load(void)
 {
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -42,7 +43,7 @@ static const char *load(void)
 	return NULL;
 }
 
-// Go calls functions, not pointers.
+// The wrappers below exist because Go can call functions, but not pointers to functions.
 
 static struct ibv_device **call_get_device_list(int *n) { return p_ibv_get_device_list(n); }
 
@@ -56,7 +57,7 @@ static int call_close_device(struct ibv_context *c) { return p_ibv_close_device(
 
 static int call_query_device(struct ibv_context *c, struct ibv_device_attr *a) { return p_ibv_query_device(c, a); }
 
-// The library fills only what was there when the function was new.
+// The library fills only the fields that existed when the function was introduced.
 static int call_query_port(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a)
 {
 	memset(a, 0, sizeof *a);
@@ -89,7 +90,7 @@ static int call_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) { 
 
 static int call_destroy_qp(struct ibv_qp *qp) { return p_ibv_destroy_qp(qp); }
 
-// call_query_state is the state of a queue pair, or less than 0.
+// call_query_state returns the state of a queue pair, or a negative errno.
 static int call_query_state(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr a;
@@ -115,8 +116,8 @@ static struct ibv_mr *call_reg_mr(struct ibv_pd *pd, uint64_t at, size_t n, uint
 
 static int call_dereg_mr(uintptr_t mr) { return p_ibv_dereg_mr((struct ibv_mr *)mr); }
 
-// The descriptor does not block.
-static void call_take_cq_events(struct ibv_comp_channel *ch, struct ibv_cq *cq)
+// call_drain_cq_events reads and acknowledges all events. The descriptor does not block.
+static void call_drain_cq_events(struct ibv_comp_channel *ch, struct ibv_cq *cq)
 {
 	struct ibv_cq *which;
 	void *context;
@@ -128,9 +129,9 @@ static void call_take_cq_events(struct ibv_comp_channel *ch, struct ibv_cq *cq)
 		p_ibv_ack_cq_events(cq, n);
 }
 
-// call_take_async_event returns the kind of the next event, or -1; n is the
-// number of its queue pair, or not 0 when it is about our port.
-static int call_take_async_event(struct ibv_context *c, int port, uint32_t *n)
+// call_get_async_event returns the kind of the next event, or -1. n is the number of its
+// queue pair; for a port event it is not 0 if the port is ours.
+static int call_get_async_event(struct ibv_context *c, int port, uint32_t *n)
 {
 	struct ibv_async_event e;
 	int kind;

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
-// TestFabric: the link passes the suite over devices that are made of memory.
+// TestFabric runs the suite over devices that are made of memory.
 func TestFabric(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		linktest.Run(t, func(t *testing.T) *linktest.Pair {
@@ -32,8 +32,8 @@ func TestFabric(t *testing.T) {
 	})
 }
 
-// TestSilentFabric: the same with shared receives, over devices that do not say when a
-// queue pair takes no more of them.
+// TestSilentFabric runs the suite with shared receives, over devices that do not report
+// when a queue pair takes no more of them.
 func TestSilentFabric(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) *linktest.Pair {
 		f := newFabric()
@@ -68,7 +68,7 @@ func newTestLink(t *testing.T, receives string, m *linktest.Memory, n nic) *Link
 	return l
 }
 
-// pairOf makes two links that are connected, over devices that open makes.
+// pairOf returns two connected links, over devices that open makes.
 func pairOf(t *testing.T, receives string, open func() nic) *linktest.Pair {
 	t.Helper()
 	before := descriptors(t)
@@ -94,8 +94,8 @@ func pairOf(t *testing.T, receives string, open func() nic) *linktest.Pair {
 	}
 }
 
-// descriptors are how many are open, with those that the runtime's poller has from its
-// first use on: a pipe is one.
+// descriptors returns the number of open descriptors, including those that the runtime's
+// poller opens at its first use: a pipe causes that.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -109,8 +109,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// ends are two ends that are connected to each other.
-func ends(t *testing.T, a, b *Link) (x, y *End) {
+// ends returns two endpoints that are connected to each other.
+func ends(t *testing.T, a, b *Link) (x, y *Endpoint) {
 	t.Helper()
 	x, err := a.Prepare()
 	if err != nil {
@@ -137,12 +137,12 @@ func sockets(t *testing.T) [2]int {
 	return fds
 }
 
-// join connects two links. As an engine does it asks again while the end of the last
+// join connects two links. As an engine does, it asks again while the end of the last
 // connection takes its time, and tries again when that has taken too long: on a busy
-// machine a device's part may.
+// machine a device may be slow.
 func join(t *testing.T, a, b *Link) {
 	t.Helper()
-	try := func(l *Link, fd int, e *End) error {
+	try := func(l *Link, fd int, e *Endpoint) error {
 		for {
 			if err := l.Join(0, fd, e); !errors.Is(err, link.ErrLater) {
 				return err
@@ -167,7 +167,7 @@ func join(t *testing.T, a, b *Link) {
 	}
 }
 
-// inject sends raw messages to b from a queue pair that no link has, and then
+// inject sends raw messages to b from a queue pair that belongs to no link, and then
 // closes the socket.
 func inject(t *testing.T, a, b *Link, raw []byte) {
 	t.Helper()
@@ -178,12 +178,12 @@ func inject(t *testing.T, a, b *Link, raw []byte) {
 	}
 	c := x.c
 	for len(raw) > 0 {
-		n := copy(a.stage.mem, raw[:min(len(raw), slotBytes)]) // this memory is as good as any
+		n := copy(a.stage.mem, raw[:min(len(raw), slotBytes)]) // any registered memory will do
 		raw = raw[n:]
 		if err := c.pair.post([]request{{op: opSend, addr: a.stage.at.addr, lkey: a.stage.at.lkey, length: uint32(n), imm: recvSlots, flags: flagSignal, id: idOf(c.tag, 0)}}); err != nil {
 			t.Fatal(err)
 		}
-		// It has gone out when its completion is here: the memory is used again.
+		// The completion says that it is sent: the memory is used again.
 		for a.drain(nil); len(c.early) == 0; a.drain(nil) {
 		}
 		c.early = nil
@@ -196,8 +196,9 @@ func inject(t *testing.T, a, b *Link, raw []byte) {
 	}
 }
 
-// TestCloseTellsAll: what could not be given back is told, whatever could be after it.
-func TestCloseTellsAll(t *testing.T) {
+// TestCloseReportsAll checks that Close reports the resources that it could not release,
+// whatever follows them.
+func TestCloseReportsAll(t *testing.T) {
 	f := newFabric()
 	n, err := f.open("fake")
 	if err != nil {
@@ -211,12 +212,12 @@ func TestCloseTellsAll(t *testing.T) {
 	}
 	delete(n.regions, uint32(k.Key))
 	if err := l.Close(); err == nil {
-		t.Error("a registration that could not be ended is nobody's business")
+		t.Error("Close does not report a registration that could not be ended")
 	}
 }
 
-// TestStreamHasMemory: a peer that is reached by the stream gets messages out of the same
-// memory, which is not there yet when the link is made.
+// TestStreamHasMemory checks that a peer that is reached by the stream gets messages out
+// of the same memory, which is set after the link is made.
 func TestStreamHasMemory(t *testing.T) {
 	n, err := newFabric().open("fake")
 	if err != nil {
@@ -236,6 +237,6 @@ func TestStreamHasMemory(t *testing.T) {
 	}
 	f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: 8}, Payload: m.NewRegion(8)}
 	if n := l.Post(0, []*link.Frame{f}); n != 1 {
-		t.Errorf("%d frames were taken", n)
+		t.Errorf("%d frames were accepted", n)
 	}
 }

@@ -7,26 +7,26 @@ import (
 	"unicode/utf8"
 )
 
-// offer is one side's end of a queue pair, as the other side has to know it
-// (api/wire/PROTOCOL.md §2.1).
+// offer describes one side of a queue pair for the other side (api/wire/PROTOCOL.md
+// §2.1).
 type offer struct {
 	fabric  Fabric
 	mtu     uint8  // code of ibv_mtu: 1 for 256 bytes to 5 for 4,096
-	reads   uint8  // reads of the peer that it answers at a time
-	lid     uint16 // InfiniBand
-	slots   uint16 // receives posted
+	reads   uint8  // outstanding reads of the peer that it answers
+	lid     uint16 // InfiniBand only
+	slots   uint16 // number of receives posted
 	pair    uint32 // number of the queue pair, 24 bits
 	packet  uint32 // number of its first packet, 24 bits
 	slotLen uint32
 	gid     [16]byte
-	lanes   bool   // queue pairs for memory that applications lend may be asked for
+	lends   bool   // the peer may ask for lentQPs
 	device  string // for the log
 }
 
-// Fabric is what a port is connected to, and how packets are addressed there.
+// Fabric is the network of a port, and its kind of addresses.
 type Fabric uint8
 
-// Fabrics. Only ports of the same one reach each other.
+// Fabrics. A port reaches only ports of the same one.
 const (
 	FabricNone Fabric = iota
 	InfiniBand
@@ -49,7 +49,7 @@ func (f Fabric) String() string {
 const (
 	offerVersion = 2
 	offerFixed   = 40
-	offerLanes   = 1 // flag
+	offerLends   = 1 // flag: lends
 	deviceMax    = 63
 	// OfferMax is the longest offer.
 	OfferMax = offerFixed + deviceMax
@@ -67,8 +67,8 @@ func (o *offer) encode() []byte {
 	le.PutUint32(b[12:], o.packet)
 	le.PutUint32(b[16:], o.slotLen)
 	copy(b[20:36], o.gid[:])
-	if o.lanes {
-		b[36] = offerLanes
+	if o.lends {
+		b[36] = offerLends
 	}
 	return append(b, o.device[:min(len(o.device), deviceMax)]...)
 }
@@ -77,25 +77,25 @@ func parseOffer(b []byte) (o offer, err error) {
 	le := binary.LittleEndian
 	switch {
 	case len(b) < offerFixed || len(b) > OfferMax:
-		return o, fmt.Errorf("%w: %d bytes", errOffer, len(b))
+		return o, fmt.Errorf("%w: %d bytes, want %d to %d", errOffer, len(b), offerFixed, OfferMax)
 	case b[0] != offerVersion:
 		return o, fmt.Errorf("%w: version %d, want %d: use images of one release", errOffer, b[0], offerVersion)
 	}
 	o = offer{
 		fabric: Fabric(b[1]), mtu: b[2], reads: b[3], lid: le.Uint16(b[4:]), slots: le.Uint16(b[6:]),
 		pair: le.Uint32(b[8:]), packet: le.Uint32(b[12:]), slotLen: le.Uint32(b[16:]), gid: [16]byte(b[20:36]),
-		lanes: b[36] == offerLanes, device: string(b[offerFixed:]),
+		lends: b[36] == offerLends, device: string(b[offerFixed:]),
 	}
 	switch {
 	case o.fabric == FabricNone || o.fabric > RoCEv2:
 		return o, fmt.Errorf("%w: %v", errOffer, o.fabric)
 	case o.mtu < 1 || o.mtu > 5:
-		return o, fmt.Errorf("%w: MTU code %d", errOffer, o.mtu)
+		return o, fmt.Errorf("%w: MTU code %d, want 1 to 5", errOffer, o.mtu)
 	case o.pair > numberMax || o.packet > numberMax:
 		return o, fmt.Errorf("%w: queue pair %#x, packet %#x: over 24 bits", errOffer, o.pair, o.packet)
 	case o.slots != recvSlots || o.slotLen != slotBytes:
 		return o, fmt.Errorf("%w: %d receives of %d bytes, want %d of %d", errOffer, o.slots, o.slotLen, recvSlots, slotBytes)
-	case le.Uint32(b[36:])&^offerLanes != 0:
+	case le.Uint32(b[36:])&^offerLends != 0:
 		return o, fmt.Errorf("%w: reserved bytes are not 0", errOffer)
 	case !utf8.ValidString(o.device):
 		return o, fmt.Errorf("%w: the device's name is not text", errOffer)

@@ -16,7 +16,7 @@ func TestOffer(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("%+v became %+v, %v", want, got, err)
 	}
-	want.lanes = true
+	want.lends = true
 	if got, err = parseOffer(want.encode()); err != nil || got != want {
 		t.Errorf("%+v became %+v, %v", want, got, err)
 	}
@@ -41,8 +41,8 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// TestFabrics: ends of different fabrics are not connected, and the error names
-// both devices.
+// TestFabrics checks that sides of different fabrics are not connected, and that the
+// error names both devices.
 func TestFabrics(t *testing.T) {
 	a, b := goodOffer(), goodOffer()
 	b.fabric, b.device = InfiniBand, "mlx4_1"
@@ -52,7 +52,7 @@ func TestFabrics(t *testing.T) {
 	}
 }
 
-// FuzzOffer: what is accepted is written the same way.
+// FuzzOffer checks that an accepted offer is encoded the same way.
 func FuzzOffer(f *testing.F) {
 	o := goodOffer()
 	f.Add(o.encode())

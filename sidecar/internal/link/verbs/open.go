@@ -13,16 +13,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Errors of Open, beside those of a device.
+// Errors of Open, in addition to those of a device.
 var (
-	// ErrBuild: the program was built without the tag rdma.
+	// ErrBuild means that the program was built without the tag rdma.
 	ErrBuild = errors.New("this build has no verbs link: it is the static one; use the image for RDMA")
-	// ErrLibrary: libibverbs is not installed, or is not what it should be.
+	// ErrLibrary means that libibverbs is not installed, or lacks a function.
 	ErrLibrary = errors.New("libibverbs cannot be used")
 )
 
-// Open opens the best port among the granted devices. at is the address that the
-// job knows this pod by, as host:port.
+// Open opens the best port of the granted devices. at is the address of this pod in the
+// job, as host:port.
 func Open(cfg Config, memory link.Memory, granted []Granted, at string) (*Link, error) {
 	mine, err := addresses()
 	if err != nil {
@@ -37,7 +37,7 @@ func Open(cfg Config, memory link.Memory, granted []Granted, at string) (*Link, 
 	return newLink(cfg, memory, n)
 }
 
-// addresses are those of the network interfaces that this process sees.
+// addresses returns the addresses of the network interfaces that this process sees.
 func addresses() (list []netip.Addr, err error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -51,18 +51,18 @@ func addresses() (list []netip.Addr, err error) {
 	return list, nil
 }
 
-// preferred is the address in host:port, if it is one and not a name.
+// preferred returns the address in host:port, or the zero Addr if host is a name.
 func preferred(at string) netip.Addr {
 	host, _, err := net.SplitHostPort(at)
 	if err != nil {
 		return netip.Addr{}
 	}
 	a, _ := netip.ParseAddr(host) // a name is no address to prefer
-	return a
+	return a                      // the zero Addr if host is a name
 }
 
-// memoryNodes are the NUMA nodes whose memory this process may use; none if that
-// is not known.
+// memoryNodes returns the NUMA nodes whose memory this process may use; none if they are
+// not known.
 func memoryNodes() []int {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -76,7 +76,7 @@ func memoryNodes() []int {
 	return nil
 }
 
-// numbers reads a list of the kernel, such as 0-1,3.
+// numbers parses a list of the kernel, such as 0-1,3.
 func numbers(list string) (all []int) {
 	for _, part := range strings.Split(list, ",") {
 		from, to, isRange := strings.Cut(part, "-")

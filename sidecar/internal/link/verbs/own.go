@@ -2,10 +2,9 @@ package verbs
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// own is the engine's memory that the device knows, so that operations begin and end
-// there: the ranges that operations named. What is not in use stays for the next
-// operation, up to a bound.
-type own struct {
+// ownRegs are the registrations of the engine's memory: the ranges that operations named.
+// Registrations that are not in use are retained for later operations, up to a bound.
+type ownRegs struct {
 	nic     nic
 	memory  func(link.Ref) []byte
 	entries []entry
@@ -17,20 +16,20 @@ type own struct {
 type entry struct {
 	at   link.Ref
 	r    region
-	uses int
-	last uint64
-	used bool // the entry
-	over bool // its memory is not used any more: to be forgotten after the last use
+	uses int    // number of requests that use it
+	last uint64 // value of clock at the last use
+	used bool   // the entry is not free
+	over bool   // its memory will be unmapped: drop it after the last use
 }
 
-// Bounds of what is kept for later.
+// Bounds of retained registrations.
 const (
-	knownMax   = 64
-	knownBytes = 512 << 20
+	ownMax   = 64
+	ownBytes = 512 << 20
 )
 
-// find is the entry that has all of ref, or -1.
-func (k *own) find(ref link.Ref) int {
+// find returns the index of an entry that covers ref, or -1.
+func (k *ownRegs) find(ref link.Ref) int {
 	for i := range k.entries {
 		e := &k.entries[i]
 		if e.used && !e.over && e.at.Region == ref.Region && e.at.Off <= ref.Off && ref.Off+ref.Len <= e.at.Off+e.at.Len {
@@ -40,12 +39,12 @@ func (k *own) find(ref link.Ref) int {
 	return -1
 }
 
-// use makes ref known, and keeps it so until done.
-func (k *own) use(ref link.Ref) (n int, err error) {
+// use registers ref if necessary, and begins a use, until done.
+func (k *ownRegs) use(ref link.Ref) (n int, err error) {
 	k.clock++
 	if n = k.find(ref); n < 0 {
 		if n, err = k.add(ref); err != nil {
-			// Room may be all that is missing: the limit of locked memory.
+			// The limit of locked memory may be reached: free unused registrations.
 			if !k.shrink(0) {
 				return -1, err
 			}
@@ -54,23 +53,23 @@ func (k *own) use(ref link.Ref) (n int, err error) {
 			}
 		}
 	}
-	k.hold(n)
+	k.retain(n)
 	return n, nil
 }
 
-// hold is one more use of an entry.
-func (k *own) hold(n int) {
+// retain begins one more use of an entry.
+func (k *ownRegs) retain(n int) {
 	k.entries[n].uses++
 	k.entries[n].last = k.clock
 }
 
-// where is the address of ref for the device.
-func (k *own) where(n int, ref link.Ref) (addr uint64, lkey uint32) {
+// address returns the address and the lkey of ref for the device.
+func (k *ownRegs) address(n int, ref link.Ref) (addr uint64, lkey uint32) {
 	e := &k.entries[n]
 	return e.r.addr + ref.Off - e.at.Off, e.r.lkey
 }
 
-func (k *own) add(ref link.Ref) (int, error) {
+func (k *ownRegs) add(ref link.Ref) (int, error) {
 	r, err := k.nic.register(k.memory(ref), 0, false)
 	if err != nil {
 		return -1, err
@@ -87,22 +86,22 @@ func (k *own) add(ref link.Ref) (int, error) {
 	return len(k.entries) - 1, nil
 }
 
-// done ends a use.
-func (k *own) done(n int) {
+// done ends a use, and drops registrations beyond the bounds.
+func (k *ownRegs) done(n int) {
 	e := &k.entries[n]
 	e.uses--
 	if e.over && e.uses == 0 {
 		k.forget(n)
 		return
 	}
-	if len(k.entries) > knownMax || k.bytes > knownBytes {
-		k.shrink(knownBytes)
+	if len(k.entries) > ownMax || k.bytes > ownBytes {
+		k.shrink(ownBytes)
 	}
 }
 
-// shrink forgets what is not in use, the longest unused first, until no more than
-// most bytes and knownMax entries are left. It reports whether it forgot any.
-func (k *own) shrink(most uint64) (some bool) {
+// shrink drops unused registrations, the least recently used first, until at most most
+// bytes and ownMax entries remain. It reports whether it dropped any.
+func (k *ownRegs) shrink(most uint64) (some bool) {
 	for {
 		oldest, n := -1, 0
 		for i := range k.entries {
@@ -115,7 +114,7 @@ func (k *own) shrink(most uint64) (some bool) {
 				oldest = i
 			}
 		}
-		if oldest < 0 || k.bytes <= most && n <= knownMax {
+		if oldest < 0 || k.bytes <= most && n <= ownMax {
 			return some
 		}
 		k.forget(oldest)
@@ -123,19 +122,18 @@ func (k *own) shrink(most uint64) (some bool) {
 	}
 }
 
-func (k *own) forget(n int) {
+func (k *ownRegs) forget(n int) {
 	e := &k.entries[n]
 	k.bytes -= e.at.Len
-	_ = k.nic.deregister(e.r) // of a device that is gone there is nothing to end
+	_ = k.nic.deregister(e.r) // errors of a lost device say nothing
 	*e = entry{}
 	for len(k.entries) > 0 && !k.entries[len(k.entries)-1].used {
 		k.entries = k.entries[:len(k.entries)-1]
 	}
 }
 
-// gone forgets the memory of a region, what a request under way uses of it after
-// the end of that.
-func (k *own) gone(r link.Region) {
+// dropRegion drops the registrations of a region, those in use after their last use.
+func (k *ownRegs) dropRegion(r link.Region) {
 	for i := len(k.entries) - 1; i >= 0; i-- {
 		if i >= len(k.entries) || !k.entries[i].used || k.entries[i].at.Region != r {
 			continue
@@ -146,7 +144,7 @@ func (k *own) gone(r link.Region) {
 	}
 }
 
-func (k *own) close() {
+func (k *ownRegs) close() {
 	for i := len(k.entries) - 1; i >= 0; i-- {
 		if i < len(k.entries) && k.entries[i].used {
 			k.forget(i)

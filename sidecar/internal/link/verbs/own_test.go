@@ -6,18 +6,18 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// owned is an own of a device made of memory, whose regions are of 1 MiB.
-func owned(t *testing.T) (*own, *fakeNIC) {
+// owned returns an ownRegs of a device made of memory, whose regions are of 1 MiB.
+func owned(t *testing.T) (*ownRegs, *fakeNIC) {
 	t.Helper()
 	n, err := newFabric().open("fake0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	mem := make([]byte, 1<<20)
-	return &own{nic: n, memory: func(r link.Ref) []byte { return mem[r.Off%(1<<20):][:min(r.Len, 1<<20-r.Off%(1<<20))] }}, n
+	return &ownRegs{nic: n, memory: func(r link.Ref) []byte { return mem[r.Off%(1<<20):][:min(r.Len, 1<<20-r.Off%(1<<20))] }}, n
 }
 
-func (k *own) mustUse(t *testing.T, ref link.Ref) int {
+func (k *ownRegs) mustUse(t *testing.T, ref link.Ref) int {
 	t.Helper()
 	n, err := k.use(ref)
 	if err != nil {
@@ -26,7 +26,8 @@ func (k *own) mustUse(t *testing.T, ref link.Ref) int {
 	return n
 }
 
-// TestOwnFinds: what a registration has is found by any part of it, and by nothing else.
+// TestOwnFinds checks that a registration is found for each part of it, and for nothing
+// else.
 func TestOwnFinds(t *testing.T) {
 	k, n := owned(t)
 	at := k.mustUse(t, link.Ref{Region: 5, Off: 4096, Len: 8192})
@@ -40,23 +41,23 @@ func TestOwnFinds(t *testing.T) {
 			t.Errorf("%d bytes at %d of region %d are entry %d", x.len, x.off, x.region, got)
 		}
 	}
-	base, key := k.where(at, link.Ref{Region: 5, Off: 4096, Len: 1})
-	if addr, lkey := k.where(at, link.Ref{Region: 5, Off: 5000, Len: 1}); addr != base+904 || lkey != key || base != k.entries[at].r.addr {
+	base, key := k.address(at, link.Ref{Region: 5, Off: 4096, Len: 1})
+	if addr, lkey := k.address(at, link.Ref{Region: 5, Off: 5000, Len: 1}); addr != base+904 || lkey != key || base != k.entries[at].r.addr {
 		t.Errorf("byte 904 is at %#x, the first at %#x", addr, base)
 	}
 	if again := k.mustUse(t, link.Ref{Region: 5, Off: 5000, Len: 10}); again != at || k.entries[at].uses != 2 || k.bytes != 8192 || len(n.regions) != 1 {
 		t.Errorf("entry %d is used %d times, %d bytes in %d regions", again, k.entries[at].uses, k.bytes, len(n.regions))
 	}
-	// What is over is found no more, and ends with its last use.
-	k.gone(6)
+	// A dropped registration is not found any more, and ends with its last use.
+	k.dropRegion(6)
 	if k.find(link.Ref{Region: 5, Off: 4096, Len: 1}) != at {
 		t.Error("the end of another region")
 	}
-	k.gone(5)
+	k.dropRegion(5)
 	if k.find(link.Ref{Region: 5, Off: 4096, Len: 1}) >= 0 || len(n.regions) != 1 {
 		t.Errorf("of a region that has ended: found, or %d regions", len(n.regions))
 	}
-	other := k.mustUse(t, link.Ref{Region: 5, Off: 4096, Len: 8192}) // the number is another's
+	other := k.mustUse(t, link.Ref{Region: 5, Off: 4096, Len: 8192}) // the number is another region's
 	if other == at || len(n.regions) != 2 {
 		t.Errorf("entry %d for another region of that number", other)
 	}
@@ -76,29 +77,29 @@ func TestOwnFinds(t *testing.T) {
 	}
 }
 
-// TestOwnShrinks: what is not used goes when there is too much, the longest unused first,
-// and what is used stays.
+// TestOwnShrinks checks that unused registrations beyond the bounds end, the least
+// recently used first, and that those in use stay.
 func TestOwnShrinks(t *testing.T) {
 	k, n := owned(t)
 	ref := func(i int) link.Ref { return link.Ref{Region: 5, Off: uint64(i) * 64, Len: 64} }
 	used := k.mustUse(t, ref(0))
-	for i := 1; i < knownMax; i++ {
+	for i := 1; i < ownMax; i++ {
 		k.done(k.mustUse(t, ref(i)))
 	}
-	k.done(k.mustUse(t, ref(1))) // so that 2 is the oldest
-	if len(n.regions) != knownMax {
-		t.Fatalf("%d of %d are known", len(n.regions), knownMax)
+	k.done(k.mustUse(t, ref(1))) // so that 2 is the least recently used
+	if len(n.regions) != ownMax {
+		t.Fatalf("%d of %d are known", len(n.regions), ownMax)
 	}
 	for i := range 2 {
-		k.done(k.mustUse(t, ref(knownMax+i)))
-		for j := range knownMax + 2 {
-			want := (j < 2 || j > 2+i) && j <= knownMax+i
+		k.done(k.mustUse(t, ref(ownMax+i)))
+		for j := range ownMax + 2 {
+			want := (j < 2 || j > 2+i) && j <= ownMax+i
 			if (k.find(ref(j)) >= 0) != want {
 				t.Errorf("after %d more, range %d is known: %v", i+1, j, !want)
 			}
 		}
 	}
-	// A device that takes no more: all that is not in use makes room.
+	// A device with no room: all registrations that are not in use make room.
 	n.limit = len(n.regions)
 	more := k.mustUse(t, ref(1000))
 	if len(n.regions) != 2 || k.bytes != 128 || k.find(ref(0)) != used {
@@ -121,27 +122,27 @@ func TestOwnShrinks(t *testing.T) {
 	if len(n.regions) != 1 || k.bytes != 64 {
 		t.Errorf("%d regions, %d bytes", len(n.regions), k.bytes)
 	}
-	// So many bytes are kept, and no more.
+	// At most so many bytes are retained.
 	n.limit = 0
 	k.done(used)
-	half := link.Ref{Region: 8, Len: knownBytes / 2}
+	half := link.Ref{Region: 8, Len: ownBytes / 2}
 	k.done(k.mustUse(t, half))
-	if k.find(ref(0)) >= 0 && k.bytes > knownBytes {
+	if k.find(ref(0)) >= 0 && k.bytes > ownBytes {
 		t.Errorf("%d bytes are known", k.bytes)
 	}
-	k.done(k.mustUse(t, link.Ref{Region: 9, Len: knownBytes / 2}))
-	if k.bytes != knownBytes || k.find(half) < 0 || k.find(ref(0)) >= 0 {
+	k.done(k.mustUse(t, link.Ref{Region: 9, Len: ownBytes / 2}))
+	if k.bytes != ownBytes || k.find(half) < 0 || k.find(ref(0)) >= 0 {
 		t.Errorf("%d bytes are known", k.bytes)
 	}
 	k.done(k.mustUse(t, link.Ref{Region: 10, Len: 1}))
-	if k.bytes != knownBytes/2+1 || k.find(half) >= 0 {
+	if k.bytes != ownBytes/2+1 || k.find(half) >= 0 {
 		t.Errorf("%d bytes are known when there are too many", k.bytes)
 	}
 }
 
-// TestOwnGone: of a region that ends all is forgotten that is not in use, also where
-// entries of others are between.
-func TestOwnGone(t *testing.T) {
+// TestOwnDropsRegion checks that all unused registrations of a dropped region end, even
+// if entries of other regions are between them.
+func TestOwnDropsRegion(t *testing.T) {
 	k, n := owned(t)
 	var fives []int
 	for i := range 6 {
@@ -152,11 +153,11 @@ func TestOwnGone(t *testing.T) {
 			k.done(at)
 		}
 	}
-	k.gone(6)
+	k.dropRegion(6)
 	if len(n.regions) != 3 || k.bytes != 3*64 {
 		t.Errorf("%d regions, %d bytes", len(n.regions), k.bytes)
 	}
-	k.gone(5)
+	k.dropRegion(5)
 	for i, at := range fives {
 		if k.done(at); len(n.regions) != 2-i {
 			t.Errorf("%d regions after %d ends", len(n.regions), i+1)
@@ -167,14 +168,14 @@ func TestOwnGone(t *testing.T) {
 	}
 }
 
-// TestOwnEnds: entries that are free lie before those that end.
+// TestOwnEnds checks that free entries precede those that end.
 func TestOwnEnds(t *testing.T) {
-	for name, end := range map[string]func(*own){"gone": func(k *own) { k.gone(5) }, "close": (*own).close} {
+	for name, end := range map[string]func(*ownRegs){"gone": func(k *ownRegs) { k.dropRegion(5) }, "close": (*ownRegs).close} {
 		k, n := owned(t)
 		for i, region := range []link.Region{5, 6, 6, 5} {
 			k.done(k.mustUse(t, link.Ref{Region: region, Off: uint64(i) * 64, Len: 64}))
 		}
-		k.gone(6)
+		k.dropRegion(6)
 		if len(k.entries) != 4 {
 			t.Fatalf("%s: %d entries", name, len(k.entries))
 		}

@@ -5,22 +5,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// slotBytes is the most that one message carries: a frame with a payload of 4 KiB
-// goes in one, as it does through the buffer of tcp.
+// slotBytes is the most that one message carries: a frame with a payload of 4 KiB fits in
+// one, as it does in the buffer of tcp.
 const (
 	wholeMax  = 4 << 10
 	slotBytes = wire.HeaderBytes + wholeMax
 )
 
-// Limits of what waits to be sent to a peer.
+// Limits of the frames that wait to be sent to a peer.
 const (
 	waitMax  = 64        // frames
 	aheadMax = 256 << 10 // bytes of payloads
-	// From this on a payload may go from where it is.
+	// gatherMin is the size from which a payload may be gathered.
 	gatherMin = 128
 )
 
-// outgoing is the frames that a connection has taken and not sent.
+// outgoing is the queue of frames that a connection has accepted and not sent.
 type outgoing struct {
 	queue [waitMax]frame
 	first uint32
@@ -28,7 +28,7 @@ type outgoing struct {
 	bytes int
 }
 
-// frame is a copy of what link.Frame says is to be copied.
+// frame is a copy of those parts of a link.Frame that Post must copy.
 type frame struct {
 	head    [wire.HeaderBytes]byte
 	inline  [link.InlineMax]byte
@@ -36,14 +36,14 @@ type frame struct {
 	seq     uint64
 	length  int // of the payload
 	done    int // bytes of header and payload that are in messages
-	way     way
+	method  method
 }
 
-// way is how a frame's payload goes, decided when it is first packed.
-type way uint8
+// method is how a frame's payload is sent, decided when the frame is first packed.
+type method uint8
 
 const (
-	undecided way = iota
+	undecided method = iota
 	copied
 	gathered
 )
@@ -55,7 +55,7 @@ func (o *outgoing) full() bool { return o.count == waitMax || o.bytes >= aheadMa
 func (o *outgoing) add(f *link.Frame) {
 	w := &o.queue[(o.first+o.count)%waitMax]
 	f.Head.Encode(&w.head)
-	w.seq, w.length, w.done, w.payload, w.way = f.Head.Seq, int(f.Head.Length), 0, f.Payload, undecided
+	w.seq, w.length, w.done, w.payload, w.method = f.Head.Seq, int(f.Head.Length), 0, f.Payload, undecided
 	if f.Payload.Region == 0 {
 		w.payload = link.Ref{}
 		copy(w.inline[:], f.Inline[:w.length])
@@ -64,8 +64,8 @@ func (o *outgoing) add(f *link.Frame) {
 	o.bytes += w.length
 }
 
-// oldest is the number of the first frame with a payload in memory; 0: there is
-// none. What is in messages already is the device's: it has its registration.
+// oldest returns the number of the first frame with a payload in memory, or 0 if there is
+// none. Payload that is in messages already belongs to the device, and is registered.
 func (o *outgoing) oldest() uint64 {
 	for i := range o.count {
 		if f := &o.queue[(o.first+i)%waitMax]; f.payload.Region != 0 {
@@ -77,8 +77,8 @@ func (o *outgoing) oldest() uint64 {
 
 func (o *outgoing) next() *frame { return &o.queue[o.first] }
 
-// drop forgets the first frame, all of which is in messages, and returns its number.
-func (o *outgoing) drop() uint64 {
+// pop removes the first frame, all of which is in messages, and returns its number.
+func (o *outgoing) pop() uint64 {
 	f := o.next()
 	o.bytes -= f.length
 	o.first = (o.first + 1) % waitMax
@@ -86,35 +86,35 @@ func (o *outgoing) drop() uint64 {
 	return f.seq
 }
 
-// message is what fill has put together: used bytes of the slot, and then a range
-// of a payload where it lies.
+// message is the result of fill: used bytes of the slot, followed by a range of a payload
+// in its memory.
 type message struct {
 	used   int
 	gather link.Ref
-	last   uint64 // number of the last frame that ends in it; 0: none
+	last   uint64 // number of the last frame that ends in the message; 0: none
 }
 
-// end notes that a frame ends in the message; those without a number are not repeated.
+// end records that a frame ends in the message; frames without a number are not repeated.
 func (m *message) end(seq uint64) { m.last = max(m.last, seq) }
 
-// fill takes frames out of o into a slot. known says, once for each frame, whether
-// its payload goes from where it is. A frame that fits a message is never cut. Unlike on a stream of bytes
-// there is no padding between frames.
-func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (msg message) {
+// fill moves frames from o into a slot. use reports, once for each frame, whether its
+// payload is gathered. A frame that fits into a message is never cut. Unlike in a stream
+// of bytes there is no padding between frames.
+func (o *outgoing) fill(slot []byte, m link.Memory, use func(link.Ref) bool) (msg message) {
 	for o.count > 0 {
 		f := o.next()
 		room := len(slot) - msg.used
 		if msg.used > 0 && room < min(f.size()-f.done, slotBytes) {
-			return msg // cut or not, it begins with the next one
+			return msg // the frame begins with the next message, whether it will be cut or not
 		}
-		if f.gathers(known) {
+		if f.gathers(use) {
 			msg.used += f.header(slot[msg.used:])
 			at := f.done - wire.HeaderBytes
 			n := min(f.length-at, len(slot)-msg.used)
 			msg.gather = f.payload.Slice(uint64(at), uint64(n))
 			f.done += n
 			if f.done == f.size() {
-				msg.end(o.drop())
+				msg.end(o.pop())
 			}
 			return msg
 		}
@@ -122,23 +122,23 @@ func (o *outgoing) fill(slot []byte, m link.Memory, known func(link.Ref) bool) (
 		if f.done < f.size() {
 			return msg
 		}
-		msg.end(o.drop())
+		msg.end(o.pop())
 	}
 	return msg
 }
 
-// gathers reports whether f's payload goes from where it is.
-func (f *frame) gathers(known func(link.Ref) bool) bool {
-	if f.way == undecided {
-		f.way = copied
-		if f.payload.Region != 0 && f.length >= gatherMin && known(f.payload.Slice(0, uint64(f.length))) {
-			f.way = gathered
+// gathers reports whether f's payload is gathered.
+func (f *frame) gathers(use func(link.Ref) bool) bool {
+	if f.method == undecided {
+		f.method = copied
+		if f.payload.Region != 0 && f.length >= gatherMin && use(f.payload.Slice(0, uint64(f.length))) {
+			f.method = gathered
 		}
 	}
-	return f.way == gathered
+	return f.method == gathered
 }
 
-// header copies what is left of the header.
+// header copies the rest of the header.
 func (f *frame) header(to []byte) int {
 	if f.done >= wire.HeaderBytes {
 		return 0
@@ -148,7 +148,7 @@ func (f *frame) header(to []byte) int {
 	return n
 }
 
-// copy copies what fits of header and payload.
+// copy copies as much of header and payload as fits.
 func (f *frame) copy(to []byte, m link.Memory) int {
 	n := f.header(to)
 	if at := f.done - wire.HeaderBytes; at >= 0 && at < f.length {

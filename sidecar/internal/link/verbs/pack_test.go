@@ -36,9 +36,9 @@ func (h *heap) Place(_ link.Peer, head *wire.Header) ([]byte, error) {
 
 func (h *heap) Placed(link.Peer) error { return h.Deliver(0, &h.placing, h.place) }
 
-// TestFrames: whatever is packed comes out again, in messages that are never
-// larger than a slot, with and without gathering; a frame that fits a message is
-// in one.
+// TestFrames checks that all frames that are packed are unpacked, from messages that are
+// never larger than a slot, with and without gathering, and that a frame that fits a
+// message is in one message.
 func TestFrames(t *testing.T) {
 	const seed = 7
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -64,7 +64,7 @@ func TestFrames(t *testing.T) {
 			if len(message) == 0 || len(message) > slotBytes {
 				t.Fatalf("seed %d: a message of %d bytes", seed, len(message))
 			}
-			if err := in.take(0, message, &got, &ended); err != nil {
+			if err := in.receive(0, message, &got, &ended); err != nil {
 				t.Fatalf("seed %d: after %d frames: %v", seed, len(got.heads), err)
 			}
 		}
@@ -74,7 +74,7 @@ func TestFrames(t *testing.T) {
 				want = memory.Bytes(sent[i].Payload)
 			}
 			if h != sent[i].Head || !bytes.Equal(got.payloads[i], want[:h.Length]) {
-				t.Fatalf("seed %d, gather %v: frame %d came as another", seed, gather, i)
+				t.Fatalf("seed %d, gather %v: frame %d received as another", seed, gather, i)
 			}
 		}
 	}
@@ -94,7 +94,8 @@ func randomFrame(rng *rand.Rand, n int) *link.Frame {
 	return f
 }
 
-// TestCutFrames: a message ends within nothing that fits a message.
+// TestCutFrames checks that a message that ends within a frame that would fit is an
+// error.
 func TestCutFrames(t *testing.T) {
 	head := wire.Header{Type: wire.Data, Seq: 1, Length: 1000}
 	var b [wire.HeaderBytes]byte
@@ -102,15 +103,15 @@ func TestCutFrames(t *testing.T) {
 	ended := false
 	for _, n := range []int{1, 40, 64} {
 		var in incoming
-		if err := in.take(0, b[:n], &heap{}, &ended); !errors.Is(err, link.ErrProtocol) {
+		if err := in.receive(0, b[:n], &heap{}, &ended); !errors.Is(err, link.ErrProtocol) {
 			t.Errorf("%d bytes of a frame: %v, want ErrProtocol", n, err)
 		}
 	}
 }
 
-// FuzzTake: no bytes of a peer do harm, and frames never come with more or less
-// than their header says.
-func FuzzTake(f *testing.F) {
+// FuzzReceive checks that no bytes of a peer do harm, and that a frame always has as many
+// bytes as its header says.
+func FuzzReceive(f *testing.F) {
 	head := wire.Header{Type: wire.Data, Seq: 1, Length: 8}
 	var b [wire.HeaderBytes]byte
 	head.Encode(&b)
@@ -126,7 +127,7 @@ func FuzzTake(f *testing.F) {
 		cut = min(max(cut, 1), slotBytes)
 		for len(raw) > 0 {
 			n := min(cut, len(raw))
-			if err := in.take(0, raw[:n], &got, &ended); err != nil {
+			if err := in.receive(0, raw[:n], &got, &ended); err != nil {
 				if !errors.Is(err, link.ErrProtocol) {
 					t.Fatalf("%v does not wrap ErrProtocol", err)
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// ender notes how operations end.
+// ender records how operations end.
 type ender struct {
 	taker
 	ends map[uint64]error
@@ -20,12 +20,12 @@ func (e *ender) Done(_ link.Peer, token uint64, err error) { e.ends[token] = err
 
 const (
 	partMax = 64 << 10
-	partsAt = 12345 // in the arena: neither of a page nor of a part
+	partsAt = 12345 // in the arena: not at the beginning of a page or a part
 	partsN  = 3 << 20
 )
 
-// parted is two links of which one registers at most 64 KiB of an arena at once, and
-// memory of the other's that it may reach.
+// parted is two links, one of which registers at most 64 KiB of an arena at once, and
+// memory of the other that it may access.
 type parted struct {
 	*sending
 	theirs []byte
@@ -47,17 +47,17 @@ func newParted(t *testing.T) *parted {
 	return p
 }
 
-// registerParts has a link without sessions register at most a part at once.
+// registerParts makes a link without sessions register at most a part at once.
 func registerParts(t *testing.T, l *Link) {
 	t.Helper()
 	l.cfg.registerMax = partMax
 	var err error
-	if l.known, err = newKnown(l.nic, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
+	if l.regs, err = newRegs(l.nic, func(r link.Ref) []byte { return l.memory.Bytes(r) }, l.cfg, exporter{l}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// step lets both links work, and looks at what the device has been given.
+// step polls both links, and checks the registrations of the device.
 func (p *parted) step(t *testing.T) {
 	t.Helper()
 	p.from.Poll(&p.sink)
@@ -65,7 +65,7 @@ func (p *parted) step(t *testing.T) {
 	parts(t, p.device, p.arena)
 }
 
-// parts checks that the device has been given no more than parts of mem.
+// parts checks that each registration of the device is at most a part of mem.
 func parts(t *testing.T, n *fakeNIC, mem []byte) {
 	t.Helper()
 	for _, r := range n.regions {
@@ -80,18 +80,18 @@ func (p *parted) idle(t *testing.T) {
 	unused(t, p.from)
 }
 
-// unused checks that no use of known memory is left.
+// unused checks that no use of registered memory remains.
 func unused(t *testing.T, l *Link) {
 	t.Helper()
-	for _, u := range l.known.uses {
+	for _, u := range l.regs.uses {
 		if u.refs != 0 {
 			t.Fatalf("a use is left: %+v", u)
 		}
 	}
 }
 
-// TestParted: a large operation registers its own side's memory part by part, and lets
-// go of each.
+// TestParted checks that a large operation registers its local memory part by part, and
+// releases each part.
 func TestParted(t *testing.T) {
 	p := newParted(t)
 	local := link.Ref{Region: arenaRegion, Off: partsAt, Len: partsN}
@@ -118,14 +118,14 @@ func TestParted(t *testing.T) {
 		}
 		p.idle(t)
 	}
-	mine, _ := p.from.known.chooser.Caches()
+	mine, _ := p.from.regs.chooser.Caches()
 	if least := uint64(partsN / partMax); mine.Registrations < least {
 		t.Errorf("%d registrations, want at least %d", mine.Registrations, least)
 	}
 }
 
-// TestPartRefused: the device has no room for a part in the middle. The operation ends
-// with that, when what was posted has come, and the connection goes on.
+// TestPartRefused checks that if the device has no room for a part in the middle, the
+// operation ends with that error after its posted requests, and the connection continues.
 func TestPartRefused(t *testing.T) {
 	p := newParted(t)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -133,7 +133,7 @@ func TestPartRefused(t *testing.T) {
 		local := link.Ref{Region: arenaRegion, Off: rng.Uint64N(arenaBytes - partsN), Len: partsN}
 		err := p.from.Write(0, token, local, p.key, 0)
 		if errors.Is(err, gather.ErrNoRoom) {
-			continue // the cache does not ask again yet
+			continue // the cache does not try again yet
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -152,12 +152,12 @@ func TestPartRefused(t *testing.T) {
 		}
 		p.idle(t)
 		p.device.limit = 0
-		for range 2000 { // until the cache asks again
+		for range 2000 { // until the cache tries again
 			if k, err := p.from.Register(link.Ref{Region: arenaRegion, Len: 100}); err == nil {
 				p.from.Deregister(k)
 			}
-			if n, err := p.from.known.use(link.Ref{Region: arenaRegion, Len: 100}); err == nil {
-				p.from.known.done(n)
+			if n, err := p.from.regs.use(link.Ref{Region: arenaRegion, Len: 100}); err == nil {
+				p.from.regs.done(n)
 			}
 		}
 	}
@@ -172,7 +172,8 @@ func TestPartRefused(t *testing.T) {
 	}
 }
 
-// TestPartsBroken: a connection that is lost in the middle leaves no part in use.
+// TestPartsBroken checks that a connection that is lost in the middle leaves no part in
+// use.
 func TestPartsBroken(t *testing.T) {
 	for polls := range 40 {
 		p := newParted(t)
@@ -190,9 +191,9 @@ func TestPartsBroken(t *testing.T) {
 	}
 }
 
-// TestTurnIsBounded: however much is asked for in a turn, by peers' keys and by
-// operations of this side, no more is registered in it than the link says, of each, and
-// all of it is in the end.
+// TestTurnIsBounded checks that a turn registers at most the link's bound for keys of
+// peers, and for local operations, however much is asked for, and that everything is
+// registered in the end.
 func TestTurnIsBounded(t *testing.T) {
 	p := newParted(t)
 	const n = 16
@@ -201,7 +202,7 @@ func TestTurnIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	asked := uint64(0) // of the keys
+	asked := uint64(0) // bytes of the keys
 	turns := 0
 	for ; len(p.sink.ends) < n || asked < n; turns++ {
 		before := p.registered()
@@ -213,7 +214,7 @@ func TestTurnIsBounded(t *testing.T) {
 			}
 		}
 		p.step(t)
-		if got := p.registered() - before; got > 3*partMax { // of a turn, and what Poll begins the next with
+		if got := p.registered() - before; got > 3*partMax { // of a turn, and of the Poll that begins the next one
 			t.Fatalf("%d bytes are registered from one turn to the next", got)
 		}
 	}
@@ -228,8 +229,8 @@ func TestTurnIsBounded(t *testing.T) {
 	}
 }
 
-// registered is the bytes that were registered in all.
+// registered returns the sum of all bytes that were registered.
 func (p *parted) registered() uint64 {
-	mine, peers := p.from.known.chooser.Caches()
+	mine, peers := p.from.regs.chooser.Caches()
 	return (mine.PinnedPages + peers.PinnedPages) << 12
 }

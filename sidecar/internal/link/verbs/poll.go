@@ -9,15 +9,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// streamSink passes on what the stream tells of peers without a queue pair.
+// streamSink passes the events of the stream on, for peers without a queue pair.
 type streamSink struct {
 	link.Sink
 	l *Link
 }
 
-// Commit posts what has been handed over since, one call a connection.
+// Commit posts the frames and operations since the last Commit, with one call for each
+// connection.
 func (l *Link) Commit() {
-	if len(l.todo.pending) > 0 || l.stage.starving { // seldom, of the four of a turn
+	if len(l.todo.pending) > 0 || l.stage.starving { // the rare case, of four Commits a turn
 		l.commit()
 	}
 }
@@ -37,80 +38,80 @@ func (l *Link) commit() {
 		for _, c := range l.list {
 			if c.starved {
 				c.starved = false
-				c.later()
+				c.schedule()
 			}
 		}
 	}
 }
 
-// Poll posts what waits, takes completions, and looks now and then at the sockets
-// and for faults.
+// Poll posts waiting requests, handles completions, and polls the sockets and the
+// device's events now and then.
 func (l *Link) Poll(sink link.Sink) int {
 	l.streaming.Sink = sink
 	work := l.cfg.Stream.Poll(&l.streaming) + l.turn()
 	l.Commit()
-	if l.cq.unasked > 0 {
-		l.cq.unasked--
+	if l.cq.skipPolls > 0 {
+		l.cq.skipPolls--
 		work += l.drainStash(sink)
 	} else {
-		l.cq.asked = true
+		l.cq.polled = true
 		work += l.drain(sink)
 	}
-	if l.lending.lanes > 0 && l.gone == nil {
-		work += l.pollLanes(sink)
+	if l.lending.lentQPs > 0 && l.lost == nil {
+		work += l.pollLent(sink)
 	}
-	if l.places.anyGiven.Load() {
-		l.takeGiven()
+	if l.table.anyReturned.Load() {
+		l.collectReturned()
 	}
-	if len(l.left) > 0 {
-		l.endLeft()
-		work++ // it may not be over
+	if len(l.closing) > 0 {
+		l.continueEnds()
+		work++ // their ends may not be over
 	}
 	if l.watch.due() {
-		if l.lending.lanes > 0 {
-			l.probeLanes()
+		if l.lending.lentQPs > 0 {
+			l.probeLent()
 		}
-		work += l.watchful(sink)
+		work += l.pollSockets(sink)
 	}
 	if len(l.lending.steps.wanting)+len(l.lending.steps.joins)+len(l.lending.steps.dying) > 0 {
-		work += l.stepLanes()
+		work += l.stepLent()
 	}
-	if l.known.chooser.Settle(settleStep) {
+	if l.regs.chooser.Settle(settlesPerPoll) {
 		work++
 	}
 	l.Commit()
-	return work + l.tell(sink)
+	return work + l.reportEnds(sink)
 }
 
-// turn begins a turn, in which as much may be registered as in the last one, and lets
-// those go on that waited for it.
+// turn begins a turn with a fresh budget of registrations, and continues the connections
+// that waited for it.
 func (l *Link) turn() int {
-	l.known.chooser.Turn()
+	l.regs.chooser.Turn()
 	if l.todo.idle() {
 		return 0
 	}
 	n := len(l.todo.late)
 	for _, c := range l.todo.late {
 		if !c.ended {
-			c.later()
+			c.schedule()
 		}
 	}
 	clear(l.todo.late)
 	l.todo.late = l.todo.late[:0]
-	lanes := l.todo.behind
-	l.todo.behind = nil
-	for _, ln := range lanes {
-		if ln.behind = false; !ln.over {
-			ln.pump()
+	lentQPs := l.todo.lentLate
+	l.todo.lentLate = nil
+	for _, q := range lentQPs {
+		if q.behind = false; !q.over {
+			q.pump()
 		}
 	}
-	return n + len(lanes)
+	return n + len(lentQPs)
 }
 
-// drain handles completions, a bounded number.
+// drain handles completions, at most pollBudget.
 func (l *Link) drain(sink link.Sink) (work int) {
 	work = l.drainStash(sink)
-	if l.gone != nil {
+	if l.lost != nil {
 		return work
 	}
 	for budget := pollBudget; budget > 0; {
@@ -118,7 +119,7 @@ func (l *Link) drain(sink link.Sink) (work int) {
 		look := l.stats.Polls
 		n, err := l.nic.poll(l.cq.batch[:])
 		if err != nil {
-			l.lose(fmt.Errorf("asking for completions: %w", err))
+			l.deviceLost(fmt.Errorf("polling the completion queue: %w", err))
 			return work
 		}
 		l.cq.handled += uint64(n)
@@ -128,7 +129,7 @@ func (l *Link) drain(sink link.Sink) (work int) {
 		work += n
 		if budget -= n; n < len(l.cq.batch) {
 			if len(l.cq.stash) == 0 {
-				l.cq.dry = look
+				l.cq.emptyAt = look
 			}
 			break
 		}
@@ -137,10 +138,10 @@ func (l *Link) drain(sink link.Sink) (work int) {
 	return work
 }
 
-// drainStash handles those that were taken before.
+// drainStash handles the completions that were polled before.
 func (l *Link) drainStash(sink link.Sink) (work int) {
 	if list := l.cq.stash; len(list) > 0 {
-		l.cq.stash, l.cq.spare = l.cq.spare, nil // what is handed over may end others, which adds to it
+		l.cq.stash, l.cq.spare = l.cq.spare, nil // a message that is handed over may end other connections, which adds to the stash
 		work += len(list)
 		l.cq.handled += uint64(len(list))
 		for i := range list {
@@ -151,10 +152,10 @@ func (l *Link) drainStash(sink link.Sink) (work int) {
 	return work
 }
 
-// drainAll handles all completions that are here: as many as the queue has room
-// for, since others may go on bringing more.
+// drainAll handles all completions in the queue. It stops after as many as the queue has
+// room for, since more may arrive all the time.
 func (l *Link) drainAll(sink link.Sink) {
-	for n := 0; n < len(l.places.by)*perConn; {
+	for n := 0; n < len(l.table.by)*perConn; {
 		k := l.drain(sink)
 		if k == 0 {
 			return
@@ -163,18 +164,18 @@ func (l *Link) drainAll(sink link.Sink) {
 	}
 }
 
-// completed finds whose completion it is. One of a connection that is gone is
-// nobody's; one of a connection that this side has not taken over yet is kept.
+// completed finds the connection of a completion. It drops a completion of a lost
+// connection, and stores one of a connection that was not joined yet.
 func (l *Link) completed(x *completion, sink link.Sink) {
 	tag := uint32(x.id >> 32)
 	if tag == tagIndex {
 		l.arrived(x, sink)
 		return
 	}
-	c := l.places.of(tag)
+	c := l.table.conn(tag)
 	switch {
 	case c == nil:
-	case !c.adopted: // nothing else of it is this goroutine's
+	case !c.adopted: // nothing else of it belongs to this goroutine
 		if len(c.early) < earlyMax {
 			c.early = append(c.early, *x)
 		}
@@ -183,34 +184,34 @@ func (l *Link) completed(x *completion, sink link.Sink) {
 	}
 }
 
-// watchful looks at sockets and for faults.
-func (l *Link) watchful(sink link.Sink) (work int) {
-	work += l.faults(sink) // that were heard of meanwhile
+// pollSockets handles the events of the sockets and of the device.
+func (l *Link) pollSockets(sink link.Sink) (work int) {
+	work += l.handleFaults(sink) // those reported meanwhile
 	n, err := unix.EpollWait(l.watch.epoll, l.watch.events[:], 0)
 	if err != nil {
 		return 0 // EINTR: next time
 	}
 	for _, ev := range l.watch.events[:n] {
 		switch {
-		case ev.Fd != ownedByNone:
-			work += l.socket(link.Peer(ev.Fd), sink)
-		case int(ev.Pad) == l.cfg.Stream.FD(), int(ev.Pad) == l.places.bell: // it was polled
-		case l.lending.bells[int(ev.Pad)] != nil: // it was polled, and may have nothing more to be armed for
-			l.lending.bells[int(ev.Pad)].nic.acknowledge()
+		case ev.Fd != noOwner:
+			work += l.checkSocket(link.Peer(ev.Fd), sink)
+		case int(ev.Pad) == l.cfg.Stream.FD(), int(ev.Pad) == l.table.bell: // Poll has polled it already
+		case l.lending.byEvent[int(ev.Pad)] != nil: // Poll has polled it already; the event must be acknowledged
+			l.lending.byEvent[int(ev.Pad)].nic.acknowledge()
 		default:
-			l.hear()
-			work += l.faults(sink)
+			l.pollFaults()
+			work += l.handleFaults(sink)
 		}
 	}
 	return work
 }
 
-// errSocket says that the sign of life has ended.
+// errSocket means that the peer has closed the socket.
 var errSocket = fmt.Errorf("%w: the socket was closed by the peer", link.ErrBroken)
 
-// socket looks at the socket of a peer, on which nothing is ever sent. What the
-// peer sent before it closed it comes first (settle.go).
-func (l *Link) socket(peer link.Peer, sink link.Sink) int {
+// checkSocket reads the socket of a peer, which must stay silent. Messages that the peer
+// sent before it closed the socket are handed over first (settle.go).
+func (l *Link) checkSocket(peer link.Peer, sink link.Sink) int {
 	c := l.conns[peer]
 	if c == nil || c.err != nil {
 		return 0
@@ -223,7 +224,7 @@ func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 	case err != nil:
 		err = fmt.Errorf("%w: socket: %w", link.ErrBroken, err)
 	case n > 0:
-		err = fmt.Errorf("%w: bytes on the socket of a connection by RDMA", link.ErrProtocol)
+		err = fmt.Errorf("%w: bytes on the socket of a connection over RDMA", link.ErrProtocol)
 	default:
 		err = errSocket
 	}
@@ -231,16 +232,16 @@ func (l *Link) socket(peer link.Peer, sink link.Sink) int {
 	return 1
 }
 
-// faults handles what the device has told.
-func (l *Link) faults(sink link.Sink) (work int) {
-	for l.gone == nil && len(l.watch.heard) > 0 {
-		f := l.watch.heard[0]
-		l.watch.heard = l.watch.heard[1:]
+// handleFaults handles the events that the device has reported.
+func (l *Link) handleFaults(sink link.Sink) (work int) {
+	for l.lost == nil && len(l.watch.faults) > 0 {
+		f := l.watch.faults[0]
+		l.watch.faults = l.watch.faults[1:]
 		work++
 		switch {
 		case f.device:
-			l.drainAll(sink) // what it has taken in, as far as it still says so
-			l.lose(errors.New(f.what))
+			l.drainAll(sink) // messages that it has accepted, as far as it still reports them
+			l.deviceLost(errors.New(f.what))
 		case f.port:
 			for _, c := range l.list {
 				c.fail(fmt.Errorf("%w: %s port %d: %s", link.ErrBroken, l.port.Device, l.port.Number, f.what))
@@ -249,13 +250,13 @@ func (l *Link) faults(sink link.Sink) (work int) {
 		case f.note:
 			l.cfg.Log.Warn("the RDMA device reports", "device", l.port.Device, "what", f.what)
 		default:
-			l.faulty(f)
+			l.failPair(f)
 		}
 	}
 	return work
 }
 
-func (l *Link) faulty(f fault) {
+func (l *Link) failPair(f fault) {
 	for _, c := range l.list {
 		if c.local.pair == f.pair {
 			c.fail(fmt.Errorf("%w: %s: %s", link.ErrBroken, l.port.Device, f.what))
@@ -263,7 +264,7 @@ func (l *Link) faulty(f fault) {
 	}
 }
 
-func (l *Link) tellEnded(sink link.Sink) (work int) {
+func (l *Link) reportEnded(sink link.Sink) (work int) {
 	for len(l.ended) > 0 {
 		list := l.ended
 		l.ended = nil

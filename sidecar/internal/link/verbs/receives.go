@@ -7,28 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receives is memory into which messages of peers come, a slot each, with the queue
-// from which a device takes it: of one connection, or of all that share one.
+// receives is memory for messages of peers, a slot each, and the queue from which a
+// device takes the slots: that of one connection, or the shared one.
 //
 //	device:  takes a slot for a message  ->  completion  ->  the engine hands it over
 //	         ^------------ posted again, batch at a time ------------'
 type receives struct {
 	nic   nic
 	queue receiver
-	id    uint64 // of its completions, less the slot
+	id    uint64 // of its completions, without the slot
 	mem   []byte
 	at    region
-	free  []int32 // slots whose content was taken, that are not posted again yet
-	batch int     // so many are posted by one call
+	free  []int32 // slots whose message was handled, not posted again yet
+	batch int     // slots posted by one call
 }
 
-// receiver is a queue that receives are posted to: a pair's, or a shared one.
+// receiver is a queue to which receives are posted: a pair's, or a shared one.
 type receiver interface {
 	// receive posts slots of slotBytes in r, whose completions have the ids id|slot.
 	receive(r region, id uint64, slots []int32) error
 }
 
-// newReceives makes memory for slots; post hands it to a queue.
+// newReceives makes memory for slots; use posts them to a queue.
 func newReceives(n nic, slots, batch int) (*receives, error) {
 	mem, err := unix.Mmap(-1, 0, slots*slotBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -45,13 +45,13 @@ func newReceives(n nic, slots, batch int) (*receives, error) {
 	return r, nil
 }
 
-// use posts all slots to a queue, by which they are posted from then on.
+// use posts all slots to queue, to which they are also posted later.
 func (r *receives) use(queue receiver, id uint64) error {
 	r.queue, r.id = queue, id
 	return r.post()
 }
 
-// post posts what is free, in calls of batchMax.
+// post posts the free slots, in calls of batchMax.
 func (r *receives) post() error {
 	for list := r.free; len(list) > 0; {
 		n := min(len(list), batchMax)
@@ -64,8 +64,8 @@ func (r *receives) post() error {
 	return nil
 }
 
-// again gives back a slot whose content was taken, and reports how many were posted.
-func (r *receives) again(slot int32) (posted int, err error) {
+// repost frees a slot whose message was handled, and returns how many slots were posted.
+func (r *receives) repost(slot int32) (posted int, err error) {
 	if r.free = append(r.free, slot); len(r.free) < r.batch {
 		return 0, nil
 	}
@@ -76,7 +76,7 @@ func (r *receives) again(slot int32) (posted int, err error) {
 func (r *receives) has(slot int) bool    { return slot < len(r.mem)/slotBytes }
 func (r *receives) slot(slot int) []byte { return r.mem[slot*slotBytes:][:slotBytes] }
 
-// close gives the memory back; its queue is gone.
+// close releases the memory. The queue must have been destroyed.
 func (r *receives) close() error {
 	return errors.Join(r.nic.deregister(r.at), unix.Munmap(r.mem))
 }

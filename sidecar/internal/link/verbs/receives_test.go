@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// queueOf writes down what is posted to it.
+// queueOf records what is posted to it.
 type queueOf struct {
 	calls [][]int32
 	err   error
@@ -20,8 +20,8 @@ func (q *queueOf) receive(_ region, id uint64, slots []int32) error {
 	return nil
 }
 
-// TestReceives: all slots are posted at first, in calls of batchMax, and again as so many
-// of them as one call posts have been read; each has memory of its own, and goes with it.
+// TestReceives checks that all slots are posted at first, in calls of batchMax, and again
+// in batches when they have been read, and that each has memory of its own.
 func TestReceives(t *testing.T) {
 	n, err := newFabric().open("fake0")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestReceives(t *testing.T) {
 	}
 	q.calls = nil
 	for i, slot := range []int32{5, 1, 9, 0, 30} {
-		posted, err := r.again(slot)
+		posted, err := r.repost(slot)
 		if want := []int{0, 0, 0, 4, 0}[i]; posted != want || err != nil {
 			t.Errorf("%d are posted with the %d. that was read, want %d: %v", posted, i+1, want, err)
 		}
@@ -62,9 +62,9 @@ func TestReceives(t *testing.T) {
 	}
 	q.err = errors.New("no")
 	for range 2 {
-		_, _ = r.again(2)
+		_, _ = r.repost(2)
 	}
-	if _, err := r.again(2); !errors.Is(err, q.err) {
+	if _, err := r.repost(2); !errors.Is(err, q.err) {
 		t.Errorf("the queue takes none: %v", err)
 	}
 	if err := r.close(); err != nil || len(n.regions) != 0 {
@@ -72,6 +72,6 @@ func TestReceives(t *testing.T) {
 	}
 	n.limit, n.regions[1] = 1, fakeRegion{}
 	if _, err := newReceives(n, slots, 4); err == nil {
-		t.Error("memory that the device does not know")
+		t.Error("memory that is not registered")
 	}
 }

@@ -8,72 +8,74 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// keyBit is in every key, so that none is 0.
+// keyBit is set in every key, so that none is 0.
 const keyBit = 1 << 32
 
-// Register makes ref reachable by peers.
+// Register makes ref accessible to peers.
 func (l *Link) Register(ref link.Ref) (link.Key, error) {
-	if l.gone != nil {
-		return link.Key{}, l.gone
+	if l.lost != nil {
+		return link.Key{}, l.lost
 	}
 	if d := l.lending.byRegion[ref.Region]; d != nil {
 		return d.registerLent(ref)
 	}
-	if l.known.chooser.Exports(ref) {
-		return l.known.chooser.Export(ref)
+	if l.regs.chooser.Exports(ref) {
+		return l.regs.chooser.Export(ref)
 	}
-	return l.exportApart(ref) // the engine's own: a ring
+	return l.exportApart(ref) // the engine's own memory: a ring
 }
 
-// Expose registers a window: for as long as that is there, and whatever else its
-// memory is used for (link.Abilities).
+// Expose registers a window for its whole lifetime, apart from the cached registrations
+// of its memory (link.Abilities).
 func (l *Link) Expose(ref link.Ref) (link.Key, error) {
-	if l.gone != nil {
-		return link.Key{}, l.gone
+	if l.lost != nil {
+		return link.Key{}, l.lost
 	}
 	return l.exportApart(ref)
 }
 
-// exportApart registers what peers reach beside what the caches keep, which gives way.
+// exportApart registers memory for peers outside of the caches, which make room if
+// necessary.
 func (l *Link) exportApart(ref link.Ref) (link.Key, error) {
 	k, err := exporter{l}.Register(ref)
-	if err != nil && l.known.chooser.Yield(ref.Len) { // for what nobody uses now
+	if err != nil && l.regs.chooser.Yield(ref.Len) { // ends unused registrations
 		return exporter{l}.Register(ref)
 	}
 	return k, err
 }
 
-// Deregister ends a registration; of lent memory what all peers do with it (Withdraw).
+// Deregister ends a registration; for lent memory it ends the operations of all peers
+// (Withdraw).
 func (l *Link) Deregister(k link.Key) {
 	if number, ok := domainOf(k); ok && number != 0 {
 		if d := l.lending.domains[number]; d != nil {
-			d.endAnswered(func(*lane) bool { return true })
+			d.endAnswered(func(*lentQP) bool { return true })
 		}
 		return
 	}
-	if !l.known.chooser.EndExport(k, false) {
+	if !l.regs.chooser.EndExport(k, false) {
 		l.unexport(k)
 	}
 }
 
 // Release ends the use of a registration (link.Abilities).
 func (l *Link) Release(k link.Key) {
-	if !l.known.chooser.EndExport(k, true) {
+	if !l.regs.chooser.EndExport(k, true) {
 		l.unexport(k)
 	}
 }
 
-// exporter registers what peers reach (regcache.Registrar).
+// exporter registers memory for peers (regcache.Registrar).
 type exporter struct{ l *Link }
 
-// Register makes ref reachable by peers.
+// Register makes ref accessible to peers.
 func (x exporter) Register(ref link.Ref) (link.Key, error) {
 	l := x.l
 	mem := l.memory.Bytes(ref)
 	r, err := l.nic.register(mem, randomAddress(mem), true)
 	if err != nil {
-		if l.known.chooser.Knows(ref.Region) && l.gone == nil {
-			l.known.refused(ref, err)
+		if l.regs.chooser.Knows(ref.Region) && l.lost == nil {
+			l.regs.warnRefused(ref, err)
 		}
 		return link.Key{}, fmt.Errorf("verbs: registering %d bytes with %s: %w", ref.Len, l.port.Device, err)
 	}
@@ -96,8 +98,8 @@ func (l *Link) unexport(k link.Key) {
 		return
 	}
 	delete(l.exported, k)
-	if err := l.nic.deregister(r); err != nil && l.gone == nil {
-		l.lose(fmt.Errorf("ending a registration: %w", err))
+	if err := l.nic.deregister(r); err != nil && l.lost == nil {
+		l.deviceLost(fmt.Errorf("ending a registration: %w", err))
 	}
 }
 
@@ -116,29 +118,29 @@ func (l *Link) start(peer link.Peer, op operation) error {
 	theirs, ok := domainOf(op.key)
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: key %#x is none of a device", link.ErrKey, op.key.Key)
+		return fmt.Errorf("%w: %#x is not a key of a device", link.ErrKey, op.key.Key)
 	case c == nil || c.err != nil:
 		return fmt.Errorf("%w: not connected", link.ErrBroken)
 	}
-	op.length, op.upto, op.slot, op.known = op.local.Len, op.local.Len, -1, -1
+	op.length, op.regUpTo, op.slot, op.reg = op.local.Len, op.local.Len, -1, -1
 	if d := l.lending.byRegion[op.local.Region]; d != nil || theirs != 0 {
-		return c.startLane(op, d, theirs)
+		return c.startLent(op, d, theirs)
 	}
-	if err := c.reach(&op); err != nil {
+	if err := c.prepareLocal(&op); err != nil {
 		return err
 	}
 	c.ops.add(op)
-	c.later()
+	c.schedule()
 	return nil
 }
 
-// reach makes the local memory of op one that the device knows: small ranges are
-// copied, which costs less than to register them.
-func (c *conn) reach(op *operation) error {
+// prepareLocal gives op local memory that is registered: small ranges are copied, which
+// costs less than a registration.
+func (c *conn) prepareLocal(op *operation) error {
 	l := c.l
-	n := l.known.have(op.local)
+	n := l.regs.have(op.local)
 	if n < 0 && op.length <= slotBytes {
-		if op.slot = c.slot(); op.slot >= 0 {
+		if op.slot = c.allocSlot(); op.slot >= 0 {
 			op.addr, op.lkey = l.stage.addr(op.slot), l.stage.at.lkey
 			if op.write {
 				copy(l.stage.slot(op.slot), l.memory.Bytes(op.local))
@@ -147,39 +149,39 @@ func (c *conn) reach(op *operation) error {
 		}
 	}
 	if n < 0 {
-		op.parted = l.known.chooser.Knows(op.local.Region) && op.length > l.cfg.registerMax
+		op.parted = l.regs.chooser.Knows(op.local.Region) && op.length > l.cfg.registerMax
 		if err := l.nextPart(op); !errors.Is(err, link.ErrLater) {
 			return err
 		}
-		op.upto = 0 // when it is posted
+		op.regUpTo = 0 // the part is registered when it is posted
 		return nil
 	}
-	op.known = n
-	op.addr, op.lkey = l.known.where(n, op.local)
+	op.reg = n
+	op.addr, op.lkey = l.regs.address(n, op.local)
 	return nil
 }
 
-// nextPart makes the next part of op's local memory one that the device knows; of all
-// but large operations it is the only one.
+// nextPart registers the next part of op's local memory; only large operations have more
+// than one.
 func (l *Link) nextPart(op *operation) error {
-	if op.known >= 0 {
-		l.known.done(op.known) // but for the requests under way
-		op.known = -1
+	if op.reg >= 0 {
+		l.regs.done(op.reg) // the requests in flight have their own uses
+		op.reg = -1
 	}
 	part := op.local.Slice(op.posted, op.length-op.posted)
 	if op.parted {
 		part = part.Part(l.cfg.registerMax)
 	}
-	n, err := l.known.use(part)
+	n, err := l.regs.use(part)
 	if err != nil {
 		return fmt.Errorf("verbs: registering %d bytes with %s: %w", part.Len, l.port.Device, err)
 	}
-	addr, lkey := l.known.where(n, part)
-	op.known, op.addr, op.lkey, op.upto = n, addr-op.posted, lkey, op.posted+part.Len
+	addr, lkey := l.regs.address(n, part)
+	op.reg, op.addr, op.lkey, op.regUpTo = n, addr-op.posted, lkey, op.posted+part.Len
 	return nil
 }
 
-// sendOperations posts pieces of the operations whose turn it is.
+// sendOperations posts pieces of the operations in turn.
 func (c *conn) sendOperations() {
 	for c.err == nil && c.room() > opsLeave {
 		n := c.ops.turn()
@@ -187,36 +189,36 @@ func (c *conn) sendOperations() {
 			return
 		}
 		op := &c.ops.table[n]
-		if op.reached() {
+		if op.needsPart() {
 			if err := c.l.nextPart(op); errors.Is(err, link.ErrLater) {
 				c.l.todo.late = append(c.l.todo.late, c)
 				return
 			} else if err != nil {
-				if c.ops.giveUp(n, err) {
+				if c.ops.stop(n, err) {
 					c.abort(&c.ops, n)
 				}
 				continue
 			}
 		}
 		off, length, last := c.ops.piece(n)
-		notices := last && op.notify != 0
-		if notices && c.credit.free() == 0 {
+		withNotify := last && op.notify != 0
+		if withNotify && c.credit.free() == 0 {
 			return // until the peer posts receives again
 		}
 		slot := int32(-1)
-		if notices && op.notify>>noticeShift != 0 {
-			if slot = c.slot(); slot < 0 {
+		if withNotify && op.notify>>notifyShift != 0 {
+			if slot = c.allocSlot(); slot < 0 {
 				return
 			}
 		}
-		c.ops.sent(n, length, c.pushPiece(op, n, off, length, notices, slot))
+		c.ops.sent(n, length, c.pushPiece(op, n, off, length, withNotify, slot))
 	}
 }
 
-// pushPiece posts a piece, with the notice if it is the last, and returns how many
-// requests it were. A notice of more than 30 bits is a message behind it, in slot:
-// the operation ends with that.
-func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices bool, slot int32) int {
+// pushPiece posts a piece, with the notification if notify is true, and returns the
+// number of requests. A notification of more than 30 bits is a message in slot, after the
+// piece: the operation ends with that.
+func (c *conn) pushPiece(op *operation, n int32, off, length uint64, withNotify bool, slot int32) int {
 	r := request{
 		op: opRead, addr: op.addr + off, lkey: op.lkey, length: uint32(length), remote: op.key.Addr + off, rkey: uint32(op.key.Key),
 	}
@@ -225,17 +227,17 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 		if int(length) <= c.l.batch.inline {
 			r.flags |= flagInline
 		}
-		if notices && slot < 0 {
-			r.op, r.imm = opWriteNotify, c.credit.spendNotice(uint32(op.notify))
+		if withNotify && slot < 0 {
+			r.op, r.imm = opWriteNotify, c.credit.spendNotify(uint32(op.notify))
 		}
 		c.l.stats.Writes++
 	} else {
 		c.l.stats.Reads++
 	}
-	p := posted{slot: -1, op: n, known: -1}
+	p := posted{slot: -1, op: n, reg: -1}
 	if op.parted {
-		p.known = op.known
-		c.l.known.again(p.known)
+		p.reg = op.reg
+		c.l.regs.retain(p.reg)
 	}
 	c.push(r, p)
 	if slot < 0 {
@@ -244,21 +246,21 @@ func (c *conn) pushPiece(op *operation, n int32, off, length uint64, notices boo
 	l := c.l
 	binary.LittleEndian.PutUint64(l.stage.slot(slot), op.notify)
 	c.pushStaged(request{
-		op: opSend, imm: c.credit.spend() | noticeBit, addr: l.stage.addr(slot), lkey: l.stage.at.lkey, length: noticeBytes,
-	}, posted{slot: slot, op: n, known: -1})
+		op: opSend, imm: c.credit.spend() | notifyBit, addr: l.stage.addr(slot), lkey: l.stage.at.lkey, length: notifyBytes,
+	}, posted{slot: slot, op: n, reg: -1})
 	return 2
 }
 
-const noticeBytes = 8
+const notifyBytes = 8
 
-func noticeOf(b []byte) (uint64, error) {
-	if len(b) != noticeBytes {
-		return 0, fmt.Errorf("%w: a notice of %d bytes, want %d", link.ErrProtocol, len(b), noticeBytes)
+func parseNotify(b []byte) (uint64, error) {
+	if len(b) != notifyBytes {
+		return 0, fmt.Errorf("%w: notification of %d bytes, want %d", link.ErrProtocol, len(b), notifyBytes)
 	}
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// endOperations ends all operations of a queue pair that is gone.
+// endOperations ends all operations of a destroyed queue pair.
 func (c *conn) endOperations(o *operations, cause error) {
 	l := c.l
 	for i := range o.table {
@@ -268,10 +270,10 @@ func (c *conn) endOperations(o *operations, cause error) {
 		}
 		err := cause
 		if op.refused {
-			err = fmt.Errorf("%w: by %v of peer %d", link.ErrKey, c.remote.device, c.peer)
+			err = fmt.Errorf("%w: refused by device %s of peer %d", link.ErrKey, c.remote.device, c.peer)
 		}
-		if op.known >= 0 {
-			l.known.done(op.known)
+		if op.reg >= 0 {
+			l.regs.done(op.reg)
 		}
 		if op.slot >= 0 {
 			c.freeSlot(op.slot)
@@ -281,17 +283,17 @@ func (c *conn) endOperations(o *operations, cause error) {
 	*o = operations{}
 }
 
-// abort ends operation n of o, of which nothing is under way any more, with its error.
+// abort ends operation n of o, which has no requests in flight, with its error.
 func (c *conn) abort(o *operations, n int32) {
 	op := o.table[n]
 	o.end(n)
-	if op.known >= 0 {
-		c.l.known.done(op.known)
+	if op.reg >= 0 {
+		c.l.regs.done(op.reg)
 	}
 	c.l.ended = append(c.l.ended, ended{c.peer, op.token, op.err})
 }
 
-// operated is told that a request of operation n is done.
+// operated handles the completion of a request of operation n.
 func (c *conn) operated(n int32, sink link.Sink) {
 	if !c.ops.complete(n) {
 		return
@@ -312,7 +314,7 @@ func (c *conn) operated(n int32, sink link.Sink) {
 	sink.Done(c.peer, op.token, nil)
 }
 
-// settleOperation gives back what an operation has used, which has ended well.
+// settleOperation releases the resources of an operation that has succeeded.
 func (c *conn) settleOperation(op *operation) {
 	l := c.l
 	if op.slot >= 0 {
@@ -321,7 +323,7 @@ func (c *conn) settleOperation(op *operation) {
 		}
 		c.freeSlot(op.slot)
 	}
-	if op.known >= 0 {
-		l.known.done(op.known)
+	if op.reg >= 0 {
+		l.regs.done(op.reg)
 	}
 }

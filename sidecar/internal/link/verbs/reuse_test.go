@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// arena is an application's memory, which the tests send from.
+// arena is an application's memory, from which the tests send.
 const (
 	arenaRegion = link.Region(4)
 	arenaBytes  = 4 << 20
@@ -26,7 +26,7 @@ type arena []byte
 
 func (a arena) Bytes(r link.Ref) []byte { return a[r.Off : r.Off+r.Len : r.Off+r.Len] }
 
-// taker takes frames and counts those whose payload is not what is expected.
+// taker receives frames and counts those with an unexpected payload.
 type taker struct {
 	want  [][]byte
 	wrong error
@@ -92,13 +92,13 @@ func newSending(t *testing.T) *sending {
 	return s
 }
 
-// costs gives the link those of a real device, where a registration is worth 40
+// costs gives the link the costs of a real device, where a registration is worth 40
 // copies of 4 KiB.
 func (s *sending) costs() {
-	s.from.known.chooser.Costs().Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 0, NS: 0}, {Bytes: 4096, NS: 1000}}, []reuse.Sample{{Bytes: 1, NS: 40_000}}, 50)
+	s.from.regs.chooser.Costs().Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 0, NS: 0}, {Bytes: 4096, NS: 1000}}, []reuse.Sample{{Bytes: 1, NS: 40_000}}, 50)
 }
 
-// send sends n bytes at off and waits until they have come.
+// send sends n bytes at off and waits until they have arrived.
 func (s *sending) send(t *testing.T, off, n uint64) {
 	t.Helper()
 	f := &link.Frame{Payload: link.Ref{Region: arenaRegion, Off: off, Len: n}}
@@ -119,8 +119,8 @@ func (s *sending) send(t *testing.T, off, n uint64) {
 	}
 }
 
-// TestReuse: buffers that are sent again and again are registered once each, and
-// then gathered from; what arrives is what was sent, whole and in pieces.
+// TestReuse checks that buffers that are sent repeatedly are registered once each, and
+// then gathered from, and that the bytes that arrive are right, whole and in pieces.
 func TestReuse(t *testing.T) {
 	s := newSending(t)
 	sizes := []uint64{200, 1000, 4096, 20_000}
@@ -129,31 +129,31 @@ func TestReuse(t *testing.T) {
 		s.send(t, i*(64<<10)+i, sizes[i%4])
 	}
 	c := s.from.Buffers(0)
-	if c.Seen != 12 || c.Frequent != 12 || c.Registered != 12 { // to copy 200 bytes costs less than to find them
+	if c.Seen != 12 || c.Frequent != 12 || c.Registered != 12 { // copying 200 bytes costs less than finding them
 		t.Errorf("%+v", c)
 	}
 	if c.GatheredBytes < 4*c.CopiedBytes {
 		t.Errorf("most bytes are copied: %+v", c)
 	}
 	s.from.DropRegion(arenaRegion)
-	for left := len(s.from.known.regions); s.from.Poll(&s.sink) > 0; {
-		now := len(s.from.known.regions)
-		if left-now > settleStep {
-			t.Errorf("%d registrations ended in one Poll, want at most %d", left-now, settleStep)
+	for left := len(s.from.regs.regions); s.from.Poll(&s.sink) > 0; {
+		now := len(s.from.regs.regions)
+		if left-now > settlesPerPoll {
+			t.Errorf("%d registrations ended in one Poll, want at most %d", left-now, settlesPerPoll)
 		}
 		left = now
 	}
-	if n := len(s.from.known.regions); n != 0 || s.from.Arm() {
+	if n := len(s.from.regs.regions); n != 0 || s.from.Arm() {
 		t.Errorf("%d registrations of a region that was dropped", n)
 	}
 }
 
-// TestReuseRefused: a device that registers nothing more. Everything is copied, and
-// said once.
+// TestReuseRefused checks that with a device that registers nothing more everything is
+// copied, with one warning.
 func TestReuseRefused(t *testing.T) {
 	s := newSending(t)
 	var log warnings
-	s.from.known.log = slog.New(&log)
+	s.from.regs.log = slog.New(&log)
 	s.device.limit = len(s.device.regions)
 	for round := range uint64(2000) {
 		s.send(t, round%8*8192, 4096)
@@ -173,7 +173,7 @@ func TestReuseRefused(t *testing.T) {
 	}
 }
 
-// warnings counts them.
+// warnings counts the warnings of a log.
 type warnings int
 
 func (*warnings) Enabled(context.Context, slog.Level) bool { return true }
@@ -186,15 +186,15 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
 func (w *warnings) WithGroup(string) slog.Handler      { return w }
 
-// TestReuseSmallBudget: less may be registered than is used. Registrations come and
-// go, and what arrives is right.
+// TestReuseSmallBudget checks that registrations are evicted and made again if fewer
+// bytes may be registered than are used, and that the bytes that arrive are right.
 func TestReuseSmallBudget(t *testing.T) {
 	s := newSending(t)
-	chooser, err := gather.New(gather.Config{Local: regcache.Config{PinnedBytes: 64 << 10}}, s.from.known, nil)
+	chooser, err := gather.New(gather.Config{Local: regcache.Config{PinnedBytes: 64 << 10}}, s.from.regs, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.from.known.chooser = chooser
+	s.from.regs.chooser = chooser
 	s.from.AddRegion(arenaRegion, 0, arenaBytes)
 	s.costs()
 	for round := range uint64(6000) {
@@ -209,7 +209,7 @@ func TestReuseSmallBudget(t *testing.T) {
 	}
 }
 
-// TestReuseBreaks: connections that end under gathers give back what these use.
+// TestReuseBreaks checks that connections that end during gathers release their uses.
 func TestReuseBreaks(t *testing.T) {
 	s := newSending(t)
 	for round := range uint64(400) {
@@ -228,7 +228,7 @@ func TestReuseBreaks(t *testing.T) {
 		s.to.Forget(0)
 		join(t, s.from, s.to)
 	}
-	for n, u := range s.from.known.uses {
+	for n, u := range s.from.regs.uses {
 		if u.refs != 0 {
 			t.Errorf("use %d is not over: %+v", n, u)
 		}
@@ -238,8 +238,8 @@ func TestReuseBreaks(t *testing.T) {
 	}
 }
 
-// TestGathersAsked: what the core asks before it copies counts as a use, registers what
-// is worth it, and agrees with what is done with the frame.
+// TestGathersAsked checks that the core's question before a copy counts as a use,
+// registers a buffer that is worth it, and agrees with the way that the frame is sent.
 func TestGathersAsked(t *testing.T) {
 	s := newSending(t)
 	s.from.cfg.Reuse = bootstrap.ReuseAlways
@@ -261,9 +261,9 @@ func TestGathersAsked(t *testing.T) {
 	if s.from.Gathers(0, link.Ref{Region: arenaRegion, Off: 0, Len: gatherMin - 1}) {
 		t.Error("a payload that is cheaper copied is gathered")
 	}
-	copied, gathered := s.from.known.chooser.Moved()
+	copied, gathered := s.from.regs.chooser.Moved()
 	s.from.EndSession(0)
-	if a, b := s.from.known.chooser.Moved(); a != copied || b != gathered || gathered != ref.Len {
+	if a, b := s.from.regs.chooser.Moved(); a != copied || b != gathered || gathered != ref.Len {
 		t.Errorf("%d and %d bytes moved, %d and %d after the session", copied, gathered, a, b)
 	}
 	if n := testing.AllocsPerRun(100, func() { s.from.Gathers(0, ref) }); n != 0 {
@@ -271,7 +271,7 @@ func TestGathersAsked(t *testing.T) {
 	}
 }
 
-// TestEndSession: the next rank that has a session's number inherits no verdict.
+// TestEndSession checks that the next rank with a session's number inherits no decision.
 func TestEndSession(t *testing.T) {
 	s := newSending(t)
 	ref := link.Ref{Region: arenaRegion, Off: 4096, Len: 4096}
@@ -280,18 +280,18 @@ func TestEndSession(t *testing.T) {
 			s.send(t, ref.Off, ref.Len)
 		}
 	}
-	trials := s.from.known.trials
+	trials := s.from.regs.trials
 	if _, decided := trials.Decided(0, ref.Len); !decided {
-		t.Fatal("no test: nothing was decided")
+		t.Fatal("nothing was decided: the test shows nothing")
 	}
 	s.from.EndSession(0)
 	if _, decided := trials.Decided(0, ref.Len); decided {
-		t.Error("the verdict of a rank that has left holds for the next one")
+		t.Error("the decision of a rank that has left applies to the next one")
 	}
 }
 
-// TestGathersTried: by itself the link leaves the core's copy out as long as that is
-// tried, and every payload is counted once, whichever way it goes.
+// TestGathersTried checks that the link by default gathers as long as that is tried, and
+// that every payload is counted once, whether copied or gathered.
 func TestGathersTried(t *testing.T) {
 	s := newSending(t)
 	ref := link.Ref{Region: arenaRegion, Off: 4096, Len: 4096}
@@ -307,16 +307,17 @@ func TestGathersTried(t *testing.T) {
 	if gathered == 0 || c.Registered != 1 || c.GatheredBytes != gathered*ref.Len || c.CopiedBytes != (uses-gathered)*ref.Len {
 		t.Errorf("%d of %d gathered: %+v", gathered, uses, c)
 	}
-	// A send that is gathered here waits until its bytes have come, one that is copied
-	// for nothing: that cannot have won.
+	// Here a gathered send waits until its bytes have arrived, and a copied one does not
+	// wait: gathering cannot have won.
 	if gathered > uses/100 {
 		t.Errorf("%d of %d gathered though it takes longer", gathered, uses)
 	}
 }
 
-// TestWindowBesideIdle: a window is registered though registrations that nobody uses
-// have taken all that the device, or the limit of locked memory, gives.
-func TestWindowBesideIdle(t *testing.T) {
+// TestWindowWithUnusedRegistrations checks that a window is registered even if unused
+// registrations have taken everything that the device, or the limit of locked memory,
+// permits.
+func TestWindowWithUnusedRegistrations(t *testing.T) {
 	s := newSending(t)
 	s.fillIdle(t)
 	if _, err := s.from.Expose(link.Ref{Region: arenaRegion, Len: arenaBytes}); err != nil {
@@ -324,8 +325,8 @@ func TestWindowBesideIdle(t *testing.T) {
 	}
 }
 
-// fillIdle has registrations of an arena that nobody uses take all that the device, or
-// the limit of locked memory, gives.
+// fillIdle makes unused registrations of an arena that take everything that the device,
+// or the limit of locked memory, permits.
 func (s *sending) fillIdle(t *testing.T) {
 	t.Helper()
 	s.device.limit = len(s.device.regions) + 8
@@ -338,9 +339,9 @@ func (s *sending) fillIdle(t *testing.T) {
 	}
 }
 
-// TestOwnBesideIdle: what the engine needs of its own, to be reached and to move data
-// with, has room beside registrations that nobody uses.
-func TestOwnBesideIdle(t *testing.T) {
+// TestOwnWithUnusedRegistrations checks that the engine's own memory, for peers and for
+// its operations, is registered although unused registrations fill the limit.
+func TestOwnWithUnusedRegistrations(t *testing.T) {
 	s := newSending(t)
 	const engines = link.Region(1)
 	s.fillIdle(t)
@@ -349,31 +350,31 @@ func TestOwnBesideIdle(t *testing.T) {
 	}
 	s.fillIdle(t)
 	s.device.limit = len(s.device.regions)
-	n, err := s.from.known.use(link.Ref{Region: engines, Off: 64 << 10, Len: 64 << 10})
+	n, err := s.from.regs.use(link.Ref{Region: engines, Off: 64 << 10, Len: 64 << 10})
 	if err != nil {
 		t.Fatalf("memory of the engine: %v", err)
 	}
-	s.from.known.done(n)
+	s.from.regs.done(n)
 }
 
-// TestConnectionBesideIdle: a cache that has learnt the limit of locked memory is full up
-// to that. A connection that is made later has room all the same: who makes it asks the
-// turn, whose the cache is.
-func TestConnectionBesideIdle(t *testing.T) {
+// TestConnectionWithUnusedRegistrations checks that a later connection gets memory
+// although a cache that knows the limit of locked memory fills it: Prepare makes the
+// engine end registrations.
+func TestConnectionWithUnusedRegistrations(t *testing.T) {
 	s := newSending(t)
 	turns := 0
 	s.fillIdle(t)
 	s.from.cfg.InTurn = func(do func()) error { turns++; do(); return nil }
 	e, err := s.from.Prepare()
 	if err != nil || turns != 1 {
-		t.Fatalf("%v, the turn was asked %d times, want 1", err, turns)
+		t.Fatalf("%v, the engine was called %d times, want 1", err, turns)
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	s.device.limit = 1 // and nothing idle
-	if s.from.known.chooser.Yield(1 << 30) {
-		t.Fatal("no test: something yields yet")
+	s.device.limit = 1 // and no unused registrations
+	if s.from.regs.chooser.Yield(1 << 30) {
+		t.Fatal("a registration still yields: the test shows nothing")
 	}
 	if _, err := s.from.Prepare(); err == nil {
 		t.Error("prepared without memory")

@@ -23,29 +23,29 @@ import (
 )
 
 // rig is the engine of a pod over the machine's device, without the processes around it:
-// the goroutine of a test does its turns, and is its ranks, too, which speak the rings
-// directly. Nobody sleeps, and nobody is woken.
+// the goroutine of a test executes its turns, and is its ranks, too, which access the
+// rings directly. No side sleeps, and none is woken.
 type rig struct {
 	engine *engine.Engine
 	link   *Link
 	ranks  []*rank
 }
 
-// rank is an application's end of its rings.
+// rank is an application's side of its rings.
 type rank struct {
 	t        *testing.T
 	engine   *engine.Engine
 	submit   *ring.Producer
 	complete *ring.Consumer
 	d        shm.Descriptor
-	came     uint64 // value of the last message
+	received uint64 // value of the last message
 	n        uint32
 }
 
-// setting is what sidecars of a job agree upon.
+// setting is the configuration that sidecars of a job agree upon.
 type setting struct {
 	channel eagerring.Kind
-	inOrder bool // tuning.inOrder: writes are seen in memory, and not by their notices alone
+	inOrder bool // tuning.inOrder: writes are detected in memory, and not only by their notifications
 }
 
 func (s setting) String() string {
@@ -55,7 +55,8 @@ func (s setting) String() string {
 	return s.channel.String()
 }
 
-// settings are those that differ: without order every channel but Pipeline is PiggyBack.
+// settings are the configurations that differ: without order every channel but Pipeline
+// is PiggyBack.
 var settings = []setting{
 	{eagerring.PiggyBack, false},
 	{eagerring.Pipeline, false},
@@ -65,7 +66,7 @@ var settings = []setting{
 	{eagerring.ZeroCopy, true},
 }
 
-// newRig makes the engine of pod self, of as many as podOf names.
+// newRig makes the engine of pod self; podOf gives the pod of each rank.
 func newRig(t *testing.T, self link.Peer, podOf []int32, s setting) *rig {
 	t.Helper()
 	pods := 1
@@ -85,7 +86,7 @@ func newRig(t *testing.T, self link.Peer, podOf []int32, s setting) *rig {
 	loop, begun := local.New(self, nil), time.Now()
 	r.engine, err = engine.New(engine.Config{
 		Core: core.Config{Self: self, PodOf: podOf, Pods: pods, Channel: s.channel}, Local: loop, Remote: r.link, Dialer: r, Log: quiet,
-	}, func() int64 { return int64(time.Since(begun)) + 1 }) // as the sidecar's
+	}, func() int64 { return int64(time.Since(begun)) + 1 }) // like the sidecar's
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +116,8 @@ func (r *rig) Connect(link.Peer) {}
 func (r *rig) Cancel(link.Peer) {}
 
 // joined hands over a connection.
-func (r *rig) joined(t *testing.T, peer link.Peer, fd int, e *End) {
-	r.engine.Joined(peer, func() error { return r.link.Join(peer, fd, e) }, func() { t.Error("a connection is not taken") })
+func (r *rig) joined(t *testing.T, peer link.Peer, fd int, e *Endpoint) {
+	r.engine.Joined(peer, func() error { return r.link.Join(peer, fd, e) }, func() { t.Error("a connection is not accepted") })
 }
 
 func newRank(t *testing.T, e *engine.Engine, number uint32) *rank {
@@ -159,7 +160,7 @@ func (r *rank) recv(from uint32) {
 	r.push()
 }
 
-// send sends 8 bytes, as clients do: without a completion.
+// send sends 8 bytes as clients do: without a completion.
 func (r *rank) send(to uint32, value uint64) {
 	r.d = shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: to, Tag: 7}
 	var b [8]byte
@@ -168,7 +169,7 @@ func (r *rank) send(to uint32, value uint64) {
 	r.push()
 }
 
-// took takes a message, if one is there.
+// took returns a message if one has arrived.
 func (r *rank) took() bool {
 	if !r.complete.Pop(&r.d) {
 		return false
@@ -176,6 +177,6 @@ func (r *rank) took() bool {
 	if r.d.Op != shm.OpDone || r.d.Status != shm.StatusOK {
 		r.t.Fatalf("completion: op %d, status %d; the job's failure: %+v", r.d.Op, r.d.Status, r.engine.Failure())
 	}
-	r.came = binary.LittleEndian.Uint64(r.d.Inline())
+	r.received = binary.LittleEndian.Uint64(r.d.Inline())
 	return true
 }

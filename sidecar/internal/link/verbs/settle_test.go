@@ -12,7 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
-// hub is a link with several peers over devices made of memory, each a link with one.
+// hub is a link with several peers over devices made of memory; each peer is a link with
+// one.
 type hub struct {
 	t    *testing.T
 	to   *Link
@@ -56,7 +57,7 @@ func newHub(t *testing.T, receives string, peers int) *hub {
 	return h
 }
 
-// connect joins a peer's end, and returns what the hub's link says to its own.
+// connect joins a peer's endpoint, and returns the result of the hub's Join.
 func (h *hub) connect(i int) func() error {
 	h.t.Helper()
 	e, g := ends(h.t, h.from[i], h.to)
@@ -73,12 +74,12 @@ func (h *hub) connect(i int) func() error {
 	return again
 }
 
-// hears has a peer send a frame, and reports whether one turn of the hub's brings it.
+// hears makes a peer send a frame, and reports whether one turn of the hub hands it over.
 func (h *hub) hears(i int) bool {
 	h.t.Helper()
 	h.sent[i]++
 	if h.from[i].Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: h.sent[i]}}}) != 1 {
-		h.t.Fatal("the frame was not taken")
+		h.t.Fatal("the frame was not accepted")
 	}
 	h.from[i].Poll(newDiary())
 	before := len(h.got.heads)
@@ -86,36 +87,37 @@ func (h *hub) hears(i int) bool {
 	return len(h.got.heads) == before+1
 }
 
-// TestForgetWaitsForNobody: a connection that is forgotten is not waited for, whatever its
-// device takes to say that its receives have ended; others are heard, and its queue pair
-// is there until then.
-func TestForgetWaitsForNobody(t *testing.T) {
+// TestForgetDoesNotWait checks that a forgotten connection is not waited for, however
+// long its device takes to report the ends of its receives: other peers are served, and
+// its queue pair exists until then.
+func TestForgetDoesNotWait(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
 		h.nic.slow = true
-		own := h.to.sharing.receives == nil // with them nothing is to come back
+		own := h.to.sharing.receives == nil // its own receives need not complete
 		h.to.Forget(0)
 		if left := len(h.nic.pairs) == 2; left == own {
 			t.Fatalf("%d queue pairs are left", len(h.nic.pairs))
 		}
 		for range 3 {
 			if !h.hears(1) {
-				t.Fatal("the other peer is not heard")
+				t.Fatal("the other peer is not served")
 			}
 		}
-		h.nic.hurry()
+		h.nic.speedUp()
 		for range 3 {
 			h.to.Poll(h.got)
 		}
 		if len(h.nic.pairs) != 1 || len(h.got.downs) != 0 || h.nic.lost != 0 || h.to.Arm() {
-			t.Errorf("%d queue pairs, told %v, %d receives lost, or the engine may not sleep", len(h.nic.pairs), h.got.downs, h.nic.lost)
+			t.Errorf("%d queue pairs, reported %v, %d receives lost, or the engine may not sleep", len(h.nic.pairs), h.got.downs, h.nic.lost)
 		}
 	})
 }
 
-// TestReplaceWaitsForNobody: a connection that replaces another is taken when the receives
-// of that have ended, as the turns go on; of the one that is replaced nothing is told.
-func TestReplaceWaitsForNobody(t *testing.T) {
+// TestReplaceDoesNotWait checks that a connection that replaces another is accepted when
+// the old one's receives have ended, while turns continue, and that the end of the old
+// one is not reported.
+func TestReplaceDoesNotWait(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
 		h.nic.slow = true
@@ -123,26 +125,26 @@ func TestReplaceWaitsForNobody(t *testing.T) {
 		join := h.connect(0)
 		for range 3 {
 			if err := join(); !errors.Is(err, link.ErrLater) || h.to.conns[0] != old {
-				t.Fatalf("while the last connection ends another one comes to %v", err)
+				t.Fatalf("while the last connection ends another one ends with %v", err)
 			}
 			if !h.hears(1) {
-				t.Fatal("the other peer is not heard")
+				t.Fatal("the other peer is not served")
 			}
 		}
-		h.nic.hurry()
+		h.nic.speedUp()
 		h.to.Poll(h.got)
 		if err := join(); err != nil {
 			t.Fatal(err)
 		}
 		if !h.hears(0) || len(h.got.downs) != 0 || len(h.nic.pairs) != 2 {
-			t.Errorf("told is %v; %d queue pairs", h.got.downs, len(h.nic.pairs))
+			t.Errorf("reported %v; %d queue pairs", h.got.downs, len(h.nic.pairs))
 		}
 	})
 }
 
-// TestReplaceGivesUp: after a while the connection is not taken; the old one's end is told
-// when it comes.
-func TestReplaceGivesUp(t *testing.T) {
+// TestReplaceTimesOut checks that after a while the new connection is refused, and the
+// end of the old one is reported when it comes.
+func TestReplaceTimesOut(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
 		h.nic.slow, h.nic.mute = true, true
@@ -151,35 +153,35 @@ func TestReplaceGivesUp(t *testing.T) {
 		if err := join(); !errors.Is(err, link.ErrLater) {
 			t.Fatal(err)
 		}
-		old.replaced = old.replaced.Add(-2 * settleWithin)
+		old.replacedAt = old.replacedAt.Add(-2 * settleTimeout)
 		if err := join(); !errors.Is(err, errUnsettled) || h.to.conns[0] != old {
-			t.Fatalf("it is asked for ever: %v", err)
+			t.Fatalf("the link asks for another turn for ever: %v", err)
 		}
-		old.sunk = old.sunk.Add(-2 * settleWithin) // a device that never says so
-		h.nic.hurry()
+		old.errorSince = old.errorSince.Add(-2 * settleTimeout) // a device that never reports it
+		h.nic.speedUp()
 		for range 3 {
 			h.to.Poll(h.got)
 		}
 		if len(h.got.downs) != 1 || h.to.conns[0] != nil {
-			t.Errorf("told is %v", h.got.downs)
+			t.Errorf("reported %v", h.got.downs)
 		}
 	})
 }
 
-// TestEndAmongCompletions: a connection that ends among thousands of others' completions
-// lets a turn do no more of them than others; what had come before it ended is handed over
-// all the same, and shared receives come back.
+// TestEndAmongCompletions checks that the end of a connection among thousands of
+// completions of others does not make a turn longer, that messages that arrived before
+// the end are handed over, and that shared receives are posted again.
 func TestEndAmongCompletions(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
 		for range 12 * pollBudget {
-			h.nic.done = append(h.nic.done, completion{id: idOf(77<<tagBits, 1)}) // of a connection that is gone
+			h.nic.done = append(h.nic.done, completion{id: idOf(77<<tagBits, 1)}) // of a lost connection
 		}
 		h.sent[0]++
 		h.from[0].Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: 1}}})
 		h.from[0].Poll(newDiary())
 		h.from[0].Forget(0) // its socket ends
-		h.to.watch.look = true
+		h.to.watch.check = true
 		turns := 0
 		for ; len(h.got.downs) == 0; turns++ {
 			before := h.to.stats.Completions
@@ -192,17 +194,17 @@ func TestEndAmongCompletions(t *testing.T) {
 			}
 		}
 		if len(h.got.heads) != 1 || h.nic.lost != 0 {
-			t.Errorf("%d frames came, want 1; %d receives are lost", len(h.got.heads), h.nic.lost)
+			t.Errorf("%d frames received, want 1; %d receives are lost", len(h.got.heads), h.nic.lost)
 		}
 	})
 }
 
-// TestPassage: what was there is handled when a look that began later has left nothing, or
-// when as much has been as the queue held and had given out before.
+// TestPassage checks that a passage is passed when a later poll has emptied the queue, or
+// when as many completions have been handled as the queue and the stash held.
 func TestPassage(t *testing.T) {
-	l := &Link{nic: &fakeNIC{}, cq: completionQueue{stash: make([]completion, 5), handled: 100, dry: 7}}
+	l := &Link{nic: &fakeNIC{}, cq: completionQueue{stash: make([]completion, 5), handled: 100, emptyAt: 7}}
 	l.stats.Polls = 7
-	p := l.here()
+	p := l.markQueue()
 	whole := l.nic.queueDepth() + 5
 	for what, x := range map[string]struct {
 		dry     uint64
@@ -214,15 +216,15 @@ func TestPassage(t *testing.T) {
 		"all but one":             {7, whole - 1, false},
 		"all":                     {7, whole, true},
 	} {
-		l.cq.dry, l.cq.handled = x.dry, 100+uint64(x.handled)
+		l.cq.emptyAt, l.cq.handled = x.dry, 100+uint64(x.handled)
 		if l.passed(p) != x.want {
 			t.Errorf("%s: it is passed: %v", what, !x.want)
 		}
 	}
 }
 
-// TestEndAmongEndlessCompletions: a connection ends, though others' completions come faster
-// than they are handled, for ever.
+// TestEndAmongEndlessCompletions checks that a connection ends even if completions of
+// others arrive faster than they are handled, for ever.
 func TestEndAmongEndlessCompletions(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
@@ -230,7 +232,7 @@ func TestEndAmongEndlessCompletions(t *testing.T) {
 		most := h.nic.queueDepth()/pollBudget + 10
 		for turns := 0; len(h.got.downs) == 0; turns++ {
 			for len(h.nic.done) < 3*pollBudget {
-				h.nic.done = append(h.nic.done, completion{id: idOf(77<<tagBits, 1)}) // of a connection that is gone
+				h.nic.done = append(h.nic.done, completion{id: idOf(77<<tagBits, 1)}) // of a lost connection
 			}
 			if h.to.Poll(h.got); turns > most {
 				t.Fatalf("the connection has not ended in %d turns", turns)
@@ -239,31 +241,32 @@ func TestEndAmongEndlessCompletions(t *testing.T) {
 	})
 }
 
-// TestLastReceive: a connection ends with the last of its receives, and not before.
+// TestLastReceive checks that a connection ends with the last of its receives, and not
+// before.
 func TestLastReceive(t *testing.T) {
 	h := newHub(t, "own", 2)
 	h.nic.slow = true
 	h.to.conns[0].fail(errSocket)
 	h.to.Poll(h.got)
-	for left := len(h.nic.untold); left > 0; left-- {
+	for left := len(h.nic.delayed); left > 0; left-- {
 		for range 3 {
 			h.to.Poll(h.got)
 		}
 		if len(h.got.downs) > 0 {
-			t.Fatalf("its end is told, and %d receives have not ended", left)
+			t.Fatalf("its end is reported, but %d receives have not ended", left)
 		}
-		h.nic.untold[0]()
-		h.nic.untold = h.nic.untold[1:]
+		h.nic.delayed[0]()
+		h.nic.delayed = h.nic.delayed[1:]
 	}
 	for range 3 {
 		h.to.Poll(h.got)
 	}
 	if len(h.got.downs) != 1 {
-		t.Errorf("told is %v", h.got.downs)
+		t.Errorf("reported %v", h.got.downs)
 	}
 }
 
-// lastWord notes what is known of an operation when the end of its connection is told.
+// lastWord records the state of an operation when the end of its connection is reported.
 type lastWord struct {
 	*diary
 	known bool
@@ -274,8 +277,8 @@ func (w *lastWord) Down(peer link.Peer, err error) {
 	w.diary.Down(peer, err)
 }
 
-// TestEndsBeforeDown: the operations of a connection that ends are told to have ended before
-// it is.
+// TestEndsBeforeDown checks that the ends of a connection's operations are reported
+// before its own.
 func TestEndsBeforeDown(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
@@ -288,7 +291,7 @@ func TestEndsBeforeDown(t *testing.T) {
 			x.a.Poll(w)
 		}
 		if len(w.downs) != 1 || !w.known {
-			t.Errorf("the end is told %d times, that of its write before: %v", len(w.downs), w.known)
+			t.Errorf("the end is reported %d times, that of its write before: %v", len(w.downs), w.known)
 		}
 	})
 }
@@ -304,8 +307,8 @@ func (v *leaver) Deliver(peer link.Peer, _ *wire.Header, _ []byte) error {
 	return errors.New("refused")
 }
 
-// TestRefusedAndForgotten: a connection that is forgotten while a frame of it is handed over,
-// and that the frame would end, keeps nobody awake.
+// TestRefusedAndForgotten checks that a connection that is forgotten during a frame that
+// would end it does not keep the engine awake.
 func TestRefusedAndForgotten(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
@@ -315,25 +318,26 @@ func TestRefusedAndForgotten(t *testing.T) {
 			x.a.Poll(&leaver{x.sa, x.a})
 		}
 		if x.a.failed != 0 || x.a.Arm() || len(x.sa.downs) != 0 {
-			t.Errorf("%d connections have failed, told is %v, or the engine may not sleep", x.a.failed, x.sa.downs)
+			t.Errorf("%d connections have failed, reported %v, or the engine may not sleep", x.a.failed, x.sa.downs)
 		}
 	})
 }
 
-// TestLeftByTurns: of connections that are forgotten all at once a turn destroys few.
-func TestLeftByTurns(t *testing.T) {
-	const peers = 3 * endStep
+// TestClosedByTurns checks that a turn destroys few of many connections that are
+// forgotten at once.
+func TestClosedByTurns(t *testing.T) {
+	const peers = 3 * endsPerTurn
 	h := newHub(t, "shared", peers)
 	h.nic.slow = true
 	for i := range peers {
 		h.to.Forget(link.Peer(i))
 	}
-	h.nic.hurry()
+	h.nic.speedUp()
 	h.nic.died = 0
 	for turns := 0; h.nic.died < peers; turns++ {
 		before := h.nic.died
 		h.to.Poll(h.got)
-		if n := h.nic.died - before; n > endStep {
+		if n := h.nic.died - before; n > endsPerTurn {
 			t.Fatalf("a turn destroys %d queue pairs", n)
 		}
 		if turns > 100 {
@@ -342,37 +346,38 @@ func TestLeftByTurns(t *testing.T) {
 	}
 }
 
-// TestPairThatDoesNotEnd: a connection whose queue pair cannot be moved to the error state,
-// since it is gone already, is not waited for: of its receives nothing is told any more.
+// TestPairThatDoesNotEnd checks that a connection whose queue pair does not exist any
+// more, and so cannot be moved to the error state, is not waited for: the ends of its
+// receives will not be reported.
 func TestPairThatDoesNotEnd(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, 2)
 		h.nic.deaf = true
 		h.nic.faults = []fault{{what: "queue pair error", pair: h.to.conns[0].local.pair}}
-		h.nic.tellFault()
-		h.to.watch.look = true
+		h.nic.ring()
+		h.to.watch.check = true
 		for turns := 0; len(h.got.downs) == 0; turns++ {
 			if h.to.Poll(h.got); turns > 100 {
 				t.Fatal("the connection does not end")
 			}
 		}
 		if !h.hears(1) || len(h.nic.pairs) != 1 || h.to.failed != 0 {
-			t.Errorf("the other peer is not heard, or %d queue pairs are left", len(h.nic.pairs))
+			t.Errorf("the other peer is not served, or %d queue pairs are left", len(h.nic.pairs))
 		}
 	})
 }
 
-// TestAllEndAtOnce: when all connections end, a turn moves few of their queue pairs to the
-// error state, and destroys few; all are told in the end.
+// TestAllEndAtOnce checks that when all connections end, a turn moves few of their queue
+// pairs to the error state, and destroys few, and that all ends are reported.
 func TestAllEndAtOnce(t *testing.T) {
 	const peers = 40
 	bothWays(t, func(t *testing.T, receives string) {
 		h := newHub(t, receives, peers)
 		h.nic.faults = []fault{{what: "port error", port: true}}
-		h.nic.tellFault()
-		h.to.watch.look = true
+		h.nic.ring()
+		h.to.watch.check = true
 		h.nic.died, h.nic.slow = 0, true
-		sunk := func() (n int) {
+		errorSince := func() (n int) {
 			for _, p := range h.nic.pairs {
 				if p.failed {
 					n++
@@ -380,33 +385,33 @@ func TestAllEndAtOnce(t *testing.T) {
 			}
 			return n
 		}
-		for sunk() < peers {
-			before := sunk()
+		for errorSince() < peers {
+			before := errorSince()
 			h.to.Poll(h.got)
-			if n := sunk() - before; n > endStep || n == 0 {
+			if n := errorSince() - before; n > endsPerTurn || n == 0 {
 				t.Fatalf("a turn moves %d queue pairs to the error state", n)
 			}
 		}
-		h.nic.hurry()
+		h.nic.speedUp()
 		for turns := 0; len(h.got.downs) < peers; turns++ {
 			before := h.nic.died
 			h.to.Poll(h.got)
-			if n := h.nic.died - before; n > endStep {
+			if n := h.nic.died - before; n > endsPerTurn {
 				t.Fatalf("a turn destroys %d queue pairs", n)
 			}
 			if turns > 1000 {
-				t.Fatalf("%d of %d are told", len(h.got.downs), peers)
+				t.Fatalf("%d of %d are reported", len(h.got.downs), peers)
 			}
 		}
 		if h.to.failed != 0 || len(h.nic.pairs) != 0 || h.to.Arm() {
-			t.Errorf("%d connections have failed, %d queue pairs are there, or the engine may not sleep", h.to.failed, len(h.nic.pairs))
+			t.Errorf("%d connections have failed, %d queue pairs exist, or the engine may not sleep", h.to.failed, len(h.nic.pairs))
 		}
 	})
 }
 
-// TestJoinOfAGoneDevice: a connection that was made before the device was lost, and is
-// handed over after that, is refused: nothing would tell of its end.
-func TestJoinOfAGoneDevice(t *testing.T) {
+// TestJoinOfALostDevice checks that a connection that was made before the device was
+// lost, and is joined after that, is refused: no event would report its end.
+func TestJoinOfALostDevice(t *testing.T) {
 	h := newHub(t, "own", 1)
 	h.to.Forget(0)
 	e, g := ends(t, h.from[0], h.to)
@@ -417,22 +422,22 @@ func TestJoinOfAGoneDevice(t *testing.T) {
 	h.to.Poll(h.got)
 	fds := sockets(t)
 	if err := h.to.Join(0, fds[0], g); !errors.Is(err, link.ErrBroken) || h.to.conns[0] != nil {
-		t.Errorf("it is taken: %v", err)
+		t.Errorf("it is accepted: %v", err)
 	}
 	if err := unix.Close(fds[1]); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestSlotsAreForAll: a peer that ends no requests does not keep others from being sent to;
-// where there is no other it has all that there are.
+// TestSlotsAreForAll checks that a peer that completes no requests does not prevent sends
+// to others, and that a single peer may use all slots.
 func TestSlotsAreForAll(t *testing.T) {
 	for peers, want := range map[int][]int{1: {sendSlots}, 3: {sendSlots / 2, sendSlots / 4}} {
 		h := newHub(t, "own", peers)
 		held := make([][]int32, len(want))
 		for i, most := range want {
 			c := h.to.conns[i]
-			for s := c.slot(); s >= 0; s = c.slot() {
+			for s := c.allocSlot(); s >= 0; s = c.allocSlot() {
 				held[i] = append(held[i], s)
 			}
 			if len(held[i]) != most || c.held != most {
@@ -444,13 +449,13 @@ func TestSlotsAreForAll(t *testing.T) {
 			for i := range h.from {
 				f := []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: 1}}}
 				if h.to.Post(link.Peer(i), f) != 1 {
-					t.Fatal("the frame was not taken")
+					t.Fatal("the frame was not accepted")
 				}
 				h.to.Poll(h.got)
 				got = newDiary()
 				h.from[i].Poll(got)
-				if came := len(got.heads) == 1; came != (i >= len(want)) {
-					t.Errorf("a frame for peer %d comes: %v", i, came)
+				if received := len(got.heads) == 1; received != (i >= len(want)) {
+					t.Errorf("a frame for peer %d arrives: %v", i, received)
 				}
 			}
 		}
@@ -461,10 +466,10 @@ func TestSlotsAreForAll(t *testing.T) {
 			h.to.Poll(h.got)
 			got := newDiary()
 			if h.from[i].Poll(got); len(got.heads) != min(1, peers-1) {
-				t.Errorf("%d frames come to peer %d when it has slots again", len(got.heads), i)
+				t.Errorf("%d frames arrive at peer %d when it has slots again", len(got.heads), i)
 			}
 		}
-		for range 3 { // what was not signalled is done
+		for range 3 { // completes unsignalled requests
 			h.to.Poll(h.got)
 		}
 		for i, c := range h.to.conns {
@@ -475,7 +480,8 @@ func TestSlotsAreForAll(t *testing.T) {
 	}
 }
 
-// TestSlotsComeBack: who has which slots is right after all that takes and gives some.
+// TestSlotsComeBack checks the count of slots after all operations that use and release
+// them.
 func TestSlotsComeBack(t *testing.T) {
 	bothWays(t, func(t *testing.T, receives string) {
 		x := newBench(t, receives)
@@ -483,7 +489,7 @@ func TestSlotsComeBack(t *testing.T) {
 		right := func(what string) {
 			t.Helper()
 			if c.held != sendSlots-len(x.a.stage.free) {
-				t.Fatalf("%s: it has %d slots, and %d of %d are left", what, c.held, len(x.a.stage.free), sendSlots)
+				t.Fatalf("%s: it has %d slots, and %d of %d are free", what, c.held, len(x.a.stage.free), sendSlots)
 			}
 		}
 		k := x.register(2<<20, 1<<20)
@@ -501,7 +507,7 @@ func TestSlotsComeBack(t *testing.T) {
 			}
 			for what, start := range do {
 				if !start() {
-					t.Fatal(what, "is not taken")
+					t.Fatal(what, "is not accepted")
 				}
 				right(what)
 				x.a.Poll(x.sa)
@@ -514,7 +520,7 @@ func TestSlotsComeBack(t *testing.T) {
 			x.a.Poll(x.sa)
 		}
 		if right("at the end"); c.held > signalEvery {
-			t.Errorf("%d slots are not given back", c.held)
+			t.Errorf("%d slots are not released", c.held)
 		}
 	})
 }

@@ -13,32 +13,32 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Receives of one connection are pinned memory whether its peer speaks or not: 65 KiB
-// each. From more than sharedMax of them on, connections share a queue instead
-// (InfiniBand Architecture Specification, vol. 1, 10.2.9), into which every peer may
-// send what its credit allows:
+// Receives of one connection are locked memory whether its peer sends or not: 65 KiB
+// each. If the connections together would need more than sharedMax of them, they share a
+// queue instead (InfiniBand Architecture Specification, vol. 1, 10.2.9), into which every
+// peer may send as its credit allows:
 //
-//	peer 0 --.                                    .--> slot 7 --> whose? the completion
-//	peer 1 ---+--> queue pairs --> shared queue --+--> slot 2      has the number of
-//	peer 2 --'                                    '--> slot 9      its queue pair
+//	peer 0 --.                                    .--> slot 7 --> the completion has the
+//	peer 1 ---+--> queue pairs --> shared queue --+--> slot 2      number of the queue
+//	peer 2 --'                                    '--> slot 9      pair
 //
-// All credit together may then be more than there is. A peer that comes when nothing is
-// posted is asked by its device to come again after 0.64 ms (rnrPause), for ever; slots
-// are posted again as soon as they are read.
+// The sum of all credits may then exceed the receives. If none is posted when a message
+// arrives, the device asks the peer to repeat it after 0.64 ms (rnrPause), for ever;
+// slots are posted again as soon as they are read.
 const (
-	sharedMax   = 2048
-	sharedBatch = 16 // posted again by one call; so many more slots than credit needs
+	sharedMax   = 2048 // 8.5 MiB of locked memory
+	sharedBatch = 16   // posted again by one call; so many slots are in addition to those that credit needs
 )
 
-// sharing is the receives of all connections. The zero value: each has its own.
+// sharing is the receives of all connections. Zero value: each connection has its own.
 type sharing struct {
 	receives *receives
 	queue    sharedQueue
-	byPair   map[uint32]*conn // that share them, by the number of their queue pair
-	silent   bool             // the device did not say that one takes no more of them
+	byPair   map[uint32]*conn // connections that share them, by the number of their queue pair
+	silent   bool             // the device did not report that a pair takes no more of them
 }
 
-// shareReceives makes the shared queue, if there are enough peers, or it is asked for.
+// shareReceives makes the shared queue if there are enough peers, or if it is configured.
 func (l *Link) shareReceives() error {
 	need, most := l.cfg.Peers*recvSlots, cmp.Or(l.cfg.SharedMax, sharedMax)
 	if l.cfg.Receives == bootstrap.ReceivesOwn || l.cfg.Receives != bootstrap.ReceivesShared && need <= most {
@@ -60,14 +60,14 @@ func (l *Link) shareReceives() error {
 	if err != nil {
 		return fmt.Errorf("verbs: shared receives: %w", err)
 	}
-	l.sharing.byPair, l.places.fresh = map[uint32]*conn{}, map[uint32]*conn{}
-	if l.places.bell, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+	l.sharing.byPair, l.table.unjoined = map[uint32]*conn{}, map[uint32]*conn{}
+	if l.table.bell, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return fmt.Errorf("verbs: eventfd: %w", err)
 	}
 	return nil
 }
 
-// close ends them.
+// close destroys the queue and its memory.
 func (s *sharing) close() (err error) {
 	if s.queue != nil {
 		err = s.queue.destroy()
@@ -78,7 +78,7 @@ func (s *sharing) close() (err error) {
 	return err
 }
 
-// sharedSlots is how many shared receives there are.
+// sharedSlots returns the number of shared receives.
 func (l *Link) sharedSlots() int {
 	if l.sharing.receives == nil {
 		return 0
@@ -86,54 +86,54 @@ func (l *Link) sharedSlots() int {
 	return len(l.sharing.receives.mem) / slotBytes
 }
 
-// arrived hands over what came into a shared slot, and posts that again.
+// arrived hands over the message in a shared slot, and posts the slot again.
 func (l *Link) arrived(x *completion, sink link.Sink) {
 	slot := int(uint32(x.id) &^ idReceive)
 	if !l.sharing.receives.has(slot) {
 		return
 	}
-	switch c := l.whose(x.pair); {
-	case c == nil: // it is gone
+	switch c := l.connOfPair(x.pair); {
+	case c == nil: // it has ended
 	case !c.adopted:
-		c.keep(x, l.sharing.receives.slot(slot))
+		c.keepEarly(x, l.sharing.receives.slot(slot))
 	case !c.ended:
 		if c.received(x, l.sharing.receives.slot(slot), sink); !c.ended && c.err == nil {
 			c.credit.repost(1)
-			c.goOn()
+			c.scheduleIfReady()
 		}
 	}
-	l.again(slot)
+	l.repost(slot)
 }
 
-func (l *Link) again(slot int) {
-	if _, err := l.sharing.receives.again(int32(slot)); err != nil {
-		l.lose(err)
+func (l *Link) repost(slot int) {
+	if _, err := l.sharing.receives.repost(int32(slot)); err != nil {
+		l.deviceLost(err)
 	}
 }
 
-// whose is the connection of a queue pair: of one that is connected, since others get
-// no messages, and its number may have been another's a moment ago.
-func (l *Link) whose(pair uint32) *conn {
+// connOfPair returns the connection of a queue pair. It finds only connected ones: others
+// receive no messages, and their number may recently have been another connection's.
+func (l *Link) connOfPair(pair uint32) *conn {
 	if c := l.sharing.byPair[pair]; c != nil {
 		return c
 	}
-	l.places.mu.Lock()
-	defer l.places.mu.Unlock()
-	return l.places.fresh[pair]
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	return l.table.unjoined[pair]
 }
 
-// expect notes that messages may come on a connection that is not the engine's yet.
+// expect records that messages may arrive on a connection that is not joined yet.
 func (l *Link) expect(c *conn) {
 	if l.sharing.receives == nil {
 		return
 	}
-	l.places.mu.Lock()
-	defer l.places.mu.Unlock()
-	l.places.fresh[c.local.pair] = c
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	l.table.unjoined[c.local.pair] = c
 }
 
-// keep copies a message out of a shared slot until c is the engine's.
-func (c *conn) keep(x *completion, mem []byte) {
+// keepEarly copies a message out of a shared slot until c is joined.
+func (c *conn) keepEarly(x *completion, mem []byte) {
 	if len(c.early) == earlyMax {
 		return
 	}
@@ -147,81 +147,83 @@ func (c *conn) keep(x *completion, mem []byte) {
 	c.early = append(c.early, early)
 }
 
-// giveUp leaves an end that nobody has taken over to the engine, and reports whether it
-// has to be.
-func (l *Link) giveUp(c *conn) bool {
+// returnConn passes an unjoined connection to the engine, to be ended. It returns false
+// if that is not necessary.
+func (l *Link) returnConn(c *conn) bool {
 	if l.sharing.receives == nil {
 		return false
 	}
-	l.places.mu.Lock()
-	defer l.places.mu.Unlock()
-	if l.places.closed || l.places.fresh[c.local.pair] != c {
-		return false // nothing can have come
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	if l.table.closed || l.table.unjoined[c.local.pair] != c {
+		return false // no message can have arrived
 	}
-	l.places.given = append(l.places.given, c)
-	l.places.anyGiven.Store(true)
-	_, _ = unix.Write(l.places.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // it is not full: a sleeper is woken once
+	l.table.returned = append(l.table.returned, c)
+	l.table.anyReturned.Store(true)
+	_, _ = unix.Write(l.table.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot be full: the reader is woken once
 	return true
 }
 
-// takeGiven takes over what was given up: it ends as what was left.
-func (l *Link) takeGiven() {
-	l.places.mu.Lock() // the bell is rung under it, too: one that rings has somebody to be ended
-	defer l.places.mu.Unlock()
+// collectReturned takes over the returned connections: they end like closed ones.
+func (l *Link) collectReturned() {
+	l.table.mu.Lock() // the bell is rung under it, too, so that each ring finds a connection
+	defer l.table.mu.Unlock()
 	var b [8]byte
-	_, _ = unix.Read(l.places.bell, b[:]) // rung, or not
-	for _, c := range l.places.given {
-		if !slices.Contains(l.left, c) { // it was given up twice
-			l.left = append(l.left, c)
+	_, _ = unix.Read(l.table.bell, b[:]) // EAGAIN if it was not rung
+	for _, c := range l.table.returned {
+		if !slices.Contains(l.closing, c) { // it was returned twice
+			l.closing = append(l.closing, c)
 		}
 	}
-	l.places.given = nil
-	l.places.anyGiven.Store(false)
+	l.table.returned = nil
+	l.table.anyReturned.Store(false)
 }
 
-// How long a device is waited for that does not say that a queue pair takes no more
-// receives: Soft-RoCE of Linux 6.1 never does. Once it was silent, so long.
+// lastTimeout is how long the link waits for a device to report that a queue pair takes
+// no more receives: Soft-RoCE of Linux 6.1 never does. Once the device was silent, it
+// waits for silentTimeout.
 const (
-	lastWithin  = settleWithin / 2
-	silentAfter = 5 * time.Millisecond
+	lastTimeout   = settleTimeout / 2
+	silentTimeout = 5 * time.Millisecond
 )
 
-// over reports that nothing more comes on a connection with shared receives: its device
-// says so (hear), or has had the time to.
+// over reports whether no more messages arrive on a connection with shared receives: the
+// device has reported it (pollFaults), or the time for that has passed.
 func (l *Link) over(c *conn, within time.Duration) bool {
-	if c.reached {
+	if c.lastReported {
 		return true
 	}
 	if l.sharing.silent {
-		within = silentAfter
+		within = silentTimeout
 	}
-	if time.Since(c.sunk) <= within {
+	if time.Since(c.errorSince) <= within {
 		return false
 	}
-	if within == lastWithin {
+	if within == lastTimeout {
 		l.sharing.silent = true
-		l.cfg.Log.Info("the device does not say when a queue pair takes no more shared receives", "device", l.port.Device, "waited", lastWithin, "then", silentAfter)
+		l.cfg.Log.Info("the device does not say when a queue pair takes no more shared receives", "device", l.port.Device, "waited", lastTimeout, "then", silentTimeout)
 	}
 	return true
 }
 
-// hear takes out what the device tells. That a queue pair takes no more receives is
-// noted here, for whoever waits for it; where this side has not asked for it, nothing
-// else may tell that the queue pair has failed: no receive is flushed.
-func (l *Link) hear() {
-	for l.gone == nil {
+// pollFaults takes the events of the device. It records the events that a queue pair
+// takes no more receives for the ends that wait for them; if this side has not moved the
+// queue pair to the error state, no other event may report that it has failed, since no
+// receive is flushed.
+func (l *Link) pollFaults() {
+	for l.lost == nil {
 		f, ok := l.nic.fault()
 		if !ok {
 			return
 		}
 		if !f.last {
-			l.watch.heard = append(l.watch.heard, f)
+			l.watch.faults = append(l.watch.faults, f)
 			continue
 		}
 		l.sharing.silent = false
-		if c := l.whose(f.pair); c != nil {
-			c.reached = true
-			if c.sunk.IsZero() {
+		if c := l.connOfPair(f.pair); c != nil {
+			c.lastReported = true
+			if c.errorSince.IsZero() {
 				c.fail(fmt.Errorf("%w: %s, queue pair %#x: %s", link.ErrBroken, l.port.Device, f.pair, f.what))
 			}
 		}

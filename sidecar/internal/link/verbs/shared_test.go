@@ -18,13 +18,13 @@ import (
 func numbered(t *testing.T, l *Link, seq uint64) {
 	t.Helper()
 	if l.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: seq}}}) != 1 {
-		t.Fatal("the frame was not taken")
+		t.Fatal("the frame was not accepted")
 	}
 }
 
-// TestSharedReceivesStay: connections and ends that are given up while messages for
-// them wait, far more than there are shared receives, take none with them, also where a
-// device forgets the completions of a queue pair, or never says that it has ended.
+// TestSharedReceivesStay checks that connections and unjoined endpoints that end while
+// messages for them wait, far more than there are shared receives, lose no receives, even
+// if a device drops the completions of a queue pair, or never reports its last receive.
 func TestSharedReceivesStay(t *testing.T) {
 	for name, mute := range map[string]bool{"told": false, "mute": true} {
 		t.Run(name, func(t *testing.T) {
@@ -54,11 +54,11 @@ func TestSharedReceivesStay(t *testing.T) {
 				if err := g.Close(); err != nil {
 					t.Fatal(err)
 				}
-				for over := time.Now().Add(2 * settleWithin); len(x.bn.pairs) > 0 && time.Now().Before(over); {
+				for over := time.Now().Add(2 * settleTimeout); len(x.bn.pairs) > 0 && time.Now().Before(over); {
 					x.b.Poll(x.sb)
 				}
 				if n := len(x.bn.pairs); n != 0 {
-					t.Fatalf("%d queue pairs of an end that was given up", n)
+					t.Fatalf("%d queue pairs of an endpoint that was closed", n)
 				}
 				x.a.Forget(0)
 				if err := unix.Close(fds[1]); err != nil {
@@ -75,8 +75,8 @@ func TestSharedReceivesStay(t *testing.T) {
 	}
 }
 
-// TestNumberIsUsedAgain: what comes on a connection whose queue pair has the number of one
-// that is gone is its own, also before this side has taken it over.
+// TestNumberIsUsedAgain checks that messages on a connection whose queue pair has the
+// number of an ended one belong to the new one, even before this side has joined it.
 func TestNumberIsUsedAgain(t *testing.T) {
 	x := newBench(t, bootstrap.ReceivesShared)
 	x.bn.reuses = true
@@ -105,8 +105,8 @@ func TestNumberIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestMoreCreditThanReceives: peers that together may send more than there are shared
-// receives wait for each other's, and everything arrives.
+// TestMoreCreditThanReceives checks that peers that together may send more than there are
+// shared receives wait for each other's, and that everything arrives.
 func TestMoreCreditThanReceives(t *testing.T) {
 	const senders, frames = 6, 400
 	f := newFabric()
@@ -143,7 +143,7 @@ func TestMoreCreditThanReceives(t *testing.T) {
 		from = append(from, l)
 	}
 	if credit := senders * recvSlots; device.shared.slots >= credit {
-		t.Fatalf("%d receives for a credit of %d: nobody has to wait", device.shared.slots, credit)
+		t.Fatalf("%d receives for a credit of %d: no peer has to wait", device.shared.slots, credit)
 	}
 	sent, none := make([]int, senders), newDiary()
 	for range 100_000 {
@@ -157,10 +157,11 @@ func TestMoreCreditThanReceives(t *testing.T) {
 			return
 		}
 	}
-	t.Fatalf("%d of %d frames came", len(got.heads), senders*frames)
+	t.Fatalf("%d of %d frames received", len(got.heads), senders*frames)
 }
 
-// TestNoSharedReceives: where a device has none, connections have receives of their own.
+// TestNoSharedReceives checks that connections have receives of their own if a device
+// cannot share them.
 func TestNoSharedReceives(t *testing.T) {
 	f := newFabric()
 	n, err := f.open("fake")
@@ -181,8 +182,9 @@ func TestNoSharedReceives(t *testing.T) {
 	}
 }
 
-// TestWhoShares: receives are shared from the number of peers on whose own would be more.
-func TestWhoShares(t *testing.T) {
+// TestWhenReceivesAreShared checks that receives are shared from the number of peers on
+// whose own receives would be more.
+func TestWhenReceivesAreShared(t *testing.T) {
 	for peers, want := range map[int]int{2: 0, sharedMax / recvSlots: 0, sharedMax/recvSlots + 1: sharedMax + sharedBatch, 1000: sharedMax + sharedBatch} {
 		n, err := newFabric().open("fake")
 		if err != nil {
@@ -205,8 +207,9 @@ func TestWhoShares(t *testing.T) {
 	}
 }
 
-// TestGivenUpWakes: an end that is given up while the engine sleeps is ended all the same.
-func TestGivenUpWakes(t *testing.T) {
+// TestReturnedWakes checks that an endpoint that is closed while the engine sleeps is
+// ended.
+func TestReturnedWakes(t *testing.T) {
 	x := newBench(t, bootstrap.ReceivesShared)
 	_, g := ends(t, x.a, x.b)
 	for x.a.Poll(x.sa)+x.b.Poll(x.sb) > 0 {
@@ -216,21 +219,21 @@ func TestGivenUpWakes(t *testing.T) {
 		return err == nil && n == 1
 	}
 	if x.b.Arm() || readable() {
-		t.Fatal("there is work where nothing has come")
+		t.Fatal("Arm reports work before any event")
 	}
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if !readable() {
-		t.Fatal("an end was given up, and nobody is woken")
+		t.Fatal("an endpoint was closed, but the descriptor is not readable")
 	}
 	x.until("its end", func() bool { return len(x.bn.pairs) == 1 })
 }
 
-// TestGivenUpInSilence: an end that is given up is not waited for as others are, and says
-// nothing of its device, which tells of queue pairs that were used. To give it up twice is
-// as good as once.
-func TestGivenUpInSilence(t *testing.T) {
+// TestReturnedInSilence checks that a closed endpoint is waited for only silentTimeout,
+// and does not mark the device as silent, since it was not used. Closing it twice has no
+// further effect.
+func TestReturnedInSilence(t *testing.T) {
 	x := newBench(t, bootstrap.ReceivesShared)
 	x.bn.mute = true
 	_, g := ends(t, x.a, x.b)
@@ -239,33 +242,33 @@ func TestGivenUpInSilence(t *testing.T) {
 	}
 	x.b.Poll(x.sb)
 	x.b.Poll(x.sb)
-	if g.c.sunk.IsZero() {
-		t.Fatal("it is not moved to the error state")
+	if g.c.errorSince.IsZero() {
+		t.Fatal("the pair is not moved to the error state")
 	}
-	g.c.sunk = g.c.sunk.Add(-2 * silentAfter)
+	g.c.errorSince = g.c.errorSince.Add(-2 * silentTimeout)
 	for range 3 {
 		x.b.Poll(x.sb)
 	}
 	if len(x.bn.pairs) != 1 || x.b.sharing.silent {
-		t.Errorf("%d queue pairs are there, want 1; the device is held for silent: %v", len(x.bn.pairs), x.b.sharing.silent)
+		t.Errorf("%d queue pairs are there, want 1; the device is marked silent: %v", len(x.bn.pairs), x.b.sharing.silent)
 	}
-	tags := len(x.b.places.tags)
-	if err := g.Close(); err != nil || len(x.b.places.tags) != tags {
-		t.Errorf("given up once more: %v, and %d places are free, which were %d", err, len(x.b.places.tags), tags)
+	tags := len(x.b.table.tags)
+	if err := g.Close(); err != nil || len(x.b.table.tags) != tags {
+		t.Errorf("closed once more: %v, and %d tags are free, want %d", err, len(x.b.table.tags), tags)
 	}
 }
 
-// TestSharedReceivesAreNotTaken: a peer that sends more messages than it was told of takes
-// receives that are others', and loses its connection.
+// TestSharedReceivesAreNotTaken checks that a peer that sends more messages than it has
+// credit for, and so uses receives of other peers, loses its connection.
 func TestSharedReceivesAreNotTaken(t *testing.T) {
 	x := newBench(t, bootstrap.ReceivesShared)
-	x.a.conns[0].credit.granted += recvSlots // it takes no notice
+	x.a.conns[0].credit.granted += recvSlots // it sees no notification
 	for seq := range uint64(2 * recvSlots) {
 		numbered(t, x.a, seq+1)
 		x.a.Commit()
 	}
 	x.until("its end", func() bool { return len(x.sb.downs) > 0 })
 	if err := x.sb.downs[0]; !errors.Is(err, link.ErrProtocol) || len(x.sb.heads) > recvSlots {
-		t.Errorf("%d frames came; the end is %v", len(x.sb.heads), err)
+		t.Errorf("%d frames received; the end is %v", len(x.sb.heads), err)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendSlots is how many messages of all connections are staged at once.
+// sendSlots is how many messages of all connections are staged at once: 1 MiB of locked
+// memory.
 const sendSlots = 256
 
-// stage is the registered memory that messages are put together in, a slot each. Its slots
-// are the engine's; a request has one from the time that it is filled until the device has
-// read it.
+// stage is the registered memory in which messages are assembled, a slot each. Its slots
+// belong to the engine's goroutine; a request owns one from the time that it is filled
+// until the device has read it.
 type stage struct {
 	mem      []byte
 	at       region
@@ -32,7 +33,7 @@ func (s *stage) open(n nic) (err error) {
 	return nil
 }
 
-// deregister ends the registration, before the device is closed, and unmap gives back the
+// deregister ends the registration, before the device is closed; unmap releases the
 // memory afterwards.
 func (s *stage) deregister(n nic) error {
 	if s.at.handle == 0 {
@@ -48,7 +49,7 @@ func (s *stage) unmap() error {
 	return unix.Munmap(s.mem)
 }
 
-// slot is the memory of a slot, and addr where that is for the device.
+// slot returns the memory of a slot, and addr its address for the device.
 func (s *stage) slot(n int32) []byte { return s.mem[int(n)*slotBytes : (int(n)+1)*slotBytes] }
 
 func (s *stage) addr(n int32) uint64 { return s.at.addr + uint64(n)*slotBytes }
@@ -56,19 +57,19 @@ func (s *stage) addr(n int32) uint64 { return s.at.addr + uint64(n)*slotBytes }
 // batchMax bounds the requests of one call.
 const batchMax = 16
 
-// batch is the requests of one connection that the next call posts.
+// batch holds the requests of one connection that the next call posts.
 type batch struct {
 	requests []request
-	slots    []int32 // that are free once it is posted
+	slots    []int32 // slots that are free once it is posted
 	inline   int     // bytes that a post copies
 }
 
-// todo is what the next Commit, or the next turn, goes on with.
+// todo holds the work for the next Commit, and for the next turn.
 type todo struct {
-	pending []*conn // have something to post
-	late    []*conn // have a part that is registered in the next turn
-	behind  []*lane // as late
+	pending  []*conn   // connections that have something to post
+	late     []*conn   // connections with a part to register in the next turn
+	lentLate []*lentQP // lentQPs with a part to register in the next turn
 }
 
-// idle reports that nothing waits for the next turn.
-func (t *todo) idle() bool { return len(t.late) == 0 && len(t.behind) == 0 }
+// idle reports whether nothing waits for the next turn.
+func (t *todo) idle() bool { return len(t.late) == 0 && len(t.lentLate) == 0 }

@@ -2,7 +2,7 @@ package verbs
 
 import "fmt"
 
-// statusNames are what a completion can say, by the numbers of ibv_wc_status.
+// statusNames are the texts of completion statuses, by the numbers of ibv_wc_status.
 var statusNames = [...]string{
 	"success", "local length error", "local QP operation error", "local EE context operation error", "local protection error",
 	"request was flushed", "memory window bind error", "bad response", "local access error", "remote invalid request",
@@ -18,7 +18,7 @@ func statusText(raw uint32) string {
 	return fmt.Sprintf("status %d", raw)
 }
 
-// The ones that are told apart.
+// The statuses that the link distinguishes.
 const (
 	rawFlushed = 5
 	rawAccess  = 10

@@ -7,19 +7,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// incoming takes the messages of one connection apart.
+// incoming splits the messages of one connection into frames.
 type incoming struct {
-	dst  []byte // rest of a payload that is under way
+	dst  []byte // rest of the destination of a payload in flight
 	head wire.Header
 	out  *outgoing // of the same connection; nil: none of its frames wait
 }
 
-// errCut says that a message ends in the middle of what has to be whole.
+// errCut means that a message ends within a frame that must be whole.
 var errCut = errors.New("a message ends within a frame that fits a message")
 
-// take hands over the frames of a message. It stops early when the sink has
-// ended the connection, which sets ended.
-func (in *incoming) take(peer link.Peer, b []byte, sink link.Sink, ended *bool) error {
+// receive hands over the frames of a message. It stops early when the sink ends the
+// connection, which sets ended.
+func (in *incoming) receive(peer link.Peer, b []byte, sink link.Sink, ended *bool) error {
 	for len(b) > 0 && !*ended {
 		var err error
 		if len(in.dst) > 0 {
@@ -34,7 +34,7 @@ func (in *incoming) take(peer link.Peer, b []byte, sink link.Sink, ended *bool) 
 	return nil
 }
 
-// more goes on with a payload that is under way.
+// more continues a payload in flight.
 func (in *incoming) more(peer link.Peer, b []byte, sink link.Sink) ([]byte, error) {
 	n := copy(in.dst, b)
 	in.dst = in.dst[n:]
@@ -45,7 +45,7 @@ func (in *incoming) more(peer link.Peer, b []byte, sink link.Sink) ([]byte, erro
 	return b[n:], sink.Placed(peer)
 }
 
-// frame takes the frame that b begins with, as far as it is there.
+// frame handles the frame at the beginning of b, as far as b has it.
 func (in *incoming) frame(peer link.Peer, b []byte, sink link.Sink) ([]byte, error) {
 	if len(b) < wire.HeaderBytes {
 		return nil, errCut

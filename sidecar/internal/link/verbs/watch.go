@@ -6,20 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookEvery is how many calls of Poll pass between two looks at sockets and faults.
-const lookEvery = 256
+// socketPollInterval is how many calls of Poll pass between two polls of the sockets and
+// of the device's events: epoll_wait costs more than an empty Poll.
+const socketPollInterval = 256
 
-// ownedByNone is the owner of a descriptor that is no peer's socket.
-const ownedByNone = -1
+// noOwner is the owner of a descriptor that is not a peer's socket.
+const noOwner = -1
 
-// watcher is what ends a sleep of the engine, and is looked at now and then: the sockets of
-// peers, the stream's descriptor, and what the device tells of completions and faults.
+// watcher watches the descriptors that wake the engine: the sockets of peers, the
+// stream's descriptor, and those of the device for completions and events.
 type watcher struct {
 	epoll  int // -1: there is none
 	events [16]unix.EpollEvent
-	polls  int     // since the last look
-	look   bool    // the next Poll does
-	heard  []fault // from the device, to be handled
+	polls  int     // since the last poll of the descriptors
+	check  bool    // the next Poll polls the descriptors
+	faults []fault // events of the device that are not handled yet
 }
 
 func (w *watcher) open() (err error) {
@@ -29,7 +30,7 @@ func (w *watcher) open() (err error) {
 	return nil
 }
 
-// add watches a descriptor, of a peer's socket or ownedByNone.
+// add watches a descriptor of a peer's socket, or of noOwner.
 func (w *watcher) add(fd int, owner int32) error {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: owner, Pad: int32(fd)}
 	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -38,14 +39,14 @@ func (w *watcher) add(fd int, owner int32) error {
 	return nil
 }
 
-// remove watches it no more. One that is closed is not watched either.
+// remove stops watching fd. A closed descriptor is not watched either.
 func (w *watcher) remove(fd int) { _ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// due reports that this Poll looks, and begins to count anew.
+// due reports whether this Poll polls the descriptors, and restarts the count if so.
 func (w *watcher) due() bool {
-	if w.polls++; !w.look && w.polls < lookEvery {
+	if w.polls++; !w.check && w.polls < socketPollInterval {
 		return false
 	}
-	w.polls, w.look = 0, false
+	w.polls, w.check = 0, false
 	return true
 }
