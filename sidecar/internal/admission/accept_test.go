@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAccept: what passes ends nothing and is told, not three times in a moment; what does not is returned.
+// TestAccept checks that temporary errors are reported, at most once a second, and do not
+// end Accept, and that other errors are returned.
 func TestAccept(t *testing.T) {
 	here, there := net.Pipe()
 	defer func() { _, _ = here.Close(), there.Close() }() // nothing was written
@@ -22,12 +23,12 @@ func TestAccept(t *testing.T) {
 		}
 		return here, nil
 	}
-	var told []string
-	conn, err := Accept(accept, func(err error) { told = append(told, err.Error()) })
-	if conn != here || err != nil || len(told) != 1 || !strings.Contains(told[0], "raise the limit of open files") {
-		t.Errorf("%v, %v, told %q", conn, err, told)
+	var warnings []string
+	conn, err := Accept(accept, func(err error) { warnings = append(warnings, err.Error()) })
+	if conn != here || err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "raise the limit of open files") {
+		t.Errorf("%v, %v, warnings %q", conn, err, warnings)
 	}
-	if _, err := Accept(accept, func(err error) { t.Errorf("told %v", err) }); !errors.Is(err, net.ErrClosed) {
+	if _, err := Accept(accept, func(err error) { t.Errorf("warning %v", err) }); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v, want the listener's end", err)
 	}
 }

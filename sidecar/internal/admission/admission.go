@@ -1,10 +1,13 @@
-// Package admission bounds the connections of those who have not shown yet who they
-// are. Nobody waits for a place. When there is none, somebody has to go: the guest
-// that has been there longest without a word; if all have said something, the one
-// that has been there longest; and if all of them have only just come, who comes
-// now, and tries again. So strangers who hold connections open, however many, take
-// places from each other, and a guest that says at once who it is keeps its place
-// for as long as that takes.
+// Package admission limits the connections that have not authenticated yet. A new
+// connection never waits for a slot. If all slots are taken, the limiter closes the
+// oldest connection that has sent nothing; if all have sent something, the oldest one;
+// and if all of them are new, the new connection, whose client tries again. So
+// unauthenticated clients that keep connections open, however many, only displace each
+// other, and a client that authenticates at once has the time that this takes.
+//
+// The listeners of peers, session and pmi each have a Limiter, and package node uses
+// Credentials. A slot is idle, then active (MarkActive), and ends with Release or when
+// the limiter closes its connection.
 package admission
 
 import (
@@ -13,126 +16,127 @@ import (
 	"time"
 )
 
-// How long a guest keeps its place whoever comes. A handshake takes some
-// milliseconds; when many arrive at once, sending away those that are half way
-// would make all of them begin again.
+// How long a connection keeps its slot when others want it. A handshake takes some
+// milliseconds; if many connections arrive at once, closing those in the middle of a
+// handshake would make all of them begin again.
 const (
-	silentHold  = 20 * time.Millisecond // from its coming, without a word (Silent)
-	talkingHold = 250 * time.Millisecond
+	idleTime   = 20 * time.Millisecond // since its admission, without a byte (SilentFor)
+	activeTime = 250 * time.Millisecond
 )
 
-// Lobby is one listener's.
-type Lobby struct {
-	places, share int
-	silent        time.Duration
+// Limiter limits the connections of one listener.
+type Limiter struct {
+	slots, share int
+	silent       time.Duration
 
-	mu      sync.Mutex // guards what follows
-	waiting list.List  // *Guest, those that have said nothing, oldest first
-	talking list.List  // *Guest, the others, oldest first
-	by      map[string]int
+	mu     sync.Mutex // guards the fields below
+	idle   list.List  // *Slot, those that have sent nothing, oldest first
+	active list.List  // *Slot, the others, oldest first
+	by     map[string]int
 
 	now func() time.Time
 }
 
-// Guest is one connection.
-type Guest struct {
-	lobby *Lobby
-	from  string
-	since time.Time
-	close func()
-	in    *list.List // nil: it has left
-	at    *list.Element
+// Slot is the slot of one connection.
+type Slot struct {
+	limiter *Limiter
+	from    string
+	since   time.Time
+	close   func()
+	in      *list.List // nil: released
+	at      *list.Element
 }
 
-// New makes a lobby with so many places, of which those who come from one address
-// get at most share.
-func New(places, share int) *Lobby {
-	return &Lobby{places: max(places, 1), share: max(share, 1), silent: silentHold, by: map[string]int{}, now: time.Now}
+// New returns a limiter with slots slots, of which connections of one address get at most
+// share.
+func New(slots, share int) *Limiter {
+	return &Limiter{slots: max(slots, 1), share: max(share, 1), silent: idleTime, by: map[string]int{}, now: time.Now}
 }
 
-// Silent has a guest keep its place for hold without a word, where a guest that is sent away
-// does not come again. The more places there are, the sooner newcomers have theirs
-// nevertheless. It is called before anybody enters.
-func (l *Lobby) Silent(hold time.Duration) *Lobby {
-	l.silent = hold
+// SilentFor sets how long a connection without a byte keeps its slot, for clients that do
+// not try again after their connection was closed. The more slots there are, the sooner a
+// new connection gets one nevertheless. It must be called before Admit.
+func (l *Limiter) SilentFor(d time.Duration) *Limiter {
+	l.silent = d
 	return l
 }
 
-// Enter gives a connection a place; nil: there is none. When the lobby calls
-// sendAway, which must not block, the connection has to be closed: it has lost its
-// place.
-func (l *Lobby) Enter(from string, sendAway func()) *Guest {
+// Admit gives a connection a slot, or returns nil if there is none. from is its address.
+// When the limiter calls closeConn, which must not block, the connection has lost its
+// slot and must be closed.
+func (l *Limiter) Admit(from string, closeConn func()) *Slot {
 	l.mu.Lock()
 	now := l.now()
-	g, goes := &Guest{lobby: l, from: from, since: now, close: sendAway}, (*Guest)(nil)
-	crowded := l.by[from] >= l.share
-	if crowded || l.waiting.Len()+l.talking.Len() >= l.places {
-		goes = l.oldest(now, func(o *Guest) bool { return !crowded || o.from == from })
-		if goes == nil {
+	s, evicted := &Slot{limiter: l, from: from, since: now, close: closeConn}, (*Slot)(nil)
+	full := l.by[from] >= l.share
+	if full || l.idle.Len()+l.active.Len() >= l.slots {
+		evicted = l.oldest(now, func(o *Slot) bool { return !full || o.from == from })
+		if evicted == nil {
 			l.mu.Unlock()
 			return nil
 		}
-		goes.leave()
+		evicted.remove()
 	}
 	l.by[from]++
-	g.in = &l.waiting
-	g.at = l.waiting.PushBack(g)
+	s.in = &l.idle
+	s.at = l.idle.PushBack(s)
 	l.mu.Unlock()
-	if goes != nil {
-		goes.close()
+	if evicted != nil {
+		evicted.close()
 	}
-	return g
+	return s
 }
 
-// oldest finds who has to go, if anybody.
-func (l *Lobby) oldest(now time.Time, may func(*Guest) bool) *Guest {
+// oldest returns the slot to release for a new connection, or nil.
+func (l *Limiter) oldest(now time.Time, may func(*Slot) bool) *Slot {
 	for _, row := range []struct {
-		guests *list.List
-		hold   time.Duration
-	}{{&l.waiting, l.silent}, {&l.talking, talkingHold}} {
-		for e := row.guests.Front(); e != nil; e = e.Next() {
-			if g := e.Value.(*Guest); may(g) && now.Sub(g.since) >= row.hold {
-				return g
+		slots *list.List
+		time  time.Duration
+	}{{&l.idle, l.silent}, {&l.active, activeTime}} {
+		for e := row.slots.Front(); e != nil; e = e.Next() {
+			if s := e.Value.(*Slot); may(s) && now.Sub(s.since) >= row.time {
+				return s
 			}
 		}
 	}
 	return nil
 }
 
-// Spoke says that the guest has begun to say who it is.
-func (g *Guest) Spoke() {
-	g.lobby.mu.Lock()
-	defer g.lobby.mu.Unlock()
-	if g.in == &g.lobby.waiting {
-		g.in.Remove(g.at)
-		g.in = &g.lobby.talking
-		g.at = g.in.PushBack(g)
+// MarkActive records that the connection has begun to authenticate.
+func (s *Slot) MarkActive() {
+	s.limiter.mu.Lock()
+	defer s.limiter.mu.Unlock()
+	if s.in == &s.limiter.idle {
+		s.in.Remove(s.at)
+		s.in = &s.limiter.active
+		s.at = s.in.PushBack(s)
 	}
 }
 
-// Leave gives the place back: it is known who the guest is, or it is gone. It
-// reports whether the guest still had it; if not, it is being sent away.
-func (g *Guest) Leave() bool {
-	g.lobby.mu.Lock()
-	defer g.lobby.mu.Unlock()
-	if g.in == nil {
+// Release releases the slot, because the client has authenticated or its connection has
+// ended. It reports whether the connection still had the slot; if not, the limiter is
+// closing it.
+func (s *Slot) Release() bool {
+	s.limiter.mu.Lock()
+	defer s.limiter.mu.Unlock()
+	if s.in == nil {
 		return false
 	}
-	g.leave()
+	s.remove()
 	return true
 }
 
-func (g *Guest) leave() {
-	g.in.Remove(g.at)
-	g.in = nil
-	if g.lobby.by[g.from]--; g.lobby.by[g.from] == 0 {
-		delete(g.lobby.by, g.from)
+func (s *Slot) remove() {
+	s.in.Remove(s.at)
+	s.in = nil
+	if s.limiter.by[s.from]--; s.limiter.by[s.from] == 0 {
+		delete(s.limiter.by, s.from)
 	}
 }
 
-// Guests counts those that are there.
-func (l *Lobby) Guests() int {
+// Len returns the number of slots in use.
+func (l *Limiter) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.waiting.Len() + l.talking.Len()
+	return l.idle.Len() + l.active.Len()
 }

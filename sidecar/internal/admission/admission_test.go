@@ -8,59 +8,59 @@ import (
 	"time"
 )
 
-// hall is a lobby with a record of who was sent away.
-type hall struct {
-	*Lobby
-	gone  []string
-	clock time.Time
+// recorder is a limiter with a record of the connections that it closed.
+type recorder struct {
+	*Limiter
+	closed []string
+	clock  time.Time
 }
 
-func open(places, share int) *hall {
-	h := &hall{Lobby: New(places, share)}
+func open(slots, share int) *recorder {
+	h := &recorder{Limiter: New(slots, share)}
 	h.now = func() time.Time { return h.clock }
 	return h
 }
 
-// enter brings a guest when all others have been there for long.
-func (h *hall) enter(from, name string) *Guest {
-	h.clock = h.clock.Add(talkingHold)
+// enter admits a connection when all others have been there for long.
+func (h *recorder) enter(from, name string) *Slot {
+	h.clock = h.clock.Add(activeTime)
 	return h.enterAtOnce(from, name)
 }
 
-func (h *hall) enterAtOnce(from, name string) *Guest {
-	return h.Enter(from, func() { h.gone = append(h.gone, name) })
+func (h *recorder) enterAtOnce(from, name string) *Slot {
+	return h.Admit(from, func() { h.closed = append(h.closed, name) })
 }
 
-func (h *hall) wants(t *testing.T, gone ...string) {
+func (h *recorder) wants(t *testing.T, closed ...string) {
 	t.Helper()
-	if !slices.Equal(h.gone, gone) {
-		t.Errorf("sent away: %q, want %q", h.gone, gone)
+	if !slices.Equal(h.closed, closed) {
+		t.Errorf("closed: %q, want %q", h.closed, closed)
 	}
 }
 
-func TestSilentOnesGoFirst(t *testing.T) {
+func TestIdleAreClosedFirst(t *testing.T) {
 	h := open(3, 3)
 	a := h.enter("x", "a")
-	a.Spoke()
+	a.MarkActive()
 	h.enter("x", "b")
 	h.enter("y", "c")
 	h.wants(t)
 	d := h.enter("y", "d")
 	h.wants(t, "b")
-	d.Spoke()
-	d.Spoke() // again
+	d.MarkActive()
+	d.MarkActive() // a second call has no effect
 	e := h.enter("z", "e")
-	e.Spoke()
+	e.MarkActive()
 	h.wants(t, "b", "c")
-	h.enter("z", "f") // all have spoken: the oldest
+	h.enter("z", "f") // all are active: the oldest
 	h.wants(t, "b", "c", "a")
-	if a.Leave() || !d.Leave() || d.Leave() || h.Guests() != 2 {
-		t.Errorf("%d guests", h.Guests())
+	if a.Release() || !d.Release() || d.Release() || h.Len() != 2 {
+		t.Errorf("%d slots in use", h.Len())
 	}
-	a.Spoke() // on its way out
+	a.MarkActive() // while it is being closed
 }
 
-// TestShare: those from one address send each other away, and nobody else.
+// TestShare checks that connections of one address displace each other, and no others.
 func TestShare(t *testing.T) {
 	h := open(4, 2)
 	h.enter("other", "first")
@@ -72,76 +72,76 @@ func TestShare(t *testing.T) {
 	h.wants(t, "0", "1", "2")
 }
 
-// TestBurst: of many that come at once none has to begin again because of the
-// others, until they have had their time.
+// TestBurst checks that none of many connections that arrive at once is closed for
+// another, until it has had its time.
 func TestBurst(t *testing.T) {
 	h := open(2, 2)
 	a, b := h.enter("x", "a"), h.enterAtOnce("y", "b")
 	if h.enterAtOnce("z", "c") != nil {
-		t.Error("a place for a third at once")
+		t.Error("a third connection is admitted at once")
 	}
-	a.Spoke()
-	h.clock = h.clock.Add(silentHold)
+	a.MarkActive()
+	h.clock = h.clock.Add(idleTime)
 	h.enterAtOnce("z", "d")
 	h.wants(t, "b")
-	b.Spoke() // too late
-	h.clock = h.clock.Add(silentHold - 1)
+	b.MarkActive() // too late
+	h.clock = h.clock.Add(idleTime - 1)
 	if h.enterAtOnce("z", "e") != nil {
-		t.Error("a place beside one that speaks and one that has just come")
+		t.Error("a connection is admitted although one is active and one is new")
 	}
 	h.wants(t, "b")
 }
 
-// TestBounds: whatever happens there are never more guests than places, nor more
-// from an address than its share, and the counts return to nothing.
+// TestBounds checks that there are never more connections than slots, nor more of an
+// address than its share, and that the counts return to zero.
 func TestBounds(t *testing.T) {
-	const places, share = 7, 3
-	h := &hall{Lobby: New(places, share)}
+	const slots, share = 7, 3
+	h := &recorder{Limiter: New(slots, share)}
 	rng := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the same each time
-	var guests []*Guest
+	var list []*Slot
 	for range 20_000 {
 		switch k := rng.IntN(4); {
 		case k < 2:
-			h.clock = h.clock.Add(time.Duration(rng.Int64N(int64(talkingHold))))
+			h.clock = h.clock.Add(time.Duration(rng.Int64N(int64(activeTime))))
 			if g := h.enterAtOnce(fmt.Sprint(rng.IntN(4)), ""); g != nil {
-				guests = append(guests, g)
+				list = append(list, g)
 			}
-		case len(guests) > 0:
-			i := rng.IntN(len(guests))
+		case len(list) > 0:
+			i := rng.IntN(len(list))
 			if k == 2 {
-				guests[i].Spoke()
+				list[i].MarkActive()
 			} else {
-				guests[i].Leave()
-				guests = slices.Delete(guests, i, i+1)
+				list[i].Release()
+				list = slices.Delete(list, i, i+1)
 			}
 		}
-		if h.Guests() > places {
-			t.Fatalf("%d guests", h.Guests())
+		if h.Len() > slots {
+			t.Fatalf("%d slots in use", h.Len())
 		}
 		for from, n := range h.by {
 			if n > share || n < 1 {
-				t.Fatalf("%d guests from %s", n, from)
+				t.Fatalf("%d slots of %s", n, from)
 			}
 		}
 	}
-	for _, g := range guests {
-		g.Leave()
+	for _, g := range list {
+		g.Release()
 	}
-	if h.Guests() != 0 || len(h.by) != 0 {
-		t.Errorf("%d guests and %v are left", h.Guests(), h.by)
+	if h.Len() != 0 || len(h.by) != 0 {
+		t.Errorf("%d slots are in use, by %v", h.Len(), h.by)
 	}
 }
 
-// TestSilent: how long a silent guest keeps its place is its lobby's.
+// TestSilent checks that SilentFor sets the time of a connection that has sent nothing.
 func TestSilent(t *testing.T) {
 	h := open(1, 1)
-	h.Silent(5 * silentHold)
+	h.SilentFor(5 * idleTime)
 	h.enter("x", "a")
-	h.clock = h.clock.Add(4 * silentHold)
+	h.clock = h.clock.Add(4 * idleTime)
 	if h.enterAtOnce("x", "b") != nil {
-		t.Error("a place that is taken")
+		t.Error("a connection is admitted to a slot in use")
 	}
-	h.clock = h.clock.Add(silentHold)
+	h.clock = h.clock.Add(idleTime)
 	h.enterAtOnce("x", "c")
 	h.wants(t, "a")
 }

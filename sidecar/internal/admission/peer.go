@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is whose process has connected, as the kernel tells it (SO_PEERCRED, unix(7)).
-// Its number is 0 where it is in a PID namespace that this process does not see.
-func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
+// Credentials returns the credentials of the process that has connected, as the kernel
+// reports them (SO_PEERCRED, unix(7)). Its process id is 0 if it is in a PID namespace
+// that this process does not see.
+func Credentials(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("peer credentials: %w", err)
@@ -27,8 +28,8 @@ func Peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	return cred, nil
 }
 
-// Said reports whether something of a Unix connection is there to be read.
-func Said(conn net.Conn) bool {
+// HasData reports whether a Unix connection has data to read.
+func HasData(conn net.Conn) bool {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return false

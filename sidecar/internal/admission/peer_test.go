@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestPeer: the kernel says who has connected; of a connection that is over, nobody.
-func TestPeer(t *testing.T) {
+// TestCredentials checks that the kernel reports the connected process, and an error for
+// a closed connection.
+func TestCredentials(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -23,27 +24,27 @@ func TestPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := Peer(conn); err != nil || int(who.Uid) != os.Geteuid() || int(who.Pid) != os.Getpid() {
-		t.Errorf("%+v, %v: want user %d, process %d", who, err, os.Geteuid(), os.Getpid())
+	if cred, err := Credentials(conn); err != nil || int(cred.Uid) != os.Geteuid() || int(cred.Pid) != os.Getpid() {
+		t.Errorf("%+v, %v: want user %d, process %d", cred, err, os.Geteuid(), os.Getpid())
 	}
-	if Said(conn) {
-		t.Error("a connection has said something that has not")
+	if HasData(conn) {
+		t.Error("HasData is true before any data")
 	}
 	if _, err := far.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // looking takes nothing away
-		if !Said(conn) {
-			t.Error("what a connection has said is not seen")
+	for range 2 { // the look does not consume the data
+		if !HasData(conn) {
+			t.Error("HasData is false although there is data")
 		}
 	}
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if Said(conn) {
-		t.Error("a closed connection says something")
+	if HasData(conn) {
+		t.Error("a closed connection has data")
 	}
-	if who, err := Peer(conn); err == nil {
-		t.Errorf("a closed connection is of %+v", who)
+	if cred, err := Credentials(conn); err == nil {
+		t.Errorf("a closed connection has the credentials %+v", cred)
 	}
 }

@@ -35,7 +35,7 @@ const (
 
 // accept serves an incoming connection: TLS is a control connection, anything
 // else has to be a data connection.
-func (m *Mesh) accept(conn net.Conn, guest *admission.Guest) error {
+func (m *Mesh) accept(conn net.Conn, slot *admission.Slot) error {
 	begun := time.Now()
 	if err := conn.SetDeadline(begun.Add(min(m.cfg.FirstWord, m.cfg.Patience))); err != nil {
 		return err
@@ -44,14 +44,14 @@ func (m *Mesh) accept(conn net.Conn, guest *admission.Guest) error {
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return fmt.Errorf("nothing was said: %w", err)
 	}
-	guest.Spoke()
+	slot.MarkActive()
 	if err := conn.SetDeadline(begun.Add(m.cfg.Patience)); err != nil {
 		return err
 	}
 	if first[0] == tlsHandshake {
-		return m.acceptControl(&unread{conn, first[:]}, guest)
+		return m.acceptControl(&unread{conn, first[:]}, slot)
 	}
-	return m.acceptData(conn, first[0], guest)
+	return m.acceptData(conn, first[0], slot)
 }
 
 // tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).
@@ -72,14 +72,14 @@ func (u *unread) Read(b []byte) (int, error) {
 	return u.Conn.Read(b)
 }
 
-func (m *Mesh) acceptControl(conn net.Conn, guest *admission.Guest) error {
+func (m *Mesh) acceptControl(conn net.Conn, slot *admission.Slot) error {
 	t := tls.Server(conn, m.server)
 	peer, err := m.identify(t)
 	if err != nil {
 		return err
 	}
 	if serve := m.cfg.Beside[t.ConnectionState().NegotiatedProtocol]; serve != nil {
-		if !guest.Leave() {
+		if !slot.Release() {
 			return errSentAway
 		}
 		if err := conn.SetDeadline(time.Time{}); err != nil {
@@ -87,7 +87,7 @@ func (m *Mesh) acceptControl(conn net.Conn, guest *admission.Guest) error {
 		}
 		return serve(m.ctx, peer, t)
 	}
-	if err := m.admit(conn, peer, guest); err != nil {
+	if err := m.admit(conn, peer, slot); err != nil {
 		return err
 	}
 	defer m.dismiss(conn, peer)

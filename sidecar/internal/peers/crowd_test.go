@@ -40,7 +40,7 @@ func TestIdleStrangers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, hangs)
 			n[1].idle(300, first)
-			wait(t, "the strangers to come", func() bool { return n[1].lobby.Guests() == (pendingDefault+1)/2 })
+			wait(t, "the strangers to come", func() bool { return n[1].limiter.Len() == (pendingDefault+1)/2 })
 			for round := 1; round <= 3; round++ {
 				n[0].Connect(1)
 				n[0].waitConnected(1, round)
@@ -61,12 +61,12 @@ func TestPendingIsBounded(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.Pending, c.FirstWord = 6, 50*time.Millisecond })[0]
 	n.idle(20, "")
 	for n.Refused() < 20 {
-		if got := n.lobby.Guests(); got > 3 {
+		if got := n.limiter.Len(); got > 3 {
 			t.Fatalf("%d guests from one address, 3 allowed", got)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	wait(t, "an empty lobby", func() bool { return n.lobby.Guests() == 0 })
+	wait(t, "an empty lobby", func() bool { return n.limiter.Len() == 0 })
 }
 
 // TestOneFloodsWithItsCertificate: a peer that opens control connections and goes
@@ -82,7 +82,7 @@ func TestOneFloodsWithItsCertificate(t *testing.T) {
 		defer n.Mesh.mu.Unlock()
 		return n.Mesh.refused.Load() >= 2*provenMax && len(n.proven[0]) <= provenMax
 	})
-	wait(t, "an empty lobby", func() bool { return n.lobby.Guests() == 0 })
+	wait(t, "an empty lobby", func() bool { return n.limiter.Len() == 0 })
 }
 
 // TestPeerThatSaysNothing: an address that accepts connections where nobody

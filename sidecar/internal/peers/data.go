@@ -120,7 +120,7 @@ func proveDial(conn net.Conn, id ticketID, key []byte) error {
 }
 
 // acceptData is the accepting side; first is the byte that was read already.
-func (m *Mesh) acceptData(conn net.Conn, first byte, guest *admission.Guest) error {
+func (m *Mesh) acceptData(conn net.Conn, first byte, slot *admission.Slot) error {
 	hello := make([]byte, helloBytes)
 	hello[0] = first
 	if first != dataMagic[0] {
@@ -137,7 +137,7 @@ func (m *Mesh) acceptData(conn net.Conn, first byte, guest *admission.Guest) err
 		return errors.New("data connection with an unknown, used or expired ticket")
 	}
 	said := hello[:helloBytes-sha256.Size]
-	fd, err := m.provenData(conn, t, hello, said, guest)
+	fd, err := m.provenData(conn, t, hello, said, slot)
 	if err != nil {
 		t.drop(m)
 		return err
@@ -147,11 +147,11 @@ func (m *Mesh) acceptData(conn net.Conn, first byte, guest *admission.Guest) err
 }
 
 // provenData checks the proof of a data connection and answers with this side's.
-func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, guest *admission.Guest) (int, error) {
+func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, slot *admission.Slot) (int, error) {
 	if !hmac.Equal(hello[len(said):], proof(t.key, "dial", said)) {
 		return -1, errProof
 	}
-	if !guest.Leave() { // a proven one needs no place among strangers
+	if !slot.Release() { // a proven one needs no place among strangers
 		return -1, errSentAway
 	}
 	reply := make([]byte, nonceBytes, replyBytes)

@@ -86,11 +86,11 @@ type Mesh struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
-	lobby    *admission.Lobby
+	limiter  *admission.Limiter
 	rates    *strangers.Rates
 	refused  atomic.Uint64
 
-	strangers, known admission.Complaints // of connections that have not shown whose they are, and of peers
+	strangers, known admission.Warnings // of connections that have not shown whose they are, and of peers
 
 	mu      sync.Mutex
 	dials   map[link.Peer]context.CancelFunc
@@ -136,7 +136,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, lobby: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: strangers.NewRates(handshakeRate),
+		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, limiter: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: strangers.NewRates(handshakeRate),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
 		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, making: map[link.Peer]*making{}, met: map[link.Peer]uint64{},
 	}
@@ -184,8 +184,8 @@ func (m *Mesh) Serve() error {
 			_ = conn.Close() // a peer tries again
 			continue
 		}
-		guest := m.lobby.Enter(host(conn), func() { _ = conn.Close() }) // its handshake ends
-		if guest == nil {
+		slot := m.limiter.Admit(host(conn), func() { _ = conn.Close() }) // its handshake ends
+		if slot == nil {
 			m.refused.Add(1)
 			_ = conn.Close() // whoever it is tries again
 			continue
@@ -197,7 +197,7 @@ func (m *Mesh) Serve() error {
 		// At once: however long the handshakes of others take, a peer that waits
 		// for its own learns that there is somebody.
 		_, _ = conn.Write([]byte{here}) // shake will see what is wrong
-		go m.shake(conn, guest)
+		go m.shake(conn, slot)
 	}
 }
 
@@ -216,10 +216,10 @@ var errSentAway = errors.New("it had not proven in time whose it is, and others 
 const refusedLine = "connection refused"
 
 // shake is an incoming connection's handshake.
-func (m *Mesh) shake(conn net.Conn, guest *admission.Guest) {
+func (m *Mesh) shake(conn net.Conn, slot *admission.Slot) {
 	defer m.untrack(conn)
-	err := m.accept(conn, guest)
-	stayed := guest.Leave()
+	err := m.accept(conn, slot)
+	stayed := slot.Release()
 	if err == nil || m.ctx.Err() != nil {
 		return
 	}
@@ -235,9 +235,9 @@ func (m *Mesh) shake(conn net.Conn, guest *admission.Guest) {
 	}
 }
 
-// admit takes a connection out of the lobby: its peer is known.
-func (m *Mesh) admit(conn net.Conn, peer link.Peer, guest *admission.Guest) error {
-	if !guest.Leave() {
+// admit takes a connection out of the limiter: its peer is known.
+func (m *Mesh) admit(conn net.Conn, peer link.Peer, slot *admission.Slot) error {
+	if !slot.Release() {
 		return errSentAway
 	}
 	m.mu.Lock()

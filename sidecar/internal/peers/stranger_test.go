@@ -182,7 +182,7 @@ func TestStrangersFillNoLog(t *testing.T) {
 		wait(t, "the refusal", func() bool { return n.Refused() == uint64(i+1) })
 	}
 	n.refuses("speaks protocol version 99", greet(j, 99, 0, 0, 1))
-	most := 2 + int(time.Since(begun)/admission.ComplaintPause)
+	most := 2 + int(time.Since(begun)/admission.WarningInterval)
 	warned := 0
 	for line := range strings.Lines(n.log.String()) {
 		if strings.Contains(line, "level=WARN") {

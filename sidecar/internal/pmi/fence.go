@@ -62,7 +62,7 @@ func unlike(pod int, kind byte, piece []byte) error {
 // each, and the next one may come before the last has ended.
 const fencesMax = 8
 
-// beginFence takes the connection of a fence out of the lobby: it lasts for as long
+// beginFence takes the connection of a fence out of the limiter: it lasts for as long
 // as the other pods take.
 func (s *Server) beginFence(c *client) error {
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	}
 	// The bytes come before the place: one that announces them and says nothing more has
 	// neither, and its connection ends with the time for its greeting.
-	if c.guest.Spoke(); c.known {
+	if c.slot.MarkActive(); c.known {
 		if err := c.conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func (s *Server) state() (awaits string, ready bool, changed <-chan struct{}) {
 // wait says what the sidecar waits for until it is ready. A launcher that has gone is found
 // by the next word.
 func (s *Server) wait(c *client) error {
-	c.guest.Spoke()
+	c.slot.MarkActive()
 	for {
 		awaits, ready, changed := s.state()
 		if ready {

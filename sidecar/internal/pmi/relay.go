@@ -72,7 +72,7 @@ func (s *Server) mine(c *client) error {
 	if !ok {
 		return nil
 	}
-	who, err := admission.Peer(unixConn)
+	who, err := admission.Credentials(unixConn)
 	if err != nil {
 		return fmt.Errorf("whose connection it is: %w", err)
 	}

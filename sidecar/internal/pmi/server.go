@@ -85,25 +85,25 @@ type Server struct {
 
 	complaints rate.Sometimes
 
-	mu       sync.Mutex // guards what follows
-	space    *space
-	lobby    *admission.Lobby // of those who have not said which rank they are
-	hall     *admission.Lobby // of launchers, at a socket of their own
-	conns    map[net.Conn]bool
-	clients  map[int]*client
-	fences   int       // under way
-	fencing  time.Time // since when
-	meetings int
-	waiting  []*client // in the barrier
-	init     map[int]bool
-	loaded   bool              // a process of this pod has loaded an MPI
-	local    bool              // its ranks talk by shared memory of their MPI's
-	finalize map[int]time.Time // ranks in MPI_Finalize, and since when
-	failed   error
-	aborts   aborts
-	idle     idle
-	programs programs
-	gone     ranksOver
+	mu        sync.Mutex // guards what follows
+	space     *space
+	limiter   *admission.Limiter // of those who have not said which rank they are
+	launchers *admission.Limiter // of launchers, at a socket of their own
+	conns     map[net.Conn]bool
+	clients   map[int]*client
+	fences    int       // under way
+	fencing   time.Time // since when
+	meetings  int
+	waiting   []*client // in the barrier
+	init      map[int]bool
+	loaded    bool              // a process of this pod has loaded an MPI
+	local     bool              // its ranks talk by shared memory of their MPI's
+	finalize  map[int]time.Time // ranks in MPI_Finalize, and since when
+	failed    error
+	aborts    aborts
+	idle      idle
+	programs  programs
+	gone      ranksOver
 
 	held   *budget // of fences
 	offers offers  // of those who run commands for other pods
@@ -113,8 +113,8 @@ type Server struct {
 type client struct {
 	conn     net.Conn
 	rank     int
-	known    bool             // who it is
-	guest    *admission.Guest // until it has said which rank it is
+	known    bool            // who it is
+	slot     *admission.Slot // until it has said which rank it is
 	finished bool
 	ended    bool              // its program has finalized; the next one may begin
 	entered  time.Time         // the barrier
@@ -126,7 +126,7 @@ type client struct {
 
 // places bounds the connections of a pod at one socket that have not said which rank they are:
 // all ranks at once, and the launcher's questions about them. So many come and go within what a
-// silent one keeps its place for (lobby) that a process which connects without end fills no
+// silent one keeps its place for (limiter) that a process which connects without end fills no
 // queue before others. Each has a buffer of lineMax: 4 MiB with all that belongs to it.
 func (c *Config) places() int { return memory.LaunchPlaces(c.Count) }
 
@@ -153,7 +153,7 @@ var (
 func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
-		cfg: cfg, ctx: ctx, stop: stop, lobby: admission.New(cfg.places(), cfg.places()).Silent(silentHold), hall: admission.New(cfg.places(), cfg.places()).Silent(silentHold),
+		cfg: cfg, ctx: ctx, stop: stop, limiter: admission.New(cfg.places(), cfg.places()).SilentFor(silentHold), launchers: admission.New(cfg.places(), cfg.places()).SilentFor(silentHold),
 		complaints: rate.Sometimes{Interval: time.Minute}, held: newBudget(cfg.Layout), conns: map[net.Conn]bool{}, clients: map[int]*client{}, init: map[int]bool{},
 		idle: idle{ranks: map[int]bool{}, waits: -1}, programs: programs{ranks: map[int]*program{}}, gone: ranksOver{},
 	}
@@ -200,25 +200,25 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 			return
 		}
 	}
-	at := s.lobby
+	at := s.limiter
 	if launcher {
-		at = s.hall
+		at = s.launchers
 	}
-	var guest *admission.Guest
+	var slot *admission.Slot
 	for {
-		if guest = at.Enter("", func() { _ = conn.Close() }); guest != nil || s.ctx.Err() != nil { // its talk ends
+		if slot = at.Admit("", func() { _ = conn.Close() }); slot != nil || s.ctx.Err() != nil { // its talk ends
 			break
 		}
 		// All have only just come, and are about to speak.
 		time.Sleep(placePause)
 	}
-	if guest == nil || !s.accept(&client{conn: conn, rank: -1, guest: guest, launcher: launcher, gone: make(chan struct{})}) {
+	if slot == nil || !s.accept(&client{conn: conn, rank: -1, slot: slot, launcher: launcher, gone: make(chan struct{})}) {
 		s.complain("PMI connection refused", errCrowd)
 		_ = conn.Close() // as above
 		return
 	}
-	if admission.Said(conn) { // while it waited: its goroutine may come late to that
-		guest.Spoke()
+	if admission.HasData(conn) { // while it waited: its goroutine may come late to that
+		slot.MarkActive()
 	}
 }
 
@@ -244,7 +244,7 @@ func (s *Server) serve(c *client) {
 	defer close(c.gone)
 	conn := c.conn
 	err := s.talk(c)
-	stayed := c.guest.Leave() || c.known
+	stayed := c.slot.Release() || c.known
 	s.mu.Lock()
 	delete(s.conns, conn)
 	if s.clients[c.rank] == c {
@@ -358,13 +358,13 @@ func (s *Server) greet(c *client, r request) error {
 	return c.say("cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0", s.ranks, rank)
 }
 
-// enter takes a connection out of the lobby: it is known who it is, and may say
+// enter takes a connection out of the limiter: it is known who it is, and may say
 // nothing for as long as it likes.
 func (c *client) enter() error {
 	if c.known {
 		return nil
 	}
-	if !c.guest.Leave() {
+	if !c.slot.Release() {
 		return errCrowd
 	}
 	c.known = true
@@ -492,7 +492,7 @@ func number(b bool) int {
 
 func (s *Server) handle(c *client, r request) error {
 	if c.rank < 0 {
-		c.guest.Spoke()
+		c.slot.MarkActive()
 		switch r.cmd {
 		case "initack":
 			return s.greet(c, r)

@@ -23,7 +23,7 @@ func TestConnectAndGo(t *testing.T) {
 	}
 	b.dial(t).refused([]byte("garbage"), "7 bytes that are no hello message")
 	wait(t, "the refusal in the log", func() bool { return b.log.has("7 bytes that are no hello message") })
-	most := 3 + int(time.Since(begun)/admission.ComplaintPause)
+	most := 3 + int(time.Since(begun)/admission.WarningInterval)
 	b.log.mu.Lock()
 	defer b.log.mu.Unlock()
 	if n := strings.Count(b.log.b.String(), "level=WARN"); n < 2 || n > most {

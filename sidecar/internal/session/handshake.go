@@ -23,13 +23,13 @@ import (
 // handshake takes a client from its Hello to its Welcome. The session is known
 // to the host before the client hears of it, so that its first descriptor is
 // never early.
-func (s *Server) handshake(conn *net.UnixConn, guest *admission.Guest) (*Session, error) {
+func (s *Server) handshake(conn *net.UnixConn, slot *admission.Slot) (*Session, error) {
 	h, err := s.hello(conn)
 	if err != nil {
 		return nil, err
 	}
 	// From here on it is bounded by the ranks that this sidecar has.
-	guest.Leave()
+	slot.Release()
 	if err := s.claim(h.Rank, conn); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	defer m.closeFiles()
 	s.open(h, sess, m)
 	sess.Features = h.Features
-	if who, err := admission.Peer(conn); err == nil {
+	if who, err := admission.Credentials(conn); err == nil {
 		sess.PID = int(who.Pid)
 	}
 	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
@@ -126,7 +126,7 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 
 // Allow says why whoever has connected may not attach; nil: it may.
 func (c *Config) Allow(conn *net.UnixConn) error {
-	who, err := admission.Peer(conn)
+	who, err := admission.Credentials(conn)
 	if err != nil {
 		return fmt.Errorf("session: %w", err)
 	}

@@ -75,8 +75,8 @@ type Server struct {
 	cfg      Config
 	host     Host
 	listener *net.UnixListener
-	lobby    *admission.Lobby // of those who may attach
-	refused  *admission.Lobby // of the others
+	limiter  *admission.Limiter // of those who may attach
+	refused  *admission.Limiter // of the others
 	memory   *reservations
 	wg       sync.WaitGroup
 
@@ -88,11 +88,11 @@ type Server struct {
 	ever     map[uint32]bool // have been attached
 	closed   bool
 
-	shut      atomic.Bool          // a context could not be opened, and that was said
-	strangers admission.Complaints // users that may not attach
-	mute      admission.Complaints // about clients that sent no Hello
-	unfit     admission.Complaints // about other clients
-	short     admission.Complaints // about ranks that asked for more arena than there is memory
+	shut      atomic.Bool        // a context could not be opened, and that was said
+	strangers admission.Warnings // users that may not attach
+	mute      admission.Warnings // about clients that sent no Hello
+	unfit     admission.Warnings // about other clients
+	short     admission.Warnings // about ranks that asked for more arena than there is memory
 }
 
 // refusedLine is the log line of an application that is not attached, or not given memory.
@@ -135,7 +135,7 @@ func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
 	return &Server{
 		cfg: cfg, host: host, listener: l, memory: newReservations(cfg.OwnBytes, uint64(cfg.Count)*uint64(cfg.sizes(cfg.ArenaBytes).Rank()), machineMemory),
 		conns: map[*net.UnixConn]bool{}, ranks: map[uint32]*claim{}, claiming: map[uint32]int{}, ever: map[uint32]bool{},
-		lobby: admission.New(cfg.Pending, (cfg.Pending+1)/2), refused: admission.New(refusedMax, refusedMax),
+		limiter: admission.New(cfg.Pending, (cfg.Pending+1)/2), refused: admission.New(refusedMax, refusedMax),
 	}
 }
 
@@ -166,17 +166,17 @@ func (s *Server) Serve(ctx context.Context) error {
 // the user. Those who may not attach take no place of those who may.
 func (s *Server) receive(conn *net.UnixConn) {
 	sendAway := func() { _ = conn.CloseRead() } // its goroutine says so, and ends
-	who, err := admission.Peer(conn)
+	who, err := admission.Credentials(conn)
 	if err == nil {
 		err = s.cfg.checkUser(who.Uid, os.Geteuid())
 	}
 	if err != nil {
-		go s.turnAway(conn, err, s.refused.Enter("", sendAway))
+		go s.turnAway(conn, err, s.refused.Admit("", sendAway))
 		return
 	}
 	for {
-		if guest := s.lobby.Enter(fmt.Sprint(who.Uid), sendAway); guest != nil {
-			go s.serve(conn, guest)
+		if slot := s.limiter.Admit(fmt.Sprint(who.Uid), sendAway); slot != nil {
+			go s.serve(conn, slot)
 			return
 		}
 		// All have only just come, and are about to speak.
@@ -186,15 +186,15 @@ func (s *Server) receive(conn *net.UnixConn) {
 
 // turnAway tells a user that may not attach why. Its Hello is taken first, if it
 // comes: a socket that is closed with unread bytes tells the other end of a reset,
-// and not of the refusal's reason. A nil guest has no place to wait for that.
-func (s *Server) turnAway(conn *net.UnixConn, cause error, guest *admission.Guest) {
+// and not of the refusal's reason. A nil slot has no place to wait for that.
+func (s *Server) turnAway(conn *net.UnixConn, cause error, slot *admission.Slot) {
 	defer s.untrack(conn)
 	s.strangers.Log(s.cfg.Log, refusedLine, "cause", cause)
 	s.refuse(conn, cause)
-	if guest == nil {
+	if slot == nil {
 		return
 	}
-	defer guest.Leave()
+	defer slot.Release()
 	if conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)) == nil {
 		var b [1]byte
 		_, _ = conn.Read(b[:]) // whatever it is
@@ -245,11 +245,11 @@ func (s *Server) Attached(rank uint32) bool {
 }
 
 // serve is one client's connection from Hello to its end.
-func (s *Server) serve(conn *net.UnixConn, guest *admission.Guest) {
+func (s *Server) serve(conn *net.UnixConn, slot *admission.Slot) {
 	defer s.untrack(conn)
-	sess, err := s.handshake(conn, guest)
+	sess, err := s.handshake(conn, slot)
 	if err != nil {
-		guest.Leave()
+		slot.Release()
 		kind := &s.unfit
 		if errors.Is(err, errNoHello) {
 			kind = &s.mute

@@ -207,7 +207,7 @@ func (e *Endpoint) accept() error {
 			return err
 		}
 		known := false
-		if who, werr := admission.Peer(conn); werr == nil && int(who.Uid) == os.Geteuid() {
+		if who, werr := admission.Credentials(conn); werr == nil && int(who.Uid) == os.Geteuid() {
 			known, err = e.admit(conn)
 		}
 		disposed.add(func() { _ = conn.Close() }) // socketOf has duplicated its socket

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestComplaints: a line a second, and the next one says how many there were.
-func TestComplaints(t *testing.T) {
+// TestWarnings checks that there is one warning a second, with the number of refusals
+// since the last one.
+func TestWarnings(t *testing.T) {
 	var b bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -17,7 +18,7 @@ func TestComplaints(t *testing.T) {
 		return a
 	}}))
 	at := time.Unix(1000, 0)
-	c := &Complaints{now: func() time.Time { return at }}
+	c := &Warnings{now: func() time.Time { return at }}
 	for range 25 {
 		c.Log(log, "refused", "cause", "no hello")
 		at = at.Add(100 * time.Millisecond)
