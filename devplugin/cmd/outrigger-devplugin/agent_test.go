@@ -21,8 +21,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/connlimit/hostile"
 	"github.com/outrigger-hpc/outrigger/api/grant"
-	"github.com/outrigger-hpc/outrigger/api/strangers/hostile"
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
@@ -347,8 +347,8 @@ func TestProbeAmongStrangers(t *testing.T) {
 	if r.StatusCode != http.StatusOK {
 		t.Error(r.Status)
 	}
-	if open := list.Open(t); open > scrapes.Places {
-		t.Errorf("%d connections are open, want %d at most", open, scrapes.Places)
+	if open := list.Open(t); open > scrapes.Slots {
+		t.Errorf("%d connections are open, want %d at most", open, scrapes.Slots)
 	}
 	end()
 	if err := <-done; err != nil {

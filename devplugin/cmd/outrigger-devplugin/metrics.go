@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/outrigger-hpc/outrigger/api/strangers"
+	"github.com/outrigger-hpc/outrigger/api/connlimit"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
 )
 
@@ -137,7 +137,7 @@ func serveMetrics(ctx context.Context, a *agent) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	if err := strangers.Serve(ctx, l, a.handler(), &scrapes); err != nil {
+	if err := connlimit.Serve(ctx, l, a.handler(), &scrapes); err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	return nil
@@ -146,7 +146,7 @@ func serveMetrics(ctx context.Context, a *agent) error {
 // scrapes bounds the cost of untrusted clients. The kubelet's probe gets a connection
 // slot even if others hold many, unless a process with the node's address, which the
 // kubelet also has, opens more than Rate connections a second.
-var scrapes = strangers.Bounds{
-	Places: 32, Buffer: 32 << 10, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
+var scrapes = connlimit.Bounds{
+	Slots: 32, Buffer: 32 << 10, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
 }

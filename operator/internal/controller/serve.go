@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/outrigger-hpc/outrigger/api/strangers"
+	"github.com/outrigger-hpc/outrigger/api/connlimit"
 	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
 )
 
@@ -40,19 +40,19 @@ const lastAnswers = 5 * time.Second
 // own address opens more than Rate connections a second. A probe never is, since its
 // answer costs almost nothing.
 var (
-	probes = strangers.Bounds{
-		Places: 64, Buffer: 32 << 10, Header: 8 << 10, Gap: 20 * time.Millisecond,
+	probes = connlimit.Bounds{
+		Slots: 64, Buffer: 32 << 10, Header: 8 << 10, Gap: 20 * time.Millisecond,
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
-	scrapes = strangers.Bounds{
-		Places: 64, Buffer: 32 << 10, Header: guard.HeaderMax, Rate: 500, Gap: 20 * time.Millisecond,
+	scrapes = connlimit.Bounds{
+		Slots: 64, Buffer: 32 << 10, Header: guard.HeaderMax, Rate: 500, Gap: 20 * time.Millisecond,
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
 	// The API server opens a connection for each review under way, and has 10 seconds
 	// for each (charts/outrigger). Within that time it does not lose a connection to
 	// another client.
-	reviewed = strangers.Bounds{
-		Places: 512, Share: 384, Hold: 10 * time.Second, Buffer: 32 << 10, Header: 16 << 10,
+	reviewed = connlimit.Bounds{
+		Slots: 512, Share: 384, Hold: 10 * time.Second, Buffer: 32 << 10, Header: 16 << 10,
 		Request: 5 * time.Second, Answer: 15 * time.Second, Idle: time.Minute,
 	}
 )
@@ -154,8 +154,8 @@ func (s *Serving) scraped(m ctrl.Manager) (http.Handler, *tls.Config, error) {
 }
 
 // server returns a server that the manager starts before its caches have filled.
-func server(name string, l net.Listener, h http.Handler, b *strangers.Bounds, secure *tls.Config) *manager.Server {
-	l = strangers.Listen(l, b)
+func server(name string, l net.Listener, h http.Handler, b *connlimit.Bounds, secure *tls.Config) *manager.Server {
+	l = connlimit.Listen(l, b)
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}
@@ -194,7 +194,7 @@ const levelDebug = -int(slog.LevelDebug)
 // webhooks is a webhook server whose connections and requests are bounded.
 type webhooks struct {
 	*webhook.DefaultServer
-	bounds  strangers.Bounds
+	bounds  connlimit.Bounds
 	started chan struct{}
 }
 

@@ -18,7 +18,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
-	"github.com/outrigger-hpc/outrigger/api/strangers/hostile"
+	"github.com/outrigger-hpc/outrigger/api/connlimit/hostile"
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
@@ -49,7 +49,7 @@ func TestPortsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	handler := ports.health()
-	for name, most := range map[string]int{"health": probes.Places, "metrics": scrapes.Places} {
+	for name, most := range map[string]int{"health": probes.Slots, "metrics": scrapes.Slots} {
 		t.Run(name, func(t *testing.T) {
 			at, end := started(t, func(ctx context.Context, l net.Listener) error {
 				if name == "metrics" {
@@ -211,8 +211,8 @@ func TestManagerServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = r.Body.Close() // the body is short
-	if n := list.Open(t); n > probes.Places {
-		t.Errorf("%d connections are open, want %d at most", n, probes.Places)
+	if n := list.Open(t); n > probes.Slots {
+		t.Errorf("%d connections are open, want %d at most", n, probes.Slots)
 	}
 	list.Close()
 	http.DefaultClient.CloseIdleConnections()

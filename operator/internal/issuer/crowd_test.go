@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-hpc/outrigger/api/strangers/hostile"
+	"github.com/outrigger-hpc/outrigger/api/connlimit/hostile"
 )
 
 // doors is one listener for several addresses of loopback, behind each of which a

@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
-	"github.com/outrigger-hpc/outrigger/api/strangers"
+	"github.com/outrigger-hpc/outrigger/api/connlimit"
 )
 
 // Path is the path of requests for certificates.
@@ -57,8 +57,8 @@ const (
 // in total. A pod needs one for some milliseconds. The pods of a large job connect at
 // once, from as many addresses; each keeps its slot for at most Hold, and the next ones
 // wait. One address has at most Share slots, so that no pod takes all.
-var callers = strangers.Bounds{
-	Places: 256, Share: 16, Hold: 5 * time.Second, Buffer: 16 << 10, Header: tokenMax + 4<<10,
+var callers = connlimit.Bounds{
+	Slots: 256, Share: 16, Hold: 5 * time.Second, Buffer: 16 << 10, Header: tokenMax + 4<<10,
 	Request: requestTime / 4, Answer: 2 * requestTime,
 }
 
@@ -112,12 +112,12 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	bounds := callers
 	if !s.CheckAddress { // addresses are translated, so that many pods share one
-		bounds.Share = bounds.Places
+		bounds.Share = bounds.Slots
 	}
 	server := bounds.Server(s.Handler())
 	server.ErrorLog = slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug)
 	server.SetKeepAlivesEnabled(false) // a connection is for one request
-	listener := tls.NewListener(strangers.Listen(s.Listener, &bounds), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get, GetConfigForClient: s.greeted})
+	listener := tls.NewListener(connlimit.Listen(s.Listener, &bounds), &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: own.get, GetConfigForClient: s.greeted})
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve returns its error
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -142,7 +142,7 @@ func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if s.handshakes.take(address) > 0 {
 		return nil, fmt.Errorf("%s connects more than %v times a second", address, handshakesPerAddress.rate)
 	}
-	if network := strangers.Network(address); network != "" && s.networks.take(network) > 0 {
+	if network := connlimit.Network(address); network != "" && s.networks.take(network) > 0 {
 		return nil, fmt.Errorf("%s connects more than %v times a second", network, handshakesPerNetwork.rate)
 	}
 	return nil, nil

@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/outrigger-hpc/outrigger/api/connlimit"
 	"github.com/outrigger-hpc/outrigger/api/memory"
-	"github.com/outrigger-hpc/outrigger/api/strangers"
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
@@ -224,8 +224,8 @@ func health(mux *http.ServeMux, s *Sources) {
 // processor, which the engine needs, requests on all places take some hundredths: 1,600 a
 // second, and connections that are opened for one request each 500 of each address. A kubelet's
 // probe has the address of its node, as processes with the node's network have.
-var bounds = strangers.Bounds{
-	Places: memory.WatchPlaces, Buffer: memory.WatchBuffer, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
+var bounds = connlimit.Bounds{
+	Slots: memory.WatchPlaces, Buffer: memory.WatchBuffer, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
 }
 
@@ -236,7 +236,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	if l.Addr().Network() == "unix" {
 		b.Answer, b.Gap = 0, 0
 	}
-	if err := strangers.Serve(ctx, l, h, &b); err != nil {
+	if err := connlimit.Serve(ctx, l, h, &b); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

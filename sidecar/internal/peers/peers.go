@@ -23,8 +23,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/connlimit"
 	"github.com/outrigger-hpc/outrigger/api/memory"
-	"github.com/outrigger-hpc/outrigger/api/strangers"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -87,7 +87,7 @@ type Mesh struct {
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
 	limiter  *admission.Limiter
-	rates    *strangers.Rates
+	rates    *connlimit.Rates
 	refused  atomic.Uint64
 
 	strangers, known admission.Warnings // of connections that have not shown whose they are, and of peers
@@ -136,7 +136,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	deferAccept(listener)
 	ctx, stop := context.WithCancel(context.Background())
 	return &Mesh{
-		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, limiter: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: strangers.NewRates(handshakeRate),
+		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, limiter: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: connlimit.NewRates(handshakeRate),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
 		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, making: map[link.Peer]*making{}, met: map[link.Peer]uint64{},
 	}
@@ -179,7 +179,7 @@ func (m *Mesh) Serve() error {
 		default:
 			return fmt.Errorf("peers: accepting: %w", err)
 		}
-		if m.rates.Often(strangers.Address(conn.RemoteAddr())) {
+		if m.rates.TooMany(connlimit.Address(conn.RemoteAddr())) {
 			m.refused.Add(1)
 			_ = conn.Close() // a peer tries again
 			continue

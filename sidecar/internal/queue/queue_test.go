@@ -13,7 +13,7 @@ import (
 func TestFairBetweenOwners(t *testing.T) {
 	for _, x := range []struct {
 		perOwner int
-		want    func(i int) int // turns of item i of the busy owner, of 200
+		want     func(i int) int // turns of item i of the busy owner, of 200
 	}{
 		{0, func(int) int { return 2 }},
 		{4, func(i int) int { return map[bool]int{true: 50}[i < 4] }},

@@ -1,4 +1,4 @@
-package strangers
+package connlimit
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func (b *Bounds) Server(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: b.paced(h), Protocols: one, MaxHeaderBytes: b.Header,
 		ReadHeaderTimeout: b.Request, ReadTimeout: b.Request, WriteTimeout: b.Answer, IdleTimeout: b.Idle,
-		ConnContext: requests, ErrorLog: log.New(&sparse{to: os.Stderr, limit: rate.NewLimiter(linesRate, linesBurst)}, "", 0),
+		ConnContext: requests, ErrorLog: log.New(&limitedLog{to: os.Stderr, limit: rate.NewLimiter(linesRate, linesBurst)}, "", 0),
 	}
 }
 
@@ -30,21 +30,21 @@ func (b *Bounds) Server(h http.Handler) *http.Server {
 // log.
 const linesRate, linesBurst = 1, 10
 
-// sparse is a log with a bounded rate of lines.
-type sparse struct {
+// limitedLog is a log with a bounded rate of lines.
+type limitedLog struct {
 	to    io.Writer
 	limit *rate.Limiter
 }
 
-func (s *sparse) Write(line []byte) (int, error) {
+func (s *limitedLog) Write(line []byte) (int, error) {
 	if !s.limit.Allow() {
 		return len(line), nil
 	}
 	return s.to.Write(line)
 }
 
-// place is the key of a request's connection in its context.
-type place struct{}
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
 
 // paced delays a request until Gap after the start of the previous one of its
 // connection.
@@ -53,7 +53,7 @@ func (b *Bounds) paced(h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p, ok := r.Context().Value(place{}).(*conn); ok {
+		if p, ok := r.Context().Value(connKey{}).(*conn); ok {
 			if wait := b.Gap - time.Since(p.last); wait > 0 {
 				t := time.NewTimer(wait)
 				select {
@@ -78,7 +78,7 @@ func requests(ctx context.Context, c net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, place{}, p))
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, connKey{}, p))
 	p.mu.Lock()
 	p.cancel = cancel
 	p.mu.Unlock()

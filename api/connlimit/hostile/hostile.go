@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Crowd is the list of connections of one test.
-type Crowd []*net.TCPConn
+// Conns is the list of connections of one test.
+type Conns []*net.TCPConn
 
 // Gather opens count connections to an address and calls each for every one. Errors of
 // each are ignored: the server may have closed the connection. The connections are
 // closed at the end of the test.
-func Gather(t testing.TB, at string, count int, each func(i int, c net.Conn) error) (list Crowd) {
+func Gather(t testing.TB, at string, count int, each func(i int, c net.Conn) error) (list Conns) {
 	t.Helper()
 	for i := range count {
 		c, err := net.Dial("tcp", at)
@@ -43,7 +43,7 @@ func Says(text string) func(int, net.Conn) error {
 
 // Open counts the connections that the server has not closed. It reads the data that
 // has arrived.
-func (list Crowd) Open(t testing.TB) (n int) {
+func (list Conns) Open(t testing.TB) (n int) {
 	t.Helper()
 	for _, c := range list {
 		raw, err := c.SyscallConn()
@@ -68,7 +68,7 @@ func (list Crowd) Open(t testing.TB) (n int) {
 }
 
 // Close closes all connections.
-func (list Crowd) Close() {
+func (list Conns) Close() {
 	for _, c := range list {
 		_ = c.Close() // it may be closed already
 	}

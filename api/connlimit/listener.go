@@ -1,10 +1,10 @@
-// Package strangers bounds what untrusted clients cost a server: the number of
+// Package connlimit bounds what untrusted clients cost a server: the number of
 // connections, and the bytes and the time of each. It owns the choice of the connection
 // that is closed when all slots are taken: the oldest connection of the address with
 // the most connections. A new connection therefore never waits behind connections that
 // others hold, and a client that connects rarely, sends its request at once and
 // disconnects, such as a kubelet's probe, always gets an answer.
-package strangers
+package connlimit
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 
 // Bounds are the bounds of one listener.
 type Bounds struct {
-	Places int // slots: maximum number of connections; at least 1
+	Slots int // slots: maximum number of connections; at least 1
 	// Share is the maximum number of slots of one address; 0: all. If it is set, all
 	// addresses of one IPv6 /64 together, of which one machine may use any number, have
 	// half of the slots, and more while others are free. If other networks need these,
@@ -59,22 +59,22 @@ type Listener struct {
 	done   chan struct{}
 	end    sync.Once
 
-	mu    sync.Mutex     // guards what follows
-	conns []*conn        // oldest first
-	by    map[string]int // number of connections, by address
-	held  map[string]int // number of connections, by /64
-	rates *Rates
-	now   func() time.Time
+	mu        sync.Mutex     // guards the fields below
+	conns     []*conn        // oldest first
+	by        map[string]int // number of connections, by address
+	byNetwork map[string]int // number of connections, by /64
+	rates     *Rates
+	now       func() time.Time
 }
 
-// crowding returns the network that holds more than half of the slots; empty if none
+// majority returns the network that holds more than half of the slots; empty if none
 // does.
-func (l *Listener) crowding() string {
-	if l.bounds.Share >= l.bounds.Places {
+func (l *Listener) majority() string {
+	if l.bounds.Share >= l.bounds.Slots {
 		return ""
 	}
-	for network, n := range l.held {
-		if 2*n > l.bounds.Places {
+	for network, n := range l.byNetwork {
+		if 2*n > l.bounds.Slots {
 			return network
 		}
 	}
@@ -84,11 +84,11 @@ func (l *Listener) crowding() string {
 // Listen returns a Listener with bounds.
 func Listen(l net.Listener, b *Bounds) *Listener {
 	bounds := *b
-	bounds.Places = max(bounds.Places, 1)
-	if bounds.Share <= 0 || bounds.Share > bounds.Places {
-		bounds.Share = bounds.Places
+	bounds.Slots = max(bounds.Slots, 1)
+	if bounds.Share <= 0 || bounds.Share > bounds.Slots {
+		bounds.Share = bounds.Slots
 	}
-	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, held: map[string]int{}, rates: NewRates(bounds.Rate), now: time.Now}
+	return &Listener{Listener: l, bounds: bounds, freed: make(chan struct{}, 1), done: make(chan struct{}), by: map[string]int{}, byNetwork: map[string]int{}, rates: NewRates(bounds.Rate), now: time.Now}
 }
 
 // conn is a connection with a slot.
@@ -113,10 +113,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.limit(raw)
-		c, err := l.enter(raw)
+		c, err := l.admit(raw)
 		if err != nil {
 			abort(raw)
-			if errors.Is(err, errCrowded) {
+			if errors.Is(err, errShare) {
 				continue
 			}
 			return nil, err
@@ -138,32 +138,32 @@ func (l *Listener) Open() int {
 	return len(l.conns)
 }
 
-// errCrowded: the address or network of a new connection has its share of the slots, or
-// has opened too many connections.
-var errCrowded = errors.New("its address has its share of the connections")
+// errShare means that the address or network of a new connection has its share of the
+// slots, or has opened too many connections.
+var errShare = errors.New("its address has its share of the connections")
 
-// enter gives a connection a slot.
-func (l *Listener) enter(raw net.Conn) (*conn, error) {
+// admit gives a connection a slot.
+func (l *Listener) admit(raw net.Conn) (*conn, error) {
 	c := &conn{Conn: raw, listener: l, from: Address(raw.RemoteAddr())}
 	c.network = Network(c.from)
 	l.mu.Lock()
-	often := l.rates.Often(c.from)
+	tooMany := l.rates.TooMany(c.from)
 	l.mu.Unlock()
-	if often {
-		return nil, errCrowded
+	if tooMany {
+		return nil, errShare
 	}
 	for {
 		l.mu.Lock()
-		goes, wait, err := l.room(c)
+		evicted, wait, err := l.slotFor(c)
 		if err == nil && wait <= 0 {
-			if goes != nil {
-				l.remove(goes)
+			if evicted != nil {
+				l.remove(evicted)
 			}
 			c.since = l.now()
 			l.conns = append(l.conns, c)
 			l.by[c.from]++
 			if c.network != "" {
-				l.held[c.network]++
+				l.byNetwork[c.network]++
 			}
 		}
 		l.mu.Unlock()
@@ -171,8 +171,8 @@ func (l *Listener) enter(raw net.Conn) (*conn, error) {
 			return nil, err
 		}
 		if wait <= 0 {
-			if goes != nil {
-				goes.sendAway()
+			if evicted != nil {
+				evicted.evict()
 			}
 			return c, nil
 		}
@@ -190,38 +190,38 @@ func (l *Listener) enter(raw net.Conn) (*conn, error) {
 	}
 }
 
-// room returns the connection to close for a new one; nil if there is a free slot. wait
+// slotFor returns the connection to close for a new one; nil if there is a free slot. wait
 // is the time until one may be closed.
-func (l *Listener) room(newcomer *conn) (goes *conn, wait time.Duration, err error) {
-	from := newcomer.from
+func (l *Listener) slotFor(c *conn) (evicted *conn, wait time.Duration, err error) {
+	from := c.from
 	own, most := l.by[from], 0
 	for _, n := range l.by {
 		most = max(most, n)
 	}
-	full := len(l.conns) >= l.bounds.Places
+	full := len(l.conns) >= l.bounds.Slots
 	switch {
 	case own >= l.bounds.Share || full && own == most:
-		goes = l.oldest(func(c *conn) bool { return c.from == from })
-		if l.left(goes) > 0 {
-			return nil, 0, errCrowded
+		evicted = l.oldest(func(c *conn) bool { return c.from == from })
+		if l.timeLeft(evicted) > 0 {
+			return nil, 0, errShare
 		}
 	case full:
-		goes = l.oldest(func(c *conn) bool { return l.by[c.from] == most })
+		evicted = l.oldest(func(c *conn) bool { return l.by[c.from] == most })
 		if most <= own+1 {
-			wait = l.left(goes)
+			wait = l.timeLeft(evicted)
 		}
 		// New connections are accepted one after the other: if connections of a network
 		// with more than half of the slots waited here, all others would wait behind
 		// them.
-		switch crowding := l.crowding(); {
-		case crowding == "" || wait <= 0:
-		case crowding != newcomer.network:
-			goes, wait = l.busiest(crowding), 0
+		switch majority := l.majority(); {
+		case majority == "" || wait <= 0:
+		case majority != c.network:
+			evicted, wait = l.busiest(majority), 0
 		default:
-			return nil, 0, errCrowded
+			return nil, 0, errShare
 		}
 	}
-	return goes, wait, nil
+	return evicted, wait, nil
 }
 
 // busiest returns the oldest connection of the address with the most connections in a
@@ -236,8 +236,8 @@ func (l *Listener) busiest(network string) *conn {
 	return l.oldest(func(c *conn) bool { return c.network == network && l.by[c.from] == most })
 }
 
-// left returns the rest of the time for which a connection keeps its slot.
-func (l *Listener) left(c *conn) time.Duration { return l.bounds.Hold - l.now().Sub(c.since) }
+// timeLeft returns the rest of the time for which a connection keeps its slot.
+func (l *Listener) timeLeft(c *conn) time.Duration { return l.bounds.Hold - l.now().Sub(c.since) }
 
 // oldest returns the oldest connection for which of returns true. Precondition: there
 // is one.
@@ -255,8 +255,8 @@ func (l *Listener) remove(c *conn) bool {
 	if l.by[c.from]--; l.by[c.from] == 0 {
 		delete(l.by, c.from)
 	}
-	if l.held[c.network]--; l.held[c.network] <= 0 {
-		delete(l.held, c.network)
+	if l.byNetwork[c.network]--; l.byNetwork[c.network] <= 0 {
+		delete(l.byNetwork, c.network)
 	}
 	return true
 }
@@ -277,8 +277,8 @@ func (c *conn) Close() error {
 	return err
 }
 
-// sendAway closes a connection that has lost its slot, and cancels its requests.
-func (c *conn) sendAway() {
+// evict closes a connection that has lost its slot, and cancels its requests.
+func (c *conn) evict() {
 	c.stop()
 	abort(c.Conn)
 }

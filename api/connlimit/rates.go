@@ -1,4 +1,4 @@
-package strangers
+package connlimit
 
 import (
 	"net"
@@ -16,7 +16,7 @@ import (
 type Rates struct {
 	perSecond float64 // 0: no bound
 
-	mu                  sync.Mutex // guards what follows
+	mu                  sync.Mutex // guards the fields below
 	addresses, networks map[string]*rate.Limiter
 	now                 func() time.Time
 }
@@ -38,9 +38,9 @@ const networkRate = 8
 // loopback replaces all loopback addresses.
 const loopback = "loopback"
 
-// Often counts a connection of an address, in the form of Address, and reports whether
+// TooMany counts a connection of an address, in the form of Address, and reports whether
 // the address has opened too many.
-func (r *Rates) Often(from string) bool {
+func (r *Rates) TooMany(from string) bool {
 	if r.perSecond <= 0 || from == "" || from == loopback {
 		return false
 	}
@@ -55,14 +55,14 @@ func (r *Rates) Often(from string) bool {
 
 // allows counts a connection of an address or a network, and reports whether it is
 // allowed. r.mu is held.
-func (r *Rates) allows(known map[string]*rate.Limiter, of string, perSecond float64) bool {
-	l := known[of]
+func (r *Rates) allows(limiters map[string]*rate.Limiter, of string, perSecond float64) bool {
+	l := limiters[of]
 	if l == nil {
-		if len(known) >= ratesMax {
-			clear(known)
+		if len(limiters) >= ratesMax {
+			clear(limiters)
 		}
 		l = rate.NewLimiter(rate.Limit(perSecond), max(int(2*perSecond), 1))
-		known[of] = l
+		limiters[of] = l
 	}
 	return l.AllowN(r.now(), 1)
 }
