@@ -135,7 +135,7 @@ func TestPeerStoppedBeforeItWasReached(t *testing.T) {
 			other.startRanks("outrigger-launch", testBinary(t), endCommand, "obey").wait(1)
 			other.sidecar.signal(unix.SIGTERM)
 			other.sidecar.wait(0)
-			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: it accepts connections and says nothing for 1.5s", stopped, 2*stopped, 2*stopped+1)
+			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: it accepts connections and sends nothing for 1.5s", stopped, 2*stopped, 2*stopped+1)
 			if m := lastWords(t, other.sidecarLog); len(m.Failures) == 0 || m.Failures[0].Text != want {
 				t.Errorf("the last words are %+v, want %q", m, want)
 			}

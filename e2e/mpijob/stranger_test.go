@@ -56,7 +56,7 @@ func TestStrangers(t *testing.T) {
 	becomes(t, other, v1alpha1.ConditionComplete)
 	log := kubectl(t, "logs", "-n", theirs, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "outrigger", "--tail=-1")
 	for _, cause := range []string{
-		"neither TLS nor a data connection", "nothing was said", "unknown, used or expired ticket",
+		"neither TLS nor a data connection", "no byte arrived", "unknown, used or expired ticket",
 		"didn't provide a certificate", "signed by unknown authority",
 	} {
 		if !strings.Contains(log, cause) {

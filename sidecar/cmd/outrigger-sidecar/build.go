@@ -70,7 +70,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 		Early:     early(listen, time.Duration(d.doc.Tuning.StartWithin)),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
-		Beside:    d.beside(),
+		Protocols: d.beside(),
 	}, listener)
 	var recorder *trace.Recorder
 	if d.o.trace > 0 {

@@ -153,14 +153,14 @@ func (d *daemon) direct() *peers.Direct {
 func (d *daemon) byMemory() *peers.Direct {
 	return &peers.Direct{
 		Name: "shared memory", Missed: slog.LevelDebug,
-		Prepare: func(p link.Peer) (peers.End, error) {
+		Prepare: func(p link.Peer) (peers.Endpoint, error) {
 			e, err := d.node.Prepare(p)
 			if err != nil {
 				return nil, err // and no nil of another type
 			}
 			return e, nil
 		},
-		Connected: func(p link.Peer, fd int, end peers.End) {
+		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
 			e := end.(*node.Endpoint) // Prepare makes no others
 			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
 		},
@@ -170,14 +170,14 @@ func (d *daemon) byMemory() *peers.Direct {
 func (d *daemon) byRDMA() *peers.Direct {
 	return &peers.Direct{
 		Name: "RDMA", Missed: slog.LevelWarn,
-		Prepare: func(link.Peer) (peers.End, error) {
+		Prepare: func(link.Peer) (peers.Endpoint, error) {
 			e, err := d.verbs.Prepare()
 			if err != nil {
 				return nil, err // and no nil of another type
 			}
 			return e, nil
 		},
-		Connected: func(p link.Peer, fd int, end peers.End) {
+		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
 			e := end.(*verbs.Endpoint) // Prepare makes no others
 			d.engine.Joined(p, func() error { return d.verbs.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
 		},
@@ -186,7 +186,7 @@ func (d *daemon) byRDMA() *peers.Direct {
 }
 
 // giveUp closes what a stopped engine does not take.
-func (d *daemon) giveUp(fd int, e peers.End) {
+func (d *daemon) giveUp(fd int, e peers.Endpoint) {
 	if err := errors.Join(unix.Close(fd), e.Close()); err != nil {
 		d.log.Warn("giving up a connection", "cause", err)
 	}

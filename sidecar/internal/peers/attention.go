@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// attentionParts is into how many parts the time is divided in which a peer may be silent.
+// attentionParts is the number of parts into which the time is divided in which a peer
+// may be silent.
 const attentionParts = 16
 
-// attention counts time in which this process could have heard something, in parts: one
-// that has taken much longer than its length counts twice that. What a stopped process, or
-// one that waited for a processor, has not heard meanwhile is not the peer's fault.
+// attention measures the time in which this process could have read a byte, in parts: a
+// part that took much longer than its length counts as twice its length. A peer must not
+// fail because this process was stopped or waited for a processor.
 type attention struct {
 	part   time.Duration
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	last   time.Time  // end of the last part
 	passed time.Duration
 	ended  bool
 	timer  *time.Timer
 }
 
-// newAttention begins to count, until end.
+// newAttention starts the measurement, until end.
 func newAttention(part time.Duration) *attention {
 	a := &attention{part: part, last: time.Now()}
 	a.mu.Lock()
@@ -42,15 +43,15 @@ func (a *attention) pass() {
 	a.timer.Reset(a.part)
 }
 
-// now is the time that has been counted.
+// now returns the measured time.
 func (a *attention) now() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.passed
 }
 
-// isOver reports whether d, as now counts it, is limit. Of what lies between two looks
-// the first part and the last one may be missing.
+// isOver reports whether d, a difference of two values of now, has reached limit. The
+// first part and the last one may be missing in d.
 func (a *attention) isOver(d, limit time.Duration) bool { return d+2*a.part >= limit }
 
 func (a *attention) end() {

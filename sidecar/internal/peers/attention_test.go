@@ -12,14 +12,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// stopsItself is set where this program is to be a dialler that is stopped.
+// stopsItself is set in the child process that stops itself while it dials.
 const stopsItself = "PEERS_TEST_STOPS"
 
-// stoppedSilence is the time in which a peer has to say something there.
+// stoppedSilence is the Silence of that process.
 const stoppedSilence = time.Second
 
-// TestStoppedDialler: a sidecar that is stopped after its peer's system has accepted a
-// connection, for longer than a peer may be silent, gives the peer that time when it goes on.
+// TestStoppedDialler checks that a sidecar that is stopped after its peer's kernel has
+// accepted a connection, for longer than Silence, gives the peer that time after it
+// continues.
 func TestStoppedDialler(t *testing.T) {
 	if os.Getenv(stopsItself) != "" {
 		stopWhileDialling(t)
@@ -38,7 +39,7 @@ func TestStoppedDialler(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(2 * stoppedSilence)
-	_ = unix.Kill(cmd.Process.Pid, unix.SIGCONT) // it may have failed
+	_ = unix.Kill(cmd.Process.Pid, unix.SIGCONT) // the process may have ended
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -53,7 +54,7 @@ func stopWhileDialling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = silent.Close() }() // its system accepts, and it does not speak
+	defer func() { _ = silent.Close() }() // the kernel accepts, and the peer sends nothing
 	n.Connect(1)
 	c, err := silent.Accept() // left open
 	if err == nil {
@@ -69,12 +70,13 @@ func stopWhileDialling(t *testing.T) {
 	begun := time.Now()
 	cause := <-failures
 	if after := time.Since(begun); after < stoppedSilence/2 {
-		t.Errorf("given up %v after this process went on: %v", after, cause)
+		t.Errorf("the peer failed %v after this process continued: %v", after, cause)
 	}
 }
 
-// TestAcceptedBeforeItHasStarted: somebody has opened a peer's socket for it, so that its
-// system accepts connections while the peer waits for a processor.
+// TestAcceptedBeforeItHasStarted checks that a peer whose socket was opened for it, so
+// that its kernel accepts connections while the peer waits for a processor, has the time
+// Early.
 func TestAcceptedBeforeItHasStarted(t *testing.T) {
 	const silence = 200 * time.Millisecond
 	j := newJob(t, "j", time.Hour)

@@ -23,8 +23,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestSimultaneous: both sides connect at the same moment, again and again;
-// each time they end up with the two ends of one connection.
+// TestSimultaneous checks that if both sides connect at the same moment, repeatedly, both
+// always get the two sides of one connection.
 func TestSimultaneous(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1})
 	for round := 1; round <= 100; round++ {
@@ -35,20 +35,20 @@ func TestSimultaneous(t *testing.T) {
 		both.Wait()
 		n[0].waitConnected(1, had[0]+1)
 		n[1].waitConnected(0, had[1]+1)
-		// A question that crossed the connection may bring a second one.
+		// A request that crossed the connection may cause a second one.
 		wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() && n[0].count(1) == n[1].count(0) })
 		bothWays(t, n[0], n[1])
 	}
 }
 
-// quiet reports that nothing is under way.
+// quiet reports whether no dial or handshake is in progress.
 func (n *node) quiet() bool {
 	n.Mesh.mu.Lock()
 	defer n.Mesh.mu.Unlock()
 	return len(n.dials) == 0 && len(n.conns) == 0
 }
 
-// TestReconnect: after a break either side may ask for the next connection.
+// TestReconnect checks that after a break either side may ask for the next connection.
 func TestReconnect(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1})
 	for i := 1; i <= 10; i++ {
@@ -64,8 +64,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestOneDialsAfterABreak: both sides hear of a break, and the lower-numbered one
-// dials. The other one does not trouble it with a question meanwhile.
+// TestOneDialsAfterABreak checks that both sides notice a break, and that the
+// lower-numbered one dials without a request of the other.
 func TestOneDialsAfterABreak(t *testing.T) {
 	var questions atomic.Int32
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
@@ -73,7 +73,7 @@ func TestOneDialsAfterABreak(t *testing.T) {
 		if c.Self == 0 {
 			c.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 				questions.Add(1)
-				return nil, nil // go on with this one
+				return nil, nil // continue with this one
 			}
 		}
 	})
@@ -93,14 +93,14 @@ func TestOneDialsAfterABreak(t *testing.T) {
 	n[1].waitConnected(0, 21)
 	wait(t, "the end of all dials", func() bool { return n[0].quiet() && n[1].quiet() })
 	if q := questions.Load(); q != 0 || n[0].count(1) != 21 || n[1].count(0) != 21 {
-		t.Errorf("%d questions, %d and %d connections, want 0, 21 and 21", q, n[0].count(1), n[1].count(0))
+		t.Errorf("%d requests, %d and %d connections, want 0, 21 and 21", q, n[0].count(1), n[1].count(0))
 	}
 }
 
-// TestQuestionThatIsWithdrawn: the higher-numbered side asks for a connection, has one
-// before it is answered, and hangs up. That brings no second one, which would break the
-// first. A question that stays does.
-func TestQuestionThatIsWithdrawn(t *testing.T) {
+// TestRequestCancelled checks that a request for a connection that the higher-numbered
+// side cancels, because it has a connection meanwhile, causes no second connection, which
+// would break the first, and that a request that stays does.
+func TestRequestCancelled(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(2, []int{0, 1})
 	n[0].Connect(1)
@@ -112,18 +112,18 @@ func TestQuestionThatIsWithdrawn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := tls.Client(&overheard{c, new(answer)}, j.credentials(1))
+		s := tls.Client(&observedConn{c, new(dialResult)}, j.credentials(1))
 		if _, err := n[1].Mesh.greet(s, 0); err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	for range 10 {
-		_ = ask().NetConn().Close() // that is the question's end
+		_ = ask().NetConn().Close() // which cancels the request
 	}
 	wait(t, "quiet", func() bool { return n[0].quiet() && n[1].quiet() })
 	if a, b := n[0].count(1), n[1].count(0); a != 1 || b != 1 {
-		t.Fatalf("%d and %d connections after questions that were withdrawn, want 1", a, b)
+		t.Fatalf("%d and %d connections after cancelled requests, want 1", a, b)
 	}
 	s := ask()
 	defer func() { _ = s.Close() }() // the connection counts
@@ -132,14 +132,14 @@ func TestQuestionThatIsWithdrawn(t *testing.T) {
 	bothWays(t, n[0], n[1])
 }
 
-// TestMissingPeer: dialling goes on until somebody answers, or Cancel.
+// TestMissingPeer checks that dialling continues until the peer answers, or Cancel.
 func TestMissingPeer(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{0})[0]
 	n.Connect(1)
-	n.Connect(1) // asking twice is asking once
+	n.Connect(1) // a second call has no effect
 	n.Connect(2)
-	wait(t, "a word about it", func() bool { return n.log.has("peer=1") && n.log.has("peer=2") })
+	wait(t, "a log line about it", func() bool { return n.log.has("peer=1") && n.log.has("peer=2") })
 	n.Cancel(2)
 	n.Cancel(2)
 	l, err := net.Listen("tcp", n.cfg.Addresses[1])
@@ -157,13 +157,13 @@ func TestMissingPeer(t *testing.T) {
 	bothWays(t, n, late)
 	wait(t, "the end of all dials", n.quiet)
 	if n.count(2) != 0 {
-		t.Error("connected to a pod that is not there")
+		t.Error("connected to a pod that does not exist")
 	}
 }
 
-// TestCloseDuringHandshakes: Close waits for nobody, in either role.
+// TestCloseDuringHandshakes checks that Close does not wait for a peer, in either role.
 func TestCloseDuringHandshakes(t *testing.T) {
-	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) { c.Patience = time.Hour })[0]
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) { c.HandshakeTimeout = time.Hour })[0]
 	deaf, err := net.Listen("tcp", n.cfg.Addresses[1])
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestCloseDuringHandshakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = dialled.Close() }() // it says nothing
+	defer func() { _ = dialled.Close() }() // it sends nothing
 	for range 3 {
 		c, err := net.Dial("tcp", n.cfg.Addresses[0])
 		if err != nil {
@@ -191,7 +191,7 @@ func TestCloseDuringHandshakes(t *testing.T) {
 		t.Error(err)
 	}
 	if n.Refused() != 0 {
-		t.Errorf("%d connections count as refused, though it was us who ended", n.Refused())
+		t.Errorf("%d connections count as refused, although this side has closed them", n.Refused())
 	}
-	n.Connect(1) // too late: does nothing
+	n.Connect(1) // too late: no effect
 }

@@ -18,34 +18,34 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// errAsked is the answer to the higher-numbered side: it is being dialled.
+// errAsked is the result of the higher-numbered side's dial: the peer dials now.
 var errAsked = errors.New("the peer is dialling us")
 
-// Greeting on the control connection: version u16, flags u16, pod u32,
-// incarnation u64, both ways; then the accepting side's verdict u32 and ticket.
+// Greeting on the control connection, in both directions: version u16, flags u16, pod
+// u32, incarnation u64; then the accepting side's verdict u32 and ticket.
 const (
 	greetingBytes = 16
 	flagEncrypt   = 1
-	flagDirect    = 2 // an offer of a direct connection follows, if the peer says so too
+	flagDirect    = 2 // an offer of a direct connection follows, if the peer sets the flag, too
 	verdictBytes  = 4 + len(ticketID{})
 	verdictGo     = 1
 	verdictAsked  = 2
 	exporterLabel = "EXPORTER-outrigger-data"
 )
 
-// accept serves an incoming connection: TLS is a control connection, anything
-// else has to be a data connection.
+// accept serves an incoming connection: a TLS connection is a control connection, any
+// other must be a data connection.
 func (m *Mesh) accept(conn net.Conn, slot *admission.Slot) error {
 	begun := time.Now()
-	if err := conn.SetDeadline(begun.Add(min(m.cfg.FirstWord, m.cfg.Patience))); err != nil {
+	if err := conn.SetDeadline(begun.Add(min(m.cfg.FirstByteTimeout, m.cfg.HandshakeTimeout))); err != nil {
 		return err
 	}
 	var first [1]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
-		return fmt.Errorf("nothing was said: %w", err)
+		return fmt.Errorf("no byte arrived: %w", err)
 	}
 	slot.MarkActive()
-	if err := conn.SetDeadline(begun.Add(m.cfg.Patience)); err != nil {
+	if err := conn.SetDeadline(begun.Add(m.cfg.HandshakeTimeout)); err != nil {
 		return err
 	}
 	if first[0] == tlsHandshake {
@@ -57,7 +57,7 @@ func (m *Mesh) accept(conn net.Conn, slot *admission.Slot) error {
 // tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).
 const tlsHandshake = 22
 
-// unread gives back the byte that was read to tell the kinds apart.
+// unread returns the byte again that was read to tell the kinds apart.
 type unread struct {
 	net.Conn
 	first []byte
@@ -78,28 +78,28 @@ func (m *Mesh) acceptControl(conn net.Conn, slot *admission.Slot) error {
 	if err != nil {
 		return err
 	}
-	if serve := m.cfg.Beside[t.ConnectionState().NegotiatedProtocol]; serve != nil {
+	if serve := m.cfg.Protocols[t.ConnectionState().NegotiatedProtocol]; serve != nil {
 		if !slot.Release() {
-			return errSentAway
+			return errEvicted
 		}
 		if err := conn.SetDeadline(time.Time{}); err != nil {
 			return err
 		}
 		return serve(m.ctx, peer, t)
 	}
-	if err := m.admit(conn, peer, slot); err != nil {
+	if err := m.authenticated(conn, peer, slot); err != nil {
 		return err
 	}
-	defer m.dismiss(conn, peer)
+	defer m.removeProven(conn, peer)
 	g, err := m.greet(t, peer)
 	if err != nil {
 		return err
 	}
 	var b [verdictBytes]byte
-	// Only the lower-numbered pod dials, so that dials never cross: the other
-	// one has just asked for it.
+	// Only the lower-numbered pod dials, so that dials never cross: the other one has
+	// just asked for a connection.
 	if m.cfg.Self < peer {
-		if m.withdrawn(conn, peer) {
+		if m.requestCancelled(conn, peer) {
 			return nil
 		}
 		m.Connect(peer)
@@ -128,29 +128,30 @@ func (m *Mesh) acceptControl(conn net.Conn, slot *admission.Slot) error {
 	if !direct {
 		return nil
 	}
-	defer m.turnOf(peer, conn)()
+	defer m.beginAttempt(peer, conn)()
 	return m.acceptDirect(t, k)
 }
 
-// withdrawPause is how long a question waits that may be withdrawn.
-const withdrawPause = 100 * time.Millisecond
+// cancelPause is how long the answer to a request that may be cancelled waits.
+const cancelPause = 100 * time.Millisecond
 
-// withdrawn reports that a peer which has asked for a connection wants none any more: it
-// has ended the question, since it had one meanwhile. A busy machine comes to a question
-// when its own dial is long over, and another connection would break the one that there is.
-// A peer that this side has no reason to dial gets a moment for that.
-func (m *Mesh) withdrawn(conn net.Conn, peer link.Peer) bool {
+// requestCancelled reports whether a peer that has asked for a connection has cancelled
+// the request, by ending this connection, because it has a connection meanwhile. A busy
+// machine may handle a request long after its own dial has finished, and another
+// connection would break the existing one. If this side has no other reason to dial, it
+// waits a moment for the cancellation.
+func (m *Mesh) requestCancelled(conn net.Conn, peer link.Peer) bool {
 	m.mu.Lock()
-	dials := m.met[peer] == 0 || m.dials[peer] != nil
+	dials := m.incarnations[peer] == 0 || m.dials[peer] != nil
 	m.mu.Unlock()
-	if dials || conn.SetReadDeadline(time.Now().Add(withdrawPause)) != nil {
+	if dials || conn.SetReadDeadline(time.Now().Add(cancelPause)) != nil {
 		return false
 	}
-	_, err := conn.Read(make([]byte, 1)) // it waits for the verdict, and says nothing before
+	_, err := conn.Read(make([]byte, 1)) // the peer waits for the verdict, and sends nothing before it
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// identify completes the TLS handshake and says whose certificate it was.
+// identify completes the TLS handshake and returns the pod of the certificate.
 func (m *Mesh) identify(t *tls.Conn) (link.Peer, error) {
 	if err := t.HandshakeContext(m.ctx); err != nil {
 		return 0, fmt.Errorf("TLS: %w", err)
@@ -166,8 +167,8 @@ func (m *Mesh) identify(t *tls.Conn) (link.Peer, error) {
 	return peer, nil
 }
 
-// greet exchanges versions, pod numbers, whether data is encrypted, and which
-// process of its pod each side is, which it returns of the peer.
+// greet exchanges versions, pod numbers, whether data is encrypted, and incarnations, and
+// returns the peer's greeting.
 func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (g greeting, err error) {
 	flags := uint16(0)
 	if m.cfg.Direct != nil {
@@ -185,7 +186,7 @@ func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (g greeting, err error) {
 	if _, err := t.Write(b[:]); err != nil {
 		return g, fmt.Errorf("control connection: %w", err)
 	}
-	// The version first: what follows it may differ.
+	// The version first: the bytes that follow may differ.
 	if _, err := io.ReadFull(t, b[:2]); err != nil {
 		return g, fmt.Errorf("control connection: %w", err)
 	}
@@ -209,10 +210,10 @@ func (m *Mesh) greet(t *tls.Conn, peer link.Peer) (g greeting, err error) {
 	return g, nil
 }
 
-// greeting is what a peer has said of itself.
+// greeting is the content of a peer's greeting.
 type greeting struct {
 	incarnation uint64
-	direct      bool // it can connect directly
+	direct      bool // the peer can connect directly
 }
 
 // dataKey derives the secret that binds a data connection (RFC 8446, 7.5).
@@ -225,44 +226,44 @@ func dataKey(t *tls.Conn, id ticketID) ([]byte, error) {
 	return key, nil
 }
 
-// answer is what a dial has come to.
-type answer struct {
+// dialResult is the result of a dial.
+type dialResult struct {
 	fd          int
-	incarnation uint64 // of the peer
-	accepted    bool   // somebody's system has accepted a connection
-	heard       bool   // and has sent something, or ended it
-	end         End    // nil: data goes by fd
+	incarnation uint64   // of the peer
+	accepted    bool     // the peer's kernel has accepted a connection
+	heard       bool     // the peer has sent a byte, or ended the connection
+	end         Endpoint // nil: data uses fd
 }
 
 // dial makes a connection to peer.
-func (m *Mesh) dial(ctx context.Context, peer link.Peer) (a answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.Patience)
+func (m *Mesh) dial(ctx context.Context, peer link.Peer) (a dialResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.HandshakeTimeout)
 	defer cancel()
 	id, key, err := m.dialControl(ctx, peer, &a)
 	if err != nil {
 		return a, err
 	}
 	if a.fd, err = m.dialData(ctx, peer, &a, id, key); err != nil {
-		err = errors.Join(err, closeEnd(a.end))
+		err = errors.Join(err, closeEndpoint(a.end))
 	}
 	return a, err
 }
 
-func (m *Mesh) dialData(ctx context.Context, peer link.Peer, a *answer, id ticketID, key []byte) (int, error) {
+func (m *Mesh) dialData(ctx context.Context, peer link.Peer, a *dialResult, id ticketID, key []byte) (int, error) {
 	conn, end, err := m.open(ctx, peer, a)
 	if err != nil {
 		return -1, fmt.Errorf("data connection: %w", err)
 	}
 	defer end() // the socket is duplicated below
-	if err := proveDial(&overheard{conn, a}, id, key); err != nil {
+	if err := proveDial(&observedConn{conn, a}, id, key); err != nil {
 		return -1, err
 	}
-	return m.takeOver(conn, peer, true)
+	return m.engineSocket(conn, peer, true)
 }
 
-// open makes a TCP connection to peer, which end closes. Its reads end when
-// nothing is heard for too long, and with ctx.
-func (m *Mesh) open(ctx context.Context, peer link.Peer, a *answer) (conn net.Conn, end func(), err error) {
+// open makes a TCP connection to peer; end closes it. Its reads fail when the peer is
+// silent for too long, and when ctx ends.
+func (m *Mesh) open(ctx context.Context, peer link.Peer, a *dialResult) (conn net.Conn, end func(), err error) {
 	a.accepted, a.heard = false, false
 	if conn, err = m.cfg.Names.Dial(ctx, m.cfg.Addresses[peer]); err != nil {
 		return nil, nil, err
@@ -273,22 +274,21 @@ func (m *Mesh) open(ctx context.Context, peer link.Peer, a *answer) (conn net.Co
 	return conn, func() {
 		silent.Stop()
 		stop()
-		_ = conn.Close() // it has served its purpose
+		_ = conn.Close() // it is not needed any more
 	}, nil
 }
 
-// here is the first byte of an accepting sidecar: it runs, and has taken the
-// connection. The dialling side says its own without waiting for it.
-const here = 6
+// aliveByte is the first byte of an accepting sidecar: it runs, and has accepted the
+// connection. The dialling side does not wait for it before it writes.
+const aliveByte = 6
 
-// overheard notes whether anything comes from the other end, and takes the first
-// byte away.
-type overheard struct {
+// observedConn records whether the other side sends anything, and removes the first byte.
+type observedConn struct {
 	net.Conn
-	*answer
+	*dialResult
 }
 
-func (o *overheard) Read(b []byte) (int, error) {
+func (o *observedConn) Read(b []byte) (int, error) {
 	if !o.heard {
 		var first [1]byte
 		n, err := o.Conn.Read(first[:])
@@ -296,20 +296,20 @@ func (o *overheard) Read(b []byte) (int, error) {
 		switch {
 		case err != nil:
 			return 0, err
-		case n > 0 && first[0] != here:
-			return 0, fmt.Errorf("no sidecar answers there (first byte %#x)", first[0])
+		case n > 0 && first[0] != aliveByte:
+			return 0, fmt.Errorf("no sidecar answers there: first byte %#x, want %#x", first[0], aliveByte)
 		}
 	}
 	return o.Conn.Read(b)
 }
 
-func (m *Mesh) dialControl(ctx context.Context, peer link.Peer, a *answer) (id ticketID, key []byte, err error) {
+func (m *Mesh) dialControl(ctx context.Context, peer link.Peer, a *dialResult) (id ticketID, key []byte, err error) {
 	conn, end, err := m.open(ctx, peer, a)
 	if err != nil {
 		return id, nil, err
 	}
 	defer end()
-	t := tls.Client(&overheard{conn, a}, m.cfg.TLS)
+	t := tls.Client(&observedConn{conn, a}, m.cfg.TLS)
 	got, err := m.identify(t)
 	if err != nil {
 		return id, nil, err

@@ -17,37 +17,37 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// ticketID names a data connection that a control connection has agreed on.
+// ticketID identifies a data connection that a control connection has agreed on.
 type ticketID [16]byte
 
-// ticket is good for one data connection, for as long as a handshake may take,
-// and until the same peer gets another one.
+// ticket permits one data connection. It expires after the time of a handshake, and when
+// the same peer gets another one.
 type ticket struct {
 	id          ticketID
 	peer        link.Peer
 	incarnation uint64 // of the peer
 	key         []byte
-	end         End // nil: data goes by the data connection
+	end         Endpoint // nil: data uses the data connection
 	timer       *time.Timer
 }
 
 func (m *Mesh) issue(t *ticket) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ctx.Err() != nil { // nobody will come for it
+	if m.ctx.Err() != nil { // no connection will use it
 		t.drop(m)
 		return
 	}
 	m.dropTicket(t.peer)
 	m.tickets[t.peer] = t
-	t.timer = time.AfterFunc(m.cfg.Patience, func() {
+	t.timer = time.AfterFunc(m.cfg.HandshakeTimeout, func() {
 		if late := m.redeem(t.id); late != nil {
 			late.drop(m)
 		}
 	})
 }
 
-// dropTicket gives up the last ticket of a peer. Preconditions: m.mu is held.
+// dropTicket drops the last ticket of a peer. Preconditions: m.mu is held.
 func (m *Mesh) dropTicket(peer link.Peer) {
 	if old := m.tickets[peer]; old != nil {
 		delete(m.tickets, peer)
@@ -56,14 +56,14 @@ func (m *Mesh) dropTicket(peer link.Peer) {
 	}
 }
 
-// drop gives up the end of a ticket that nobody comes for.
+// drop closes the Endpoint of a ticket that was not used.
 func (t *ticket) drop(m *Mesh) {
-	if err := closeEnd(t.end); err != nil {
-		m.cfg.Log.Warn("giving up a direct connection", "peer", t.peer, "cause", err)
+	if err := closeEndpoint(t.end); err != nil {
+		m.cfg.Log.Warn("closing a direct connection failed", "peer", t.peer, "cause", err)
 	}
 }
 
-// redeem takes a ticket out; nil: unknown, used or expired.
+// redeem removes and returns a ticket; nil: unknown, used or expired.
 func (m *Mesh) redeem(id ticketID) *ticket {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,9 +77,9 @@ func (m *Mesh) redeem(id ticketID) *ticket {
 	return nil
 }
 
-// The data connection's hello: magic, ticket, nonce, proof; the answer: nonce,
-// proof. A proof is an HMAC over everything said so far and the role, so that
-// neither side's can be taken for the other's.
+// The data connection begins with a hello: magic, ticket, nonce, proof; the answer is:
+// nonce, proof. A proof is an HMAC of all preceding bytes and the role, so that one
+// side's cannot be used as the other's.
 const (
 	dataMagic  = "OUTRDAT1"
 	nonceBytes = 16
@@ -98,7 +98,7 @@ func proof(key []byte, role string, said ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// proveDial is the dialling side of a data connection.
+// proveDial executes the dialling side of a data connection.
 func proveDial(conn net.Conn, id ticketID, key []byte) error {
 	hello := make([]byte, 0, helloBytes)
 	hello = append(append(hello, dataMagic...), id[:]...)
@@ -119,7 +119,7 @@ func proveDial(conn net.Conn, id ticketID, key []byte) error {
 	return nil
 }
 
-// acceptData is the accepting side; first is the byte that was read already.
+// acceptData executes the accepting side; first is the byte that was read already.
 func (m *Mesh) acceptData(conn net.Conn, first byte, slot *admission.Slot) error {
 	hello := make([]byte, helloBytes)
 	hello[0] = first
@@ -151,8 +151,8 @@ func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, slot *ad
 	if !hmac.Equal(hello[len(said):], proof(t.key, "dial", said)) {
 		return -1, errProof
 	}
-	if !slot.Release() { // a proven one needs no place among strangers
-		return -1, errSentAway
+	if !slot.Release() { // a proven connection needs no slot
+		return -1, errEvicted
 	}
 	reply := make([]byte, nonceBytes, replyBytes)
 	_, _ = rand.Read(reply) // never fails (crypto/rand)
@@ -160,20 +160,20 @@ func (m *Mesh) provenData(conn net.Conn, t *ticket, hello, said []byte, slot *ad
 	if _, err := conn.Write(reply); err != nil {
 		return -1, fmt.Errorf("data connection: %w", err)
 	}
-	return m.takeOver(conn, t.peer, false)
+	return m.engineSocket(conn, t.peer, false)
 }
 
-// takeOver makes the engine's socket out of a proven data connection.
-func (m *Mesh) takeOver(conn net.Conn, peer link.Peer, dialler bool) (int, error) {
-	fd, err := takeSocket(conn)
+// engineSocket makes the engine's socket from a proven data connection.
+func (m *Mesh) engineSocket(conn net.Conn, peer link.Peer, dialler bool) (int, error) {
+	fd, err := duplicateSocket(conn)
 	if err != nil || !m.cfg.Encrypt {
 		return fd, err
 	}
 	return m.secure(peer, fd, dialler)
 }
 
-// takeSocket duplicates conn's socket; conn is closed by its owner.
-func takeSocket(conn net.Conn) (int, error) {
+// duplicateSocket returns a duplicate of conn's socket; the owner of conn closes conn.
+func duplicateSocket(conn net.Conn) (int, error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return -1, fmt.Errorf("data connection: %T has no socket", conn)

@@ -12,42 +12,43 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Direct is a way between two sidecars beside the data connection, such as a pair
-// of RDMA queue pairs, or memory of one machine: each side makes an end, and connects it with the other's
-// offer. What is said about it is said inside of the control connection.
+// Direct is a way between two sidecars other than the data connection, such as a pair of
+// RDMA queue pairs, or shared memory of one machine: each side makes an Endpoint, and
+// connects it with the other's offer. The messages about it use the control connection.
 type Direct struct {
-	Name string // of the way, as people know it
-	// Prepare makes an end for a peer; an error says why there is none.
-	Prepare func(peer link.Peer) (End, error)
-	// Connected takes what Config.Connected takes, and the end.
-	Connected func(peer link.Peer, fd int, end End)
-	// Required says that a connection without it is none.
+	Name string // of the way, in logs
+	// Prepare makes an Endpoint for a peer, or returns why there is none.
+	Prepare func(peer link.Peer) (Endpoint, error)
+	// Connected receives the socket, as Config.Connected does, and the Endpoint.
+	Connected func(peer link.Peer, fd int, end Endpoint)
+	// Required says that a connection without it must not be made.
 	Required bool
-	// Missed is at which level it is told that data does not go this way.
+	// Missed is the log level of the line that data does not use this way.
 	Missed slog.Level
 }
 
-// End is this side's end. Close gives up one that nobody has taken over.
-type End interface {
+// Endpoint is this side of a direct connection. Close releases one that Connected has not
+// received.
+type Endpoint interface {
 	Offer() []byte
 	Connect(offer []byte) error
 	Close() error
 }
 
-// offerMax bounds what a peer may offer.
+// offerMax bounds an offer of a peer.
 const offerMax = 256
 
-// Outcomes of an attempt to connect the ends.
+// Outcomes of an attempt to connect the Endpoints.
 const (
 	directNot = 0
 	directOn  = 1
 )
 
-// errNotDirect says why a connection was not made.
+// errNotDirect is why a connection was not made.
 var errNotDirect = errors.New("data must go by RDMA")
 
-// direct reports whether both sides have said that they can connect directly; an
-// error, that one of them must and the other cannot.
+// direct reports whether both sides can connect directly. It returns an error if this
+// side must and the other cannot.
 func (m *Mesh) direct(g greeting, peer link.Peer) (bool, error) {
 	d := m.cfg.Direct
 	if d == nil || g.direct {
@@ -56,13 +57,13 @@ func (m *Mesh) direct(g greeting, peer link.Peer) (bool, error) {
 	if d.Required {
 		return false, fmt.Errorf("%w, and pod %d does not offer it: give all pods of the job a device, or make RDMA preferred", errNotDirect, peer)
 	}
-	m.missed(peer, errors.New("the peer does not offer it"))
+	m.logMissed(peer, errors.New("the peer does not offer it"))
 	return false, nil
 }
 
-// makeEnd makes this side's end and connects it with the peer's offer. why says
-// what kept it from being connected; err ends the control connection.
-func (m *Mesh) makeEnd(peer link.Peer, t io.ReadWriter) (end End, why, err error) {
+// makeEndpoint makes this side's Endpoint and connects it with the peer's offer. why is
+// the reason if it is not connected; err ends the control connection.
+func (m *Mesh) makeEndpoint(peer link.Peer, t io.ReadWriter) (end Endpoint, why, err error) {
 	var mine []byte
 	if end, why = m.cfg.Direct.Prepare(peer); why == nil {
 		mine = end.Offer()
@@ -76,39 +77,39 @@ func (m *Mesh) makeEnd(peer link.Peer, t io.ReadWriter) (end End, why, err error
 		why = end.Connect(theirs)
 	}
 	if err != nil || why != nil {
-		err = errors.Join(err, closeEnd(end))
+		err = errors.Join(err, closeEndpoint(end))
 		end = nil
 	}
 	return end, why, err
 }
 
-// dialDirect is the dialling side: it says how it went, and hears whether both
-// ends are connected.
-func (m *Mesh) dialDirect(t io.ReadWriter, peer link.Peer) (End, error) {
-	end, why, err := m.makeEnd(peer, t)
+// dialDirect executes the dialling side: it sends its outcome, and reads whether both
+// Endpoints are connected.
+func (m *Mesh) dialDirect(t io.ReadWriter, peer link.Peer) (Endpoint, error) {
+	end, why, err := m.makeEndpoint(peer, t)
 	if err != nil {
 		return nil, err
 	}
 	both := false
-	if err = say(t, end != nil); err == nil {
-		both, err = hear(t)
+	if err = sendOutcome(t, end != nil); err == nil {
+		both, err = readOutcome(t)
 	}
 	if err != nil || !both {
-		return nil, errors.Join(err, closeEnd(end), m.without(peer, why, err))
+		return nil, errors.Join(err, closeEndpoint(end), m.notDirect(peer, why, err))
 	}
 	return end, nil
 }
 
-// acceptDirect is the accepting side: it has the last word, and issues the ticket
-// before, since the dialler comes at once.
+// acceptDirect executes the accepting side: it decides, and issues the ticket before it
+// sends the outcome, since the dialler connects at once.
 func (m *Mesh) acceptDirect(t io.ReadWriter, k *ticket) error {
-	end, why, err := m.makeEnd(k.peer, t)
+	end, why, err := m.makeEndpoint(k.peer, t)
 	if err != nil {
 		return err
 	}
-	theirs, err := hear(t)
+	theirs, err := readOutcome(t)
 	if err != nil || !theirs || end == nil {
-		err = errors.Join(err, closeEnd(end), m.without(k.peer, why, err))
+		err = errors.Join(err, closeEndpoint(end), m.notDirect(k.peer, why, err))
 		end = nil
 	}
 	if err != nil {
@@ -116,24 +117,25 @@ func (m *Mesh) acceptDirect(t io.ReadWriter, k *ticket) error {
 	}
 	k.end = end // which is the ticket's now
 	m.issue(k)
-	return say(t, end != nil)
+	return sendOutcome(t, end != nil)
 }
 
-// making is a control connection by which an end is made.
-type making struct {
+// attempt is a control connection that makes an Endpoint.
+type attempt struct {
 	conn net.Conn
 	over chan struct{}
 }
 
-// turnOf gives a peer's last control connection its turn to make an end; end says that it
-// is over. The one before it is given up, with its end, and so is the last ticket with its
-// own: a peer has one end beside that of its connection, since there may be no room for
-// more (verbs has two for each peer), and the others' would be gone.
-func (m *Mesh) turnOf(peer link.Peer, conn net.Conn) (end func()) {
-	mine := &making{conn, make(chan struct{})}
+// beginAttempt gives the last control connection of a peer the right to make an Endpoint;
+// end ends it. The attempt before it is closed with its Endpoint, and the last ticket
+// with its own: a peer has one Endpoint in addition to that of its connection, since
+// there may be no room for more (verbs has room for two connections of each peer), and
+// more would use the room of other peers.
+func (m *Mesh) beginAttempt(peer link.Peer, conn net.Conn) (end func()) {
+	mine := &attempt{conn, make(chan struct{})}
 	m.mu.Lock()
-	before := m.making[peer]
-	m.making[peer] = mine
+	before := m.attempts[peer]
+	m.attempts[peer] = mine
 	m.dropTicket(peer)
 	m.mu.Unlock()
 	if before != nil {
@@ -142,19 +144,19 @@ func (m *Mesh) turnOf(peer link.Peer, conn net.Conn) (end func()) {
 	}
 	return func() {
 		m.mu.Lock()
-		if m.making[peer] == mine {
-			delete(m.making, peer)
+		if m.attempts[peer] == mine {
+			delete(m.attempts, peer)
 		}
 		m.mu.Unlock()
 		close(mine.over)
 	}
 }
 
-// without says that data goes by the data connection, and why; an error if it may
-// not.
-func (m *Mesh) without(peer link.Peer, why, err error) error {
+// notDirect logs that data uses the data connection, and why; it returns an error if it
+// must not.
+func (m *Mesh) notDirect(peer link.Peer, why, err error) error {
 	if err != nil && why == nil {
-		return nil // err says it
+		return nil // err is reported
 	}
 	if why == nil {
 		why = errors.New("the peer could not connect its end")
@@ -162,24 +164,24 @@ func (m *Mesh) without(peer link.Peer, why, err error) error {
 	if m.cfg.Direct.Required {
 		return fmt.Errorf("%w: %w", errNotDirect, why)
 	}
-	m.missed(peer, why)
+	m.logMissed(peer, why)
 	return nil
 }
 
-func (m *Mesh) missed(peer link.Peer, why error) {
+func (m *Mesh) logMissed(peer link.Peer, why error) {
 	d := m.cfg.Direct
-	m.cfg.Log.Log(m.ctx, d.Missed, "data does not go by "+d.Name, "peer", peer, "cause", why)
+	m.cfg.Log.Log(m.ctx, d.Missed, "data does not use "+d.Name, "peer", peer, "cause", why)
 }
 
-func closeEnd(e End) error {
+func closeEndpoint(e Endpoint) error {
 	if e == nil {
 		return nil
 	}
 	return e.Close()
 }
 
-// noOffer in an offer's length says that its bytes are the reason why there is
-// none, in words.
+// noOffer in an offer's length means that the bytes are the reason why there is none, as
+// text.
 const noOffer = 1 << 15
 
 // exchange sends an offer, or why there is none, and returns the peer's.
@@ -204,7 +206,7 @@ func readOffer(t io.Reader) (theirs []byte, refusal, err error) {
 	n := binary.LittleEndian.Uint16(b[:])
 	none := n&noOffer != 0
 	if n &^= noOffer; n > offerMax {
-		return nil, nil, fmt.Errorf("control connection: an offer of %d bytes, at most %d", n, offerMax)
+		return nil, nil, fmt.Errorf("control connection: offer of %d bytes, want at most %d", n, offerMax)
 	}
 	theirs = make([]byte, n)
 	if _, err := io.ReadFull(t, theirs); err != nil {
@@ -216,8 +218,9 @@ func readOffer(t io.Reader) (theirs []byte, refusal, err error) {
 	return theirs, nil, nil
 }
 
-// say tells the peer whether an end is connected, or on the accepting side, both.
-func say(t io.Writer, ok bool) error {
+// sendOutcome tells the peer whether this side's Endpoint is connected, or, on the
+// accepting side, both.
+func sendOutcome(t io.Writer, ok bool) error {
 	b := []byte{directNot}
 	if ok {
 		b[0] = directOn
@@ -228,13 +231,13 @@ func say(t io.Writer, ok bool) error {
 	return nil
 }
 
-func hear(t io.Reader) (ok bool, err error) {
+func readOutcome(t io.Reader) (ok bool, err error) {
 	var b [1]byte
 	if _, err := io.ReadFull(t, b[:]); err != nil {
 		return false, fmt.Errorf("control connection: outcome: %w", err)
 	}
 	if b[0] > directOn {
-		return false, fmt.Errorf("control connection: outcome %d", b[0])
+		return false, fmt.Errorf("control connection: outcome %d, want %d or %d", b[0], directNot, directOn)
 	}
 	return b[0] == directOn, nil
 }

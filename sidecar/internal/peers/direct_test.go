@@ -15,19 +15,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// ways makes ends for one node, and notes what becomes of them.
+// ways makes Endpoints for one node, and records what happens to them.
 type ways struct {
 	mu      sync.Mutex
 	n       *node
 	refuse  error // of Prepare
-	useless bool  // ends do not connect
+	useless bool  // the Endpoints do not connect
 	made    []*way
 	taken   []*way
-	cause   error // why the peer was given up
-	most    int   // ends that were open at once
+	cause   error // why the peer failed
+	most    int   // Endpoints open at the same time
 }
 
-// way is an end whose offer is its name.
+// way is an Endpoint whose offer is its name.
 type way struct {
 	name   string
 	met    string
@@ -50,7 +50,7 @@ func (w *way) Close() error {
 	return nil
 }
 
-func (s *ways) prepare(link.Peer) (End, error) {
+func (s *ways) prepare(link.Peer) (Endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse != nil {
@@ -68,7 +68,7 @@ func (s *ways) prepare(link.Peer) (End, error) {
 	return w, nil
 }
 
-func (s *ways) connected(peer link.Peer, fd int, end End) {
+func (s *ways) connected(peer link.Peer, fd int, end Endpoint) {
 	s.mu.Lock()
 	s.taken = append(s.taken, end.(*way))
 	s.mu.Unlock()
@@ -87,7 +87,8 @@ func (s *ways) failed(_ link.Peer, cause error) {
 	s.cause = cause
 }
 
-// last is the end that was taken last, and how many were left open beside it.
+// last returns the Endpoint that was handed over last, and how many others were left
+// open.
 func (s *ways) last() (w *way, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +103,7 @@ func (s *ways) last() (w *way, open int) {
 	return w, open
 }
 
-// couple is two nodes of which those that are given can connect directly.
+// couple makes two nodes; those with ways can connect directly.
 func couple(t *testing.T, a, b *ways, required bool) [2]*node {
 	t.Helper()
 	of := []*ways{a, b}
@@ -122,8 +123,8 @@ func couple(t *testing.T, a, b *ways, required bool) [2]*node {
 	return [2]*node(n)
 }
 
-// TestDirect: both sides get ends that are connected with each other, whoever
-// asks, and again for the next connection.
+// TestDirect checks that both sides get Endpoints that are connected with each other,
+// whichever side asks, and again for the next connection.
 func TestDirect(t *testing.T) {
 	a, b := &ways{}, &ways{}
 	n := couple(t, a, b, true)
@@ -135,13 +136,13 @@ func TestDirect(t *testing.T) {
 		x, _ := a.last()
 		y, _ := b.last()
 		if x == nil || y == nil || x.met != y.name || y.met != x.name || x.closed || y.closed {
-			t.Errorf("ends %+v and %+v are not each other's", x, y)
+			t.Errorf("ends %+v and %+v are not connected with each other", x, y)
 		}
 	}
 }
 
-// TestNotDirect: where one side cannot, data goes by the data connection, both
-// logs say why, and no end is left open.
+// TestNotDirect checks that data uses the data connection if one side cannot connect
+// directly, that both logs contain the reason, and that no Endpoint is left open.
 func TestNotDirect(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b *ways
@@ -168,14 +169,15 @@ func TestNotDirect(t *testing.T) {
 					continue
 				}
 				if taken, open := w.last(); taken != nil || open != 0 {
-					t.Errorf("%v was taken, and %d ends are open", taken, open)
+					t.Errorf("%v was handed over, and %d endpoints are open", taken, open)
 				}
 			}
 		})
 	}
 }
 
-// TestDirectRequired: no connection is better than one that goes by sockets.
+// TestDirectRequired checks that a required direct connection is not replaced by one over
+// sockets.
 func TestDirectRequired(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b *ways
@@ -190,18 +192,18 @@ func TestDirectRequired(t *testing.T) {
 			n[0].Connect(1)
 			wait(t, "the end of the attempts", func() bool { return c.a.gaveUp() != nil })
 			if cause := c.a.gaveUp(); !strings.Contains(cause.Error(), c.why) {
-				t.Errorf("given up for %q, want %q", cause, c.why)
+				t.Errorf("failed for %q, want %q", cause, c.why)
 			}
 			if n[0].count(1) != 0 {
-				t.Error("connected all the same")
+				t.Error("connected over sockets")
 			}
 		})
 	}
 }
 
-// TestEndsOfOnePeer: a peer that begins control connections, and hangs in the middle of
-// each, or never comes with its ticket, has one end at a time: the last one.
-func TestEndsOfOnePeer(t *testing.T) {
+// TestEndpointsOfOnePeer checks that a peer that begins control connections, and hangs in
+// the middle of each, or never uses its ticket, has one Endpoint at a time: the last one.
+func TestEndpointsOfOnePeer(t *testing.T) {
 	b := &ways{}
 	n := couple(t, &ways{}, b, true)
 	var id ticketID
@@ -219,7 +221,7 @@ func TestEndsOfOnePeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		copy(id[:], v[4:])
-		if _, _, err := readOffer(c); err != nil { // its end is made
+		if _, _, err := readOffer(c); err != nil { // its Endpoint is made
 			t.Fatal(err)
 		}
 		return c
@@ -230,18 +232,18 @@ func TestEndsOfOnePeer(t *testing.T) {
 	}
 	for _, c := range hang[:len(hang)-1] {
 		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("a control connection before the last one goes on")
+			t.Error("a control connection before the last one continues")
 		}
 	}
-	complete := func(c *tls.Conn) { // as far as the ticket
+	complete := func(c *tls.Conn) { // up to the ticket
 		t.Helper()
 		if _, _, err := exchange(discarded{c}, []byte("mine"), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := say(c, true); err != nil {
+		if err := sendOutcome(c, true); err != nil {
 			t.Fatal(err)
 		}
-		if both, err := hear(c); err != nil || !both {
+		if both, err := readOutcome(c); err != nil || !both {
 			t.Fatal(both, err)
 		}
 	}
@@ -257,11 +259,12 @@ func TestEndsOfOnePeer(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.most != 1 || len(b.taken) != 1 {
-		t.Errorf("one peer had %d ends at once, want 1; %d were taken", b.most, len(b.taken))
+		t.Errorf("one peer had %d endpoints at once, want 1; %d were handed over", b.most, len(b.taken))
 	}
 }
 
-// discarded is a connection of which no more is read: the peer's offer has come.
+// discarded is a connection whose further input is discarded: the peer's offer has
+// arrived.
 type discarded struct{ io.ReadWriter }
 
 func (discarded) Read(b []byte) (int, error) {
@@ -269,7 +272,8 @@ func (discarded) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// FuzzOffer: no length that a peer says makes this side take more than it may.
+// FuzzOffer checks that no length in a peer's message makes this side read more than the
+// bound.
 func FuzzOffer(f *testing.F) {
 	f.Add([]byte{3, 0, 1, 2, 3})
 	f.Add([]byte{0xff, 0xff})

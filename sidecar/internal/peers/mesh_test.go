@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is when something counts as hung.
+// patience is the time after which a test counts as hung.
 const patience = 30 * time.Second
 
 func wait(t *testing.T, what string, ready func() bool) {
@@ -80,7 +80,7 @@ func newJob(t *testing.T, id string, life time.Duration) *job {
 	return &job{t, id, ca}
 }
 
-// credentials are those of a pod, trusting the job's authority.
+// credentials returns those of a pod, which trusts the job's authority.
 func (j *job) credentials(pod int) *tls.Config {
 	j.t.Helper()
 	leaf, err := j.ca.Leaf(pod)
@@ -101,7 +101,7 @@ func (j *job) credentials(pod int) *tls.Config {
 	return c
 }
 
-// node is a mesh with what it has handed over.
+// node is a mesh and the sockets that it has handed over.
 type node struct {
 	*Mesh
 	t      *testing.T
@@ -112,9 +112,8 @@ type node struct {
 	fds map[link.Peer][]int // the newest last
 }
 
-// nodes makes a mesh for each listed pod of a job of size pods. Pods without a
-// mesh have an address where nobody answers. At the end no descriptor may be
-// left.
+// nodes makes a mesh for each listed pod of a job of size pods. The address of a pod
+// without a mesh refuses connections. At the end all descriptors must be closed.
 func (j *job) nodes(size int, pods []int, change ...func(*Config)) []*node {
 	t := j.t
 	t.Helper()
@@ -144,7 +143,7 @@ func (j *job) nodes(size int, pods []int, change ...func(*Config)) []*node {
 	}
 	for _, l := range listeners {
 		if l != nil {
-			_ = l.Close() // nobody has connected
+			_ = l.Close() // no mesh has connected to it
 		}
 	}
 	t.Cleanup(func() {
@@ -156,7 +155,7 @@ func (j *job) nodes(size int, pods []int, change ...func(*Config)) []*node {
 	return list
 }
 
-// end closes the node and whatever it was handed.
+// end closes the node and the sockets that it has handed over.
 func (n *node) end() {
 	if err := errors.Join(n.Close(), <-n.served); err != nil {
 		n.t.Error(err)
@@ -165,7 +164,7 @@ func (n *node) end() {
 	defer n.mu.Unlock()
 	for _, list := range n.fds {
 		for _, fd := range list {
-			_ = unix.Close(fd) // nothing is expected of it any more
+			_ = unix.Close(fd) // it is not used any more
 		}
 	}
 	clear(n.fds)
@@ -190,7 +189,7 @@ func (n *node) newest(peer link.Peer) int {
 	return n.fds[peer][len(n.fds[peer])-1]
 }
 
-// waitConnected waits until n connections to peer were handed over.
+// waitConnected waits until count connections to peer were handed over.
 func (n *node) waitConnected(peer link.Peer, count int) {
 	n.t.Helper()
 	wait(n.t, fmt.Sprintf("connection %d to %d", count, peer), func() bool { return n.count(peer) >= count })

@@ -14,9 +14,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 )
 
-// TestNameServerIsAway: peers whose names cannot be looked up are looked up again, until the
-// name server is there; one that goes away afterwards breaks no connection, and keeps none
-// from being made again.
+// TestNameServerIsAway checks that names of peers that cannot be looked up are looked up
+// again until the name server answers, and that a name server that stops afterwards
+// breaks no connection, and prevents none from being made again.
 func TestNameServerIsAway(t *testing.T) {
 	var away, asked atomic.Int32
 	away.Store(1)

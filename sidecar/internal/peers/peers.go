@@ -1,10 +1,11 @@
-// Package peers makes the connections between the sidecars of a job
-// (api/wire/PROTOCOL.md §2): lazily, mutually authenticated with TLS 1.3 by the
-// job's own authority, one for each pair however both sides dial.
+// Package peers makes the connections between the sidecars of a job (api/wire/PROTOCOL.md
+// §2): on demand, mutually authenticated with TLS 1.3 by the job's own authority, and one
+// for each pair even if both sides dial.
 //
-// A control connection proves who is who; the data connection that follows is
-// bound to it by a secret that only the two ends of the control connection can
-// derive, and is handed to the engine as a socket.
+// A control connection authenticates both sides. The data connection that follows is
+// bound to it by a secret that only the two sides of the control connection can derive,
+// and is passed to the engine as a socket. The sidecar creates one Mesh; the engine calls
+// Connect and Cancel.
 package peers
 
 import (
@@ -30,51 +31,51 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Connected takes a connected, authenticated socket to a peer; it owns fd.
+// Connected receives a connected, authenticated socket to a peer, and owns fd.
 type Connected func(peer link.Peer, fd int)
 
-// Config of a Mesh.
+// Config is the configuration of a Mesh.
 type Config struct {
 	Self      link.Peer
 	Job       string        // job id, as in the certificates
 	Addresses []string      // host:port of each peer's listener
-	Names     *dns.Resolver // of their hosts; default: one of the mesh's own
+	Names     *dns.Resolver // resolver of their hosts; default: a new one
 	TLS       *tls.Config
 	Log       *slog.Logger
 	Connected Connected
-	// Failed is told when a peer's address accepts connections and nobody says
-	// anything there, or that it cannot be reached as the job requires: it is not
-	// worth another dial.
+	// Failed is called when a peer's address accepts connections but sends nothing, or
+	// when the peer cannot be reached as the job requires: the mesh does not dial it any
+	// more.
 	Failed func(peer link.Peer, cause error)
-	// Lost is told, before Connected, when a peer is another process than the one
+	// Lost is called, before Connected, when the peer is another process than the one
 	// that was connected before.
 	Lost func(peer link.Peer, cause error)
-	// Beside serves connections that are not for data, by ALPN name (Open).
-	Beside map[string]Handler
+	// Protocols serves connections that are not for data, by ALPN name (Open).
+	Protocols map[string]Handler
 
 	Direct *Direct // nil: data goes by data connections
 
-	Incarnation uint64        // of this process, among all that were pod Self; not 0; default random
-	Patience    time.Duration // for each handshake as a whole; default 5 s
-	FirstWord   time.Duration // for the first byte of an incoming connection; default 1 s
-	Silence     time.Duration // without a byte from a peer that accepts connections, after which it is given up, but for time in which this process was stopped or had no processor; default 5 s
-	Early       time.Duration // the same of a peer that was never connected, where addresses accept connections before their sidecars have started; default Silence
-	Ask         time.Duration // after a break, for the lower-numbered side to dial before it is asked to; default 1 s, at most a fifth of Silence
-	Pending     int           // incoming connections that have not proven yet whose they are, at once; default 128, half of them from one address
+	Incarnation      uint64        // of this process, among all processes that were pod Self; not 0; default random
+	HandshakeTimeout time.Duration // bound of each handshake; default 5 s
+	FirstByteTimeout time.Duration // bound of the wait for the first byte of an incoming connection; default 1 s
+	Silence          time.Duration // how long a peer that accepts connections may send nothing before it fails, without time in which this process was stopped or had no processor; default 5 s
+	Early            time.Duration // the same for a peer that was never connected, if addresses accept connections before their sidecars have started; default Silence
+	Ask              time.Duration // after a break, how long the higher-numbered side waits for the lower-numbered one to dial before it asks; default 1 s, at most a fifth of Silence
+	Pending          int           // bound of incoming connections that are not authenticated, half of them from one address; default 128
 
-	Encrypt    bool  // data connections inside TLS; the same on all sidecars of a job
-	RekeyBytes int64 // after so many bytes one way an encrypted connection is made again; default 256 GiB
+	Encrypt    bool  // data connections use TLS; must be the same on all sidecars of a job
+	RekeyBytes int64 // after so many bytes in one direction an encrypted connection is replaced; default 256 GiB
 }
 
-// Limits of the wire-up.
+// Limits of connection setup.
 const (
-	patienceDefault  = 5 * time.Second
-	firstWordDefault = time.Second
+	handshakeDefault = 5 * time.Second
+	firstByteDefault = time.Second
 	// Longer than a connected peer may be silent: it may just be starting.
 	silenceDefault = 5 * time.Second
 	pendingDefault = memory.PeerPlaces
-	// A peer has at most two connections of its own under way, a control and a
-	// data connection; more are attempts that it has given up.
+	// A peer has at most two connections in a handshake, a control and a data connection;
+	// more are attempts that it has given up.
 	provenMax = 4
 )
 
@@ -90,27 +91,27 @@ type Mesh struct {
 	rates    *connlimit.Rates
 	refused  atomic.Uint64
 
-	strangers, known admission.Warnings // of connections that have not shown whose they are, and of peers
+	refusals, peerRefusals admission.Warnings // of unauthenticated connections, and of peers
 
-	mu      sync.Mutex
-	dials   map[link.Peer]context.CancelFunc
-	tickets map[link.Peer]*ticket // the last one issued to each peer
-	conns   map[net.Conn]bool
-	streams map[*stream]bool
-	proven  map[link.Peer][]net.Conn // control connections whose peer is known, oldest first
-	making  map[link.Peer]*making    // ends, for peers that dial
-	met     map[link.Peer]uint64     // incarnations that were connected first
+	mu           sync.Mutex
+	dials        map[link.Peer]context.CancelFunc
+	tickets      map[link.Peer]*ticket // the last ticket issued to each peer
+	conns        map[net.Conn]bool
+	streams      map[*stream]bool
+	proven       map[link.Peer][]net.Conn // control connections that are authenticated, oldest first
+	attempts     map[link.Peer]*attempt   // attempts to make an Endpoint, by the dialling peer
+	incarnations map[link.Peer]uint64     // incarnation of the first connection with each peer
 
-	carried sync.WaitGroup // streams
+	running sync.WaitGroup // streams
 }
 
-// New makes a mesh that accepts on listener, which it owns.
+// New returns a mesh that accepts on listener, which it owns.
 func New(cfg Config, listener net.Listener) *Mesh {
-	if cfg.Patience == 0 {
-		cfg.Patience = patienceDefault
+	if cfg.HandshakeTimeout == 0 {
+		cfg.HandshakeTimeout = handshakeDefault
 	}
-	if cfg.FirstWord == 0 {
-		cfg.FirstWord = firstWordDefault
+	if cfg.FirstByteTimeout == 0 {
+		cfg.FirstByteTimeout = firstByteDefault
 	}
 	if cfg.Silence == 0 {
 		cfg.Silence = silenceDefault
@@ -119,7 +120,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 		cfg.Early = cfg.Silence
 	}
 	if cfg.Ask == 0 {
-		cfg.Ask = min(askAfter, cfg.Silence/askShare) // or the peer would be given up before it is asked
+		cfg.Ask = min(askAfter, cfg.Silence/askShare) // or the peer would fail before it is asked
 	}
 	if cfg.Pending == 0 {
 		cfg.Pending = pendingDefault
@@ -138,12 +139,12 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	return &Mesh{
 		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, limiter: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: connlimit.NewRates(handshakeRate),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
-		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, making: map[link.Peer]*making{}, met: map[link.Peer]uint64{},
+		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, attempts: map[link.Peer]*attempt{}, incarnations: map[link.Peer]uint64{},
 	}
 }
 
-// deferAccept leaves connections that say nothing with the system for a second,
-// where there is room for thousands. Peers speak first, and at once.
+// deferAccept leaves connections without data in the kernel for a second, where there is
+// room for thousands. Peers send their first byte at once.
 func deferAccept(listener net.Listener) {
 	l, ok := listener.(*net.TCPListener)
 	if !ok {
@@ -151,26 +152,27 @@ func deferAccept(listener net.Listener) {
 	}
 	raw, err := l.SyscallConn()
 	if err != nil {
-		return // Serve will say what is wrong with it
+		return // Serve will report the error
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1) // the lobby is there without it too
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, 1) // the limiter bounds them in any case
 	})
 }
 
-// handshakeRate is how many connections a second one address may open, and twice as many at once. A
-// handshake costs some 0.4 ms of a processor, so that one address takes a twelfth of one. A pod opens a
-// few connections, and a node's pods that use its network some hundred when a job starts.
+// handshakeRate is how many connections a second one address may open, with bursts of
+// twice as many. A handshake takes about 0.4 ms of a processor, so one address uses at
+// most a twelfth of one. A pod opens a few connections, and the pods of a node that use
+// its network some hundred when a job starts.
 const handshakeRate = 200
 
-// Refused counts the connections that were turned away.
+// Refused returns the number of connections that were refused.
 func (m *Mesh) Refused() uint64 { return m.refused.Load() }
 
-// Serve accepts until Close.
+// Serve accepts connections until Close.
 func (m *Mesh) Serve() error {
 	for {
 		conn, err := admission.Accept(m.listener.Accept, func(err error) {
-			m.cfg.Log.Error("a peer could not come in", "cause", err) // connections that exist go on
+			m.cfg.Log.Error("accepting a connection failed", "cause", err) // connections that exist go on
 		})
 		switch {
 		case err == nil:
@@ -187,21 +189,21 @@ func (m *Mesh) Serve() error {
 		slot := m.limiter.Admit(host(conn), func() { _ = conn.Close() }) // its handshake ends
 		if slot == nil {
 			m.refused.Add(1)
-			_ = conn.Close() // whoever it is tries again
+			_ = conn.Close() // the client tries again
 			continue
 		}
 		if !m.track(conn) {
-			_ = conn.Close() // closing down
+			_ = conn.Close() // the mesh is closing
 			return nil
 		}
-		// At once: however long the handshakes of others take, a peer that waits
-		// for its own learns that there is somebody.
-		_, _ = conn.Write([]byte{here}) // shake will see what is wrong
-		go m.shake(conn, slot)
+		// Send it at once: a peer that waits for its handshake then knows that this
+		// sidecar runs, however long the handshakes of others take.
+		_, _ = conn.Write([]byte{aliveByte}) // handshake will report an error
+		go m.handshake(conn, slot)
 	}
 }
 
-// host is where a connection comes from, without its port.
+// host returns the address of a connection, without its port.
 func host(conn net.Conn) string {
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		return string(a.IP)
@@ -209,14 +211,14 @@ func host(conn net.Conn) string {
 	return ""
 }
 
-// errSentAway ends the handshake of a connection that has lost its place.
-var errSentAway = errors.New("it had not proven in time whose it is, and others needed the place")
+// errEvicted ends the handshake of a connection that has lost its slot.
+var errEvicted = errors.New("it did not authenticate in time, and other connections needed its slot")
 
-// refusedLine is the log line of a connection that was turned away.
+// refusedLine is the log line of a refused connection.
 const refusedLine = "connection refused"
 
-// shake is an incoming connection's handshake.
-func (m *Mesh) shake(conn net.Conn, slot *admission.Slot) {
+// handshake executes an incoming connection's handshake.
+func (m *Mesh) handshake(conn net.Conn, slot *admission.Slot) {
 	defer m.untrack(conn)
 	err := m.accept(conn, slot)
 	stayed := slot.Release()
@@ -227,18 +229,18 @@ func (m *Mesh) shake(conn net.Conn, slot *admission.Slot) {
 	args := []any{"from", conn.RemoteAddr(), "cause", err}
 	switch {
 	case stayed:
-		m.strangers.Log(m.cfg.Log, refusedLine, args...)
-	case errors.Is(err, net.ErrClosed): // it has lost its place, as many do
-		m.cfg.Log.Debug(refusedLine, "from", conn.RemoteAddr(), "cause", errSentAway)
+		m.refusals.Log(m.cfg.Log, refusedLine, args...)
+	case errors.Is(err, net.ErrClosed): // it has lost its slot, as many do
+		m.cfg.Log.Debug(refusedLine, "from", conn.RemoteAddr(), "cause", errEvicted)
 	default:
-		m.known.Log(m.cfg.Log, refusedLine, args...)
+		m.peerRefusals.Log(m.cfg.Log, refusedLine, args...)
 	}
 }
 
-// admit takes a connection out of the limiter: its peer is known.
-func (m *Mesh) admit(conn net.Conn, peer link.Peer, slot *admission.Slot) error {
+// authenticated releases the connection's slot, since its peer is authenticated.
+func (m *Mesh) authenticated(conn net.Conn, peer link.Peer, slot *admission.Slot) error {
 	if !slot.Release() {
-		return errSentAway
+		return errEvicted
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,18 +253,18 @@ func (m *Mesh) admit(conn net.Conn, peer link.Peer, slot *admission.Slot) error 
 	return nil
 }
 
-func (m *Mesh) dismiss(conn net.Conn, peer link.Peer) {
+func (m *Mesh) removeProven(conn net.Conn, peer link.Peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.proven[peer] = slices.DeleteFunc(m.proven[peer], func(c net.Conn) bool { return c == conn })
 }
 
-// Close ends everything but encrypted streams (Drain) and waits for it.
+// Close ends everything except encrypted streams (Drain) and waits for it.
 func (m *Mesh) Close() error {
 	m.stop()
 	err := m.listener.Close()
 	m.mu.Lock()
-	for c := range m.conns {
+	for c := range m.conns { // its goroutine ends
 		_ = c.Close() // its goroutine ends
 	}
 	for _, t := range m.tickets {
@@ -278,7 +280,7 @@ func (m *Mesh) Close() error {
 	return err
 }
 
-// track makes Close wait for the goroutine of c, which untrack ends.
+// track makes Close wait for the goroutine of c, until untrack.
 func (m *Mesh) track(c net.Conn) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -294,12 +296,11 @@ func (m *Mesh) untrack(c net.Conn) {
 	m.mu.Lock()
 	delete(m.conns, c)
 	m.mu.Unlock()
-	_ = c.Close() // whatever is worth keeping has its own descriptor
+	_ = c.Close() // sockets that are passed on were duplicated
 	m.wg.Done()
 }
 
-// Connect starts dialling peer, until it succeeds, the peer's own dial does, or
-// Cancel.
+// Connect dials peer until it succeeds, the peer's own dial does, or Cancel.
 func (m *Mesh) Connect(peer link.Peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -321,14 +322,14 @@ func (m *Mesh) Cancel(peer link.Peer) {
 	}
 }
 
-// connected hands over a socket to the process that a peer is now.
-func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int, end End) {
+// connected passes on a socket to the current process of a peer.
+func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int, end Endpoint) {
 	m.Cancel(peer)
 	m.mu.Lock()
-	if m.met[peer] == 0 {
-		m.met[peer] = incarnation
+	if m.incarnations[peer] == 0 {
+		m.incarnations[peer] = incarnation
 	}
-	same := m.met[peer] == incarnation
+	same := m.incarnations[peer] == incarnation
 	m.mu.Unlock()
 	if !same && m.cfg.Lost != nil {
 		m.cfg.Lost(peer, errRestarted)
@@ -340,6 +341,6 @@ func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int, end End) {
 	m.cfg.Connected(peer, fd)
 }
 
-// errRestarted says why a peer that answers is lost: frames of the new process
-// would be taken for repeated ones of the old.
+// errRestarted is why a peer that answers is lost: frames of the new process would be
+// taken for repeated frames of the old one.
 var errRestarted = errors.New("it was started again")

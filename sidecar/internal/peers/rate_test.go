@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// crowd is a listener with connections from addresses that a test names.
-type crowd struct {
+// flow is a listener with connections from addresses that a test chooses.
+type flow struct {
 	conns chan net.Conn
 	over  chan struct{}
 }
 
-func (c *crowd) Accept() (net.Conn, error) {
+func (c *flow) Accept() (net.Conn, error) {
 	select {
 	case conn := <-c.conns:
 		return conn, nil
@@ -21,7 +21,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 	}
 }
 
-func (c *crowd) Close() error {
+func (c *flow) Close() error {
 	select {
 	case <-c.over:
 	default:
@@ -30,9 +30,9 @@ func (c *crowd) Close() error {
 	return nil
 }
 
-func (c *crowd) Addr() net.Addr { return &net.TCPAddr{} }
+func (c *flow) Addr() net.Addr { return &net.TCPAddr{} }
 
-// from is a connection from an address. It says nothing, and counts that it was answered.
+// from is a connection from an address. It sends nothing, and counts the answers to it.
 type from struct {
 	net.Conn
 	address  string
@@ -46,14 +46,14 @@ func (f *from) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestHandshakesHaveARate: an address that opens connections without end is sent away beyond its rate
-// before a handshake begins, and holds up no peer of another address.
+// TestHandshakesHaveARate checks that connections of one address beyond its rate are
+// closed before a handshake begins, and that they do not delay a peer of another address.
 func TestHandshakesHaveARate(t *testing.T) {
 	const flood = 5 * handshakeRate
 	j := newJob(t, "j", time.Hour)
 	cfg := j.nodes(1, []int{0})[0].cfg
-	l := &crowd{conns: make(chan net.Conn), over: make(chan struct{})}
-	cfg.Pending = 4 * flood // else the lobby sends most of them away
+	l := &flow{conns: make(chan net.Conn), over: make(chan struct{})}
+	cfg.Pending = 4 * flood // otherwise the limiter closes most of them
 	m := New(cfg, l)
 	served := make(chan error, 1)
 	go func() { served <- m.Serve() }()

@@ -14,9 +14,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// stream is an encrypted data connection. The engine has one end of a socket
-// pair, which to it is a connection like any other; two goroutines carry bytes
-// between the other end and TLS.
+// stream is an encrypted data connection. The engine has one side of a socket pair, which
+// it uses like any other connection; two goroutines copy bytes between the other side and
+// TLS.
 type stream struct {
 	peer  link.Peer
 	raw   net.Conn
@@ -26,25 +26,25 @@ type stream struct {
 }
 
 const (
-	// rekeyDefault is how much one key encrypts. RFC 8446, 5.5, allows
-	// AES-GCM some 2^24.5 full records, 390 GiB; crypto/tls never asks for new
-	// keys, so the connection ends before that and is made again.
+	// rekeyDefault bounds the bytes encrypted with one key. RFC 8446, 5.5, allows AES-GCM
+	// about 2^24.5 full records, 390 GiB; crypto/tls never asks for new keys, so the
+	// connection ends before that and is made again.
 	rekeyDefault = 256 << 30
 	pumpBytes    = 64 << 10 // four records
-	pairBytes    = 1 << 20  // buffer of the socket pair, each way
+	pairBytes    = 1 << 20  // buffer of the socket pair, in each direction
 )
 
-// secure does the TLS handshake on the proven data connection fd, which it
-// owns, and returns the engine's end of the stream.
+// secure executes the TLS handshake on the proven data connection fd, which it owns, and
+// returns the engine's side of the stream.
 func (m *Mesh) secure(peer link.Peer, fd int, dialler bool) (int, error) {
 	f := os.NewFile(uintptr(fd), "data connection")
 	raw, err := net.FileConn(f)
-	_ = f.Close() // FileConn has its own
+	_ = f.Close() // FileConn has duplicated it
 	if err != nil {
 		return -1, fmt.Errorf("data connection: %w", err)
 	}
 	s := &stream{peer: peer, raw: raw, limit: m.cfg.RekeyBytes}
-	if err := m.shakeStream(s, dialler); err != nil {
+	if err := m.handshakeStream(s, dialler); err != nil {
 		return -1, errors.Join(err, raw.Close())
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -52,22 +52,22 @@ func (m *Mesh) secure(peer link.Peer, fd int, dialler bool) (int, error) {
 		return -1, errors.Join(fmt.Errorf("data connection: %w", err), raw.Close())
 	}
 	for _, end := range pair {
-		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_SNDBUF, pairBytes) // the default works too
+		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_SNDBUF, pairBytes) // the default size works, too
 	}
 	s.local = os.NewFile(uintptr(pair[0]), "stream")
-	if !m.carry(s) {
+	if !m.start(s) {
 		return -1, errors.Join(net.ErrClosed, s.local.Close(), unix.Close(pair[1]), raw.Close())
 	}
 	return pair[1], nil
 }
 
-func (m *Mesh) shakeStream(s *stream, dialler bool) error {
+func (m *Mesh) handshakeStream(s *stream, dialler bool) error {
 	c := m.cfg.TLS.Clone()
-	c.DynamicRecordSizingDisabled = true // large records are what costs least
+	c.DynamicRecordSizingDisabled = true // large records cost least
 	if s.tls = tls.Server(s.raw, c); dialler {
 		s.tls = tls.Client(s.raw, c)
 	}
-	if err := s.raw.SetDeadline(time.Now().Add(m.cfg.Patience)); err != nil {
+	if err := s.raw.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout)); err != nil {
 		return fmt.Errorf("data connection: %w", err)
 	}
 	got, err := m.identify(s.tls)
@@ -80,18 +80,18 @@ func (m *Mesh) shakeStream(s *stream, dialler bool) error {
 	return s.raw.SetDeadline(time.Time{})
 }
 
-// carry starts the stream's goroutines, unless the mesh is closed.
-func (m *Mesh) carry(s *stream) bool {
+// start starts the stream's goroutines, unless the mesh is closed.
+func (m *Mesh) start(s *stream) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() != nil {
 		return false
 	}
 	m.streams[s] = true
-	m.carried.Go(func() {
+	m.running.Go(func() {
 		var in sync.WaitGroup
-		in.Go(s.inward)
-		s.outward()
+		in.Go(s.receive)
+		s.send()
 		in.Wait()
 		m.mu.Lock()
 		delete(m.streams, s)
@@ -100,9 +100,9 @@ func (m *Mesh) carry(s *stream) bool {
 	return true
 }
 
-// outward sends what the engine writes until it closes its end; then, having
-// sent all, it ends the connection.
-func (s *stream) outward() {
+// send sends the bytes that the engine writes until the engine closes its side; then it
+// ends the connection.
+func (s *stream) send() {
 	b := make([]byte, pumpBytes)
 	for sent := int64(0); sent < s.limit; {
 		n, err := s.local.Read(b)
@@ -116,12 +116,12 @@ func (s *stream) outward() {
 			break
 		}
 	}
-	_, _ = s.tls.Close(), s.local.Close() // inward ends with them
+	_, _ = s.tls.Close(), s.local.Close() // receive ends with them
 }
 
-// inward hands over what comes until the peer ends the connection; the engine
-// reads the rest from its end, and then its end.
-func (s *stream) inward() {
+// receive passes bytes to the engine until the peer ends the connection; the engine reads
+// the rest from its side, and then the end.
+func (s *stream) receive() {
 	b := make([]byte, pumpBytes)
 	for {
 		n, err := s.tls.Read(b)
@@ -134,18 +134,18 @@ func (s *stream) inward() {
 			break
 		}
 	}
-	_, _ = s.raw.Close(), s.local.Close() // outward ends with them
+	_, _ = s.raw.Close(), s.local.Close() // send ends with them
 }
 
 // drainTime bounds Drain.
 const drainTime = time.Second
 
-// Drain lets encrypted connections send what the engine wrote before it closed
-// its ends, and ends those that cannot. Preconditions: Close has returned, and
-// the engine is closed.
+// Drain lets encrypted connections send what the engine wrote before it closed its sides,
+// and ends those that cannot. Preconditions: Close has returned, and the engine is
+// closed.
 func (m *Mesh) Drain() {
 	done := make(chan struct{})
-	go func() { m.carried.Wait(); close(done) }()
+	go func() { m.running.Wait(); close(done) }()
 	select {
 	case <-done:
 		return

@@ -25,7 +25,7 @@ func pairOf(t *testing.T, change ...func(*Config)) []*node {
 	return n
 }
 
-// TestEncryptedConnect: either side may ask, and break and connect again.
+// TestEncryptedConnect checks that either side may ask, and break and connect again.
 func TestEncryptedConnect(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, encrypted)
 	for i := 1; i <= 6; i++ {
@@ -46,7 +46,7 @@ func (n *node) carrying() int {
 	return len(n.streams)
 }
 
-// tap is a network between two pods that remembers all that it carries.
+// tap is a network between two pods that records all bytes.
 type tap struct {
 	net.Listener
 	to   string
@@ -75,20 +75,20 @@ func (p *tap) serve() {
 		}
 		b, err := net.Dial("tcp", p.to)
 		if err != nil {
-			_ = a.Close() // as if nobody were there
+			_ = a.Close() // as if no process listened
 			continue
 		}
 		for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 			p.all.Go(func() {
-				_, _ = io.Copy(io.MultiWriter(way[0], p), way[1]) // until one end closes
+				_, _ = io.Copy(io.MultiWriter(way[0], p), way[1]) // until one side closes
 				_, _ = way[0].Close(), way[1].Close()
 			})
 		}
 	}
 }
 
-// TestNoPlaintextOnTheWire: what the engine writes is on the wire when data is
-// not encrypted, and is not when it is.
+// TestNoPlaintextOnTheWire checks that the bytes that the engine writes are on the wire
+// only if data is not encrypted.
 func TestNoPlaintextOnTheWire(t *testing.T) {
 	for _, encrypt := range []bool{false, true} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,13 +118,13 @@ func TestNoPlaintextOnTheWire(t *testing.T) {
 			x.end()
 			x.served <- nil // for the cleanup
 		}
-		_ = l.Close() // all have gone
+		_ = l.Close() // all connections have ended
 		p.all.Wait()
 	}
 }
 
-// TestFullBothWays: both ends write more than all buffers hold, at the same
-// time, and everything arrives as it was.
+// TestFullBothWays checks that if both sides write more than all buffers hold, at the
+// same time, everything arrives unchanged.
 func TestFullBothWays(t *testing.T) {
 	n := pairOf(t, encrypted)
 	a, b := n[0].newest(1), n[1].newest(0)
@@ -185,12 +185,12 @@ func readAll(t *testing.T, fd, n int) []byte {
 }
 
 func ready(fd int, events int16) {
-	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 1000) // looked at again anyway
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 1000) // the caller checks again
 }
 
-// TestLastWords: what was written before the end arrives, although the writer
-// has closed its end and its mesh at once.
-func TestLastWords(t *testing.T) {
+// TestLastBytes checks that everything written before the end arrives, although the
+// writer closes its side and its mesh at once.
+func TestLastBytes(t *testing.T) {
 	n := pairOf(t, encrypted)
 	words := bytes.Repeat([]byte("goodbye "), 50_000)
 	from, to := n[0].newest(1), n[1].newest(0)
@@ -206,7 +206,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestStuckReader: a peer that reads nothing does not keep a mesh from ending.
+// TestStuckReader checks that a peer that does not read does not prevent a mesh from
+// ending.
 func TestStuckReader(t *testing.T) {
 	n := pairOf(t, encrypted)
 	from := n[0].newest(1)
@@ -215,7 +216,7 @@ func TestStuckReader(t *testing.T) {
 		full = k <= 0 && errors.Is(err, unix.EAGAIN)
 		if full {
 			p := []unix.PollFd{{Fd: int32(from), Events: unix.POLLOUT}}
-			k, _ := unix.Poll(p, 300) // an error is no room
+			k, _ := unix.Poll(p, 300) // an error counts as no room
 			full = k == 0
 		}
 	}
@@ -226,8 +227,8 @@ func TestStuckReader(t *testing.T) {
 	}
 }
 
-// TestRekey: a key that has encrypted enough is not used on; the connection
-// ends and the next one has a new key.
+// TestRekey checks that a connection ends when its key has encrypted enough, and that the
+// next one has a new key.
 func TestRekey(t *testing.T) {
 	n := pairOf(t, encrypted, func(c *Config) { c.RekeyBytes = 1 << 20 })
 	written := make(chan error, 1)
@@ -245,19 +246,19 @@ func TestRekey(t *testing.T) {
 	bothWays(t, n[0], n[1])
 }
 
-// TestHalfEncryptedJob: sidecars that do not agree say so.
+// TestHalfEncryptedJob checks that sidecars with different settings report it.
 func TestHalfEncryptedJob(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) { c.Encrypt = c.Self == 1 })
 	n[0].Connect(1)
-	wait(t, "a word about it", func() bool { return n[0].log.has("give all sidecars of the job the same document") })
+	wait(t, "a log line about it", func() bool { return n[0].log.has("give all sidecars of the job the same document") })
 	n[0].Cancel(1)
 	if n[0].count(1)+n[1].count(0) != 0 {
 		t.Error("a connection was handed over")
 	}
 }
 
-// TestStreamOfAnotherPod: the certificate inside has to be that of the pod that
-// the connection was proven for.
+// TestStreamOfAnotherPod checks that the certificate inside must be that of the pod for
+// which the connection was proven.
 func TestStreamOfAnotherPod(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{0, 2}, encrypted)
@@ -265,7 +266,7 @@ func TestStreamOfAnotherPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // nothing more comes
+	defer func() { _ = l.Close() }() // no more connections are made
 	a, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -276,16 +277,16 @@ func TestStreamOfAnotherPod(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		if fd, err := n[1].takeOver(b, 0, false); err == nil {
-			_ = unix.Close(fd) // it believed pod 0, which that is
+		if fd, err := n[1].engineSocket(b, 0, false); err == nil {
+			_ = unix.Close(fd) // it accepted pod 0, which is right
 		}
-		_ = b.Close() // takeOver has its own
+		_ = b.Close() // engineSocket has duplicated it
 		close(done)
 	}()
-	if _, err := n[0].takeOver(a, 1, true); err == nil || !bytes.Contains([]byte(err.Error()), []byte("proven as pod 1, certificate of pod 2")) {
+	if _, err := n[0].engineSocket(a, 1, true); err == nil || !bytes.Contains([]byte(err.Error()), []byte("proven as pod 1, certificate of pod 2")) {
 		t.Errorf("%v", err)
 	}
-	_ = a.Close() // takeOver has its own
+	_ = a.Close() // engineSocket has duplicated it
 	<-done
 	wait(t, "the streams to end", func() bool { return n[0].carrying() == 0 && n[1].carrying() == 0 })
 }

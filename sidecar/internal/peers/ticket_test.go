@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// byHand is a mesh whose steps a test does by itself, as pod 0 that dials
-// pod 1.
+// byHand returns a mesh whose steps a test executes itself, as pod 0, which dials pod 1.
 func byHand(t *testing.T, patience time.Duration) (dialler *Mesh, acceptor *node) {
 	t.Helper()
 	j := newJob(t, "j", time.Hour)
-	acceptor = j.nodes(2, []int{1}, func(c *Config) { c.Patience = patience })[0]
+	acceptor = j.nodes(2, []int{1}, func(c *Config) { c.HandshakeTimeout = patience })[0]
 	cfg := acceptor.cfg
 	cfg.Self, cfg.TLS, cfg.Log = 0, j.credentials(0), slog.New(slog.DiscardHandler)
 	return &Mesh{cfg: cfg, ctx: t.Context()}, acceptor
@@ -21,14 +20,14 @@ func byHand(t *testing.T, patience time.Duration) (dialler *Mesh, acceptor *node
 
 func (m *Mesh) ticket(t *testing.T) (ticketID, []byte) {
 	t.Helper()
-	id, key, err := m.dialControl(t.Context(), 1, new(answer))
+	id, key, err := m.dialControl(t.Context(), 1, new(dialResult))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id, key
 }
 
-// TestTicketIsGoodOnce: a recorded data connection cannot be played again.
+// TestTicketIsGoodOnce checks that a recorded data connection cannot be repeated.
 func TestTicketIsGoodOnce(t *testing.T) {
 	m, n := byHand(t, patience)
 	id, key := m.ticket(t)
@@ -54,7 +53,7 @@ func TestWrongProof(t *testing.T) {
 	}
 	key[0]--
 	if err := proveDial(n.dialRaw(), id, key); !errors.Is(err, io.EOF) {
-		t.Errorf("a ticket with which somebody lied: %v, want the end", err)
+		t.Errorf("a ticket after a wrong proof: %v, want the end", err)
 	}
 	wait(t, "the refusal", func() bool { return n.log.has(errProof.Error()) })
 	if n.count(0) != 0 {
@@ -62,7 +61,8 @@ func TestWrongProof(t *testing.T) {
 	}
 }
 
-// TestOneTicketAPeer: however often a peer asks, one ticket is good, the last.
+// TestOneTicketAPeer checks that however often a peer asks, only the last ticket is
+// valid.
 func TestOneTicketAPeer(t *testing.T) {
 	m, n := byHand(t, patience)
 	first, firstKey := m.ticket(t)
@@ -97,7 +97,7 @@ func TestTicketExpires(t *testing.T) {
 	}
 }
 
-// TestFalseAcceptor: who does not know the secret cannot answer either.
+// TestFalseAcceptor checks that an acceptor without the secret cannot answer.
 func TestFalseAcceptor(t *testing.T) {
 	m, n := byHand(t, patience)
 	id, key := m.ticket(t)
@@ -105,6 +105,6 @@ func TestFalseAcceptor(t *testing.T) {
 	n.tickets[0].key = append([]byte{key[0] + 1}, key[1:]...)
 	n.Mesh.mu.Unlock()
 	if err := proveDial(n.dialRaw(), id, key); err == nil {
-		t.Error("the dialler believed an acceptor with another secret")
+		t.Error("the dialler accepted an acceptor with another secret")
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-func TestNotices(t *testing.T) {
+func TestFailureLog(t *testing.T) {
 	begun := time.Unix(0, 0)
-	n := notices{begun: begun}
+	n := failureLog{begun: begun}
 	for _, c := range []struct {
 		at   time.Duration
 		text string
@@ -23,21 +23,22 @@ func TestNotices(t *testing.T) {
 		{34 * time.Second, "connection refused", false},
 		{70 * time.Second, "connection refused", true},
 	} {
-		if got := n.worth(errors.New(c.text), begun.Add(c.at)); got != c.want {
+		if got := n.shouldLog(errors.New(c.text), begun.Add(c.at)); got != c.want {
 			t.Errorf("after %v, %q: logged %v, want %v", c.at, c.text, got, c.want)
 		}
 	}
 }
 
-// TestNameThatDoesNotResolve: it is a peer like any other that is not there yet.
+// TestNameThatDoesNotResolve checks that an unknown name is treated like a peer that has
+// not started.
 func TestNameThatDoesNotResolve(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) { c.Addresses[1] = "pod-1.outrigger.invalid:7077" })[0]
 	n.Connect(1)
-	wait(t, "a word about it", func() bool { return n.log.has("pod-1.outrigger.invalid") })
-	time.Sleep(3 * backoffFirst) // into another try
+	wait(t, "a log line about it", func() bool { return n.log.has("pod-1.outrigger.invalid") })
+	time.Sleep(3 * backoffFirst) // into another attempt
 	n.Cancel(1)
 	wait(t, "the end of the dial", n.quiet)
 	if n.count(1) != 0 {
-		t.Error("connected to nobody")
+		t.Error("connected to a peer that does not exist")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// idle opens connections to the node and says first on each.
+// idle opens connections to the node and sends first on each.
 func (n *node) idle(count int, first string) {
 	n.t.Helper()
 	for range count {
@@ -19,28 +19,27 @@ func (n *node) idle(count int, first string) {
 		if err != nil {
 			n.t.Fatal(err)
 		}
-		n.t.Cleanup(func() { _ = c.Close() }) // it is over
+		n.t.Cleanup(func() { _ = c.Close() }) // it is not needed any more
 		if _, err := c.Write([]byte(first)); err != nil {
 			n.t.Fatal(err)
 		}
 	}
 }
 
-// hangs makes handshakes end by nothing but the lobby.
-func hangs(c *Config) { c.Patience, c.FirstWord = time.Hour, time.Hour }
+// hangs makes only the limiter end handshakes.
+func hangs(c *Config) { c.HandshakeTimeout, c.FirstByteTimeout = time.Hour, time.Hour }
 
-// TestIdleStrangers: connections that strangers hold open, however many and
-// whether they have begun to say something or not, keep no peer out: not when it
-// comes for the first time and not when its connection broke. Nothing here ends
-// by a deadline.
-func TestIdleStrangers(t *testing.T) {
+// TestIdleConnections checks that unauthenticated connections that stay open, however
+// many and whether they have sent something or not, do not prevent a peer from
+// connecting, for the first time or after a break. No deadline ends anything here.
+func TestIdleConnections(t *testing.T) {
 	for what, first := range map[string]string{
 		"silent": "", "half of a data connection": "OUTR", "half of TLS": string([]byte{tlsHandshake, 3, 1, 2, 0}),
 	} {
 		t.Run(what, func(t *testing.T) {
 			n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, hangs)
 			n[1].idle(300, first)
-			wait(t, "the strangers to come", func() bool { return n[1].limiter.Len() == (pendingDefault+1)/2 })
+			wait(t, "the connections", func() bool { return n[1].limiter.Len() == (pendingDefault+1)/2 })
 			for round := 1; round <= 3; round++ {
 				n[0].Connect(1)
 				n[0].waitConnected(1, round)
@@ -55,40 +54,40 @@ func TestIdleStrangers(t *testing.T) {
 	}
 }
 
-// TestPendingIsBounded: who has not proven who it is takes up no more than the
-// places there are, and the silent ones go by themselves.
+// TestPendingIsBounded checks that unauthenticated connections use at most their share of
+// the slots, and that silent ones are closed by the deadline.
 func TestPendingIsBounded(t *testing.T) {
-	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.Pending, c.FirstWord = 6, 50*time.Millisecond })[0]
+	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.Pending, c.FirstByteTimeout = 6, 50*time.Millisecond })[0]
 	n.idle(20, "")
 	for n.Refused() < 20 {
 		if got := n.limiter.Len(); got > 3 {
-			t.Fatalf("%d guests from one address, 3 allowed", got)
+			t.Fatalf("%d slots of one address, want at most 3", got)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	wait(t, "an empty lobby", func() bool { return n.limiter.Len() == 0 })
+	wait(t, "no slot in use", func() bool { return n.limiter.Len() == 0 })
 }
 
-// TestOneFloodsWithItsCertificate: a peer that opens control connections and goes
-// no further has a few of them, and they take nobody's place.
+// TestOneFloodsWithItsCertificate checks that a peer that opens control connections and
+// goes no further has at most a few of them, and that these take no slots of other
+// connections.
 func TestOneFloodsWithItsCertificate(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{2}, hangs)[0]
 	for range 3 * provenMax {
-		go shake(j.credentials(0))(n.dialRaw())
+		go handshakeWith(j.credentials(0))(n.dialRaw())
 	}
 	wait(t, "its connections to end", func() bool {
 		n.Mesh.mu.Lock()
 		defer n.Mesh.mu.Unlock()
 		return n.Mesh.refused.Load() >= 2*provenMax && len(n.proven[0]) <= provenMax
 	})
-	wait(t, "an empty lobby", func() bool { return n.limiter.Len() == 0 })
+	wait(t, "no slot in use", func() bool { return n.limiter.Len() == 0 })
 }
 
-// TestPeerThatSaysNothing: an address that accepts connections where nobody
-// speaks is a peer that is stopped, and is given up. One that ends them may speak
-// yet.
-func TestPeerThatSaysNothing(t *testing.T) {
+// TestSilentPeer checks that a peer whose address accepts connections without an answer
+// is stopped, and fails, and that a peer that ends its connections is still dialled.
+func TestSilentPeer(t *testing.T) {
 	type failure struct {
 		peer  link.Peer
 		cause error
@@ -102,7 +101,7 @@ func TestPeerThatSaysNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = stopped.Close() }() // its system accepts, and it does not
+	defer func() { _ = stopped.Close() }() // the kernel accepts, and the peer does not
 	crashing, err := net.Listen("tcp", n.cfg.Addresses[2])
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +120,11 @@ func TestPeerThatSaysNothing(t *testing.T) {
 	n.Connect(2)
 	n.Connect(1)
 	f := <-failures
-	if f.peer != 1 || !strings.Contains(f.cause.Error(), "accepts connections and says nothing for ") {
+	if f.peer != 1 || !strings.Contains(f.cause.Error(), "accepts connections and sends nothing for ") {
 		t.Errorf("pod %d failed: %v", f.peer, f.cause)
 	}
 	n.Cancel(2)
-	_ = crashing.Close() // only listens
+	_ = crashing.Close() // it only listens
 	<-ended
 	wait(t, "the end of all dials", n.quiet)
 	if len(failures) != 0 {
@@ -133,8 +132,8 @@ func TestPeerThatSaysNothing(t *testing.T) {
 	}
 }
 
-// TestStartedAgain: another process in the place of a peer is told of before its
-// connection is handed over, whoever dials.
+// TestStartedAgain checks that Lost is called for another process in the place of a peer
+// before its connection is passed on, whichever side dials.
 func TestStartedAgain(t *testing.T) {
 	for _, again := range []int{0, 1} {
 		j := newJob(t, "j", time.Hour)
@@ -156,7 +155,7 @@ func TestStartedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old.served <- nil // for its end at the end of the test
+		old.served <- nil // for the cleanup at the end of the test
 		fresh := &node{t: t, log: new(journal), served: make(chan error, 1), fds: map[link.Peer][]int{}}
 		cfg.Incarnation, cfg.Connected = 0, fresh.connectedTo
 		fresh.Mesh = New(cfg, l)
@@ -170,13 +169,13 @@ func TestStartedAgain(t *testing.T) {
 		wait(t, "quiet", func() bool { return other.quiet() && fresh.quiet() })
 		fresh.end()
 		if len(lost) != 0 {
-			t.Errorf("the new process holds pod %d for lost", <-lost)
+			t.Errorf("the new process reports pod %d as lost", <-lost)
 		}
 	}
 }
 
-// TestManyPeersAtOnce: more peers than one address has places come at the same
-// moment, beside idle strangers; all of them get in.
+// TestManyPeersAtOnce checks that more peers than one address has slots can connect at
+// the same moment, in addition to idle unauthenticated connections.
 func TestManyPeersAtOnce(t *testing.T) {
 	const peers = pendingDefault/2 + 16
 	var all []int
@@ -194,5 +193,5 @@ func TestManyPeersAtOnce(t *testing.T) {
 		p.waitConnected(peers, 1)
 		last.waitConnected(link.Peer(i), 1)
 	}
-	t.Logf("%d peers after %v; %d connections were turned away", peers, time.Since(begun), last.Refused())
+	t.Logf("%d peers after %v; %d connections were refused", peers, time.Since(begun), last.Refused())
 }

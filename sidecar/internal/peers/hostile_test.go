@@ -24,22 +24,22 @@ func (n *node) dialRaw() net.Conn {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(func() { _ = c.Close() }) // most are closed
+	n.t.Cleanup(func() { _ = c.Close() }) // most are closed already
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		n.t.Fatal(err)
 	}
-	return &overheard{c, new(answer)}
+	return &observedConn{c, new(dialResult)}
 }
 
-// refuses lets attack loose on the node, which has to hang up, hand over
-// nothing, and write a line with want.
+// refuses executes attack on a connection to the node, which must close it, hand nothing
+// over, and log a line with want.
 func (n *node) refuses(want string, attack func(net.Conn)) {
 	n.t.Helper()
 	had := n.Refused()
 	c := n.dialRaw()
 	attack(c)
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, context.DeadlineExceeded) {
-		n.t.Errorf("the node does not hang up: %v", err)
+		n.t.Errorf("the node does not close the connection: %v", err)
 	}
 	wait(n.t, "the refusal", func() bool { return n.Refused() == had+1 })
 	if !n.log.has(want) {
@@ -50,28 +50,28 @@ func (n *node) refuses(want string, attack func(net.Conn)) {
 			n.t.Errorf("a connection to %d was handed over", peer)
 		}
 	}
-	_ = c.Close() // over
+	_ = c.Close() // it is not needed any more
 }
 
 func write(b []byte) func(net.Conn) { return func(c net.Conn) { _, _ = c.Write(b) } }
 
 func TestGarbage(t *testing.T) {
-	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.Patience = 100 * time.Millisecond })[0]
+	n := newJob(t, "j", time.Hour).nodes(2, []int{1}, func(c *Config) { c.HandshakeTimeout = 100 * time.Millisecond })[0]
 	n.refuses("first byte 0x47", write([]byte("GET / HTTP/1.1\r\n\r\n")))
 	n.refuses("first byte 0x0", write(make([]byte, 1000)))
 	n.refuses("neither TLS nor a data connection\"", write([]byte("OUTRAGEOUS"+string(make([]byte, 100)))))
 	n.refuses("unknown, used or expired", write([]byte(dataMagic+string(make([]byte, 100)))))
 	n.refuses("TLS: ", write(append([]byte{tlsHandshake, 3, 1, 0, 5}, "hello"...)))
 	n.refuses("TLS: ", write(bytes.Repeat([]byte{tlsHandshake}, 70000)))
-	n.refuses("nothing was said", func(net.Conn) {})
+	n.refuses("no byte arrived", func(net.Conn) {})
 	n.refuses("TLS: ", write([]byte{tlsHandshake, 3}))
 	n.refuses("data connection: ", write([]byte(dataMagic)))
 }
 
-// TestHalfAHandshake: a client that stops in the middle of TLS is sent away.
+// TestHalfAHandshake checks that a client that stops in the middle of TLS is refused.
 func TestHalfAHandshake(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
-	n := j.nodes(2, []int{1}, func(c *Config) { c.Patience = 100 * time.Millisecond })[0]
+	n := j.nodes(2, []int{1}, func(c *Config) { c.HandshakeTimeout = 100 * time.Millisecond })[0]
 	for k := range 3 {
 		n.refuses("timeout", func(c net.Conn) {
 			x := &stops{Conn: c, after: k}
@@ -80,7 +80,7 @@ func TestHalfAHandshake(t *testing.T) {
 	}
 }
 
-// stops swallows all but the first writes and never has an answer.
+// stops discards all but the first writes.
 type stops struct {
 	net.Conn
 	after int
@@ -93,43 +93,43 @@ func (s *stops) Write(b []byte) (int, error) {
 	return s.Conn.Write(b)
 }
 
-// shake does a TLS handshake with other credentials.
-func shake(c *tls.Config) func(net.Conn) {
+// handshakeWith executes a TLS handshake with other credentials.
+func handshakeWith(c *tls.Config) func(net.Conn) {
 	return func(conn net.Conn) {
 		t := tls.Client(conn, c)
 		_ = t.Handshake()                 // the node's verdict counts
-		_, _ = t.Read(make([]byte, 1000)) // and comes after our side is content
+		_, _ = t.Read(make([]byte, 1000)) // and arrives after this side's handshake
 	}
 }
 
-func TestStrangers(t *testing.T) {
+func TestOtherCredentials(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(2, []int{1})[0]
 	trusting := func(c *tls.Config) *tls.Config {
-		c.VerifyConnection = nil // it wants to be taken, whoever answers
+		c.VerifyConnection = nil // it accepts every server
 		return c
 	}
-	n.refuses("signed by unknown authority", shake(trusting(newJob(t, "j", time.Hour).credentials(0))))
-	n.refuses("expired", shake(trusting(newJob(t, "j", -time.Second).credentials(0))))
-	n.refuses("pod 9", shake(j.credentials(9)))
-	n.refuses("pod 1", shake(j.credentials(1)))
+	n.refuses("signed by unknown authority", handshakeWith(trusting(newJob(t, "j", time.Hour).credentials(0))))
+	n.refuses("expired", handshakeWith(trusting(newJob(t, "j", -time.Second).credentials(0))))
+	n.refuses("pod 9", handshakeWith(j.credentials(9)))
+	n.refuses("pod 1", handshakeWith(j.credentials(1)))
 	old := j.credentials(0)
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	n.refuses("unsupported version", shake(old))
+	n.refuses("unsupported version", handshakeWith(old))
 	anonymous := j.credentials(0)
 	anonymous.Certificates = nil
-	n.refuses("didn't provide a certificate", shake(anonymous))
+	n.refuses("didn't provide a certificate", handshakeWith(anonymous))
 }
 
-// TestAnotherJob: the same authority does not help, the job's id is in the
-// certificate.
+// TestAnotherJob checks that a certificate of the same authority for another job is
+// refused: it contains the job's id.
 func TestAnotherJob(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(2, []int{1}, func(c *Config) { c.Job = "another" })[0]
-	n.refuses("no pod of job another", shake(j.credentials(0)))
+	n.refuses("no pod of job another", handshakeWith(j.credentials(0)))
 }
 
-// greet says what a control connection of pod 0 begins with.
+// greet sends the beginning of a control connection of pod 0.
 func greet(j *job, version, flags uint16, pod uint32, incarnation uint64) func(net.Conn) {
 	return func(c net.Conn) {
 		s := tls.Client(c, j.credentials(0))
@@ -142,7 +142,7 @@ func greet(j *job, version, flags uint16, pod uint32, incarnation uint64) func(n
 	}
 }
 
-// TestWrongGreeting: what is said must fit what is certified.
+// TestWrongGreeting checks that a greeting must agree with the certificate.
 func TestWrongGreeting(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(3, []int{2})[0]
@@ -152,7 +152,7 @@ func TestWrongGreeting(t *testing.T) {
 	n.refuses("greets without its incarnation", greet(j, wire.Version, 0, 0, 0))
 }
 
-// TestWrongPodAnswers: who answers at a pod's address has to be that pod.
+// TestWrongPodAnswers checks that only the pod of an address may answer there.
 func TestWrongPodAnswers(t *testing.T) {
 	n := newJob(t, "j", time.Hour).nodes(3, []int{0, 2}, func(c *Config) {
 		if c.Self == 0 {
@@ -160,16 +160,16 @@ func TestWrongPodAnswers(t *testing.T) {
 		}
 	})
 	n[0].Connect(1)
-	wait(t, "a word about it", func() bool { return n[0].log.has("pod 2 answers at the address of pod 1") })
+	wait(t, "a log line about it", func() bool { return n[0].log.has("pod 2 answers at the address of pod 1") })
 	n[0].Cancel(1)
 	if n[0].count(1)+n[0].count(2)+n[1].count(0) != 0 {
 		t.Error("a connection was handed over")
 	}
 }
 
-// TestStrangersFillNoLog: connections that are refused, hundreds of times a second, make a
-// line a second, and hide no refusal of a peer.
-func TestStrangersFillNoLog(t *testing.T) {
+// TestRefusalsFillNoLog checks that refused connections, hundreds a second, cause one log
+// line a second, and do not hide the refusal of a peer.
+func TestRefusalsFillNoLog(t *testing.T) {
 	j := newJob(t, "j", time.Hour)
 	n := j.nodes(2, []int{1})[0]
 	begun := time.Now()
@@ -177,8 +177,8 @@ func TestStrangersFillNoLog(t *testing.T) {
 	for i := range many {
 		c := n.dialRaw()
 		write([]byte("GET / HTTP/1.1\r\n\r\n"))(c)
-		_, _ = io.Copy(io.Discard, c) // the node hangs up, or resets
-		_ = c.Close()                 // over
+		_, _ = io.Copy(io.Discard, c) // the node closes or resets the connection
+		_ = c.Close()                 // it is not needed any more
 		wait(t, "the refusal", func() bool { return n.Refused() == uint64(i+1) })
 	}
 	n.refuses("speaks protocol version 99", greet(j, 99, 0, 0, 1))
@@ -188,11 +188,11 @@ func TestStrangersFillNoLog(t *testing.T) {
 		if strings.Contains(line, "level=WARN") {
 			warned++
 			if strings.Contains(line, "protocol version 99") {
-				warned += many // a peer's is told, whatever strangers do
+				warned += many // that of a peer is always logged
 			}
 		}
 	}
 	if warned -= many; warned < 2 || warned > most {
-		t.Errorf("%d lines of strangers and of a peer that is refused, want 2 to %d with the peer's:\n%s", warned, most, n.log)
+		t.Errorf("%d lines about unauthenticated connections and a refused peer, want 2 to %d with the peer's:\n%s", warned, most, n.log)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestBeside: a connection that is not for data reaches the handler of its name
-// with its peer known, and ends with the mesh.
-func TestBeside(t *testing.T) {
+// TestProtocol checks that a connection that is not for data reaches the handler of its
+// protocol with its peer authenticated, and ends with the mesh.
+func TestProtocol(t *testing.T) {
 	type visit struct {
 		peer link.Peer
 		said string
@@ -24,11 +24,11 @@ func TestBeside(t *testing.T) {
 		var b [5]byte
 		_, err := io.ReadFull(conn, b[:])
 		visits <- visit{peer, string(b[:])}
-		_, _ = conn.Read(b[:]) // its end
+		_, _ = conn.Read(b[:]) // until it ends
 		return err
 	}
-	nodes := newJob(t, "beside", time.Hour).nodes(2, []int{0, 1}, func(c *Config) { c.Beside = map[string]Handler{"test/1": serve} })
-	for _, pair := range [][2]int{{0, 1}, {1, 0}} { // whoever has the lower number
+	nodes := newJob(t, "protocols", time.Hour).nodes(2, []int{0, 1}, func(c *Config) { c.Protocols = map[string]Handler{"test/1": serve} })
+	for _, pair := range [][2]int{{0, 1}, {1, 0}} { // from the lower-numbered side and from the other one
 		conn, err := nodes[pair[0]].Open(t.Context(), link.Peer(pair[1]), "test/1")
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v := <-visits; v.peer != link.Peer(pair[0]) || v.said != "hello" {
-			t.Errorf("pod %d was heard as %+v", pair[0], v)
+			t.Errorf("pod %d arrived as %+v", pair[0], v)
 		}
 		if err := conn.Close(); err != nil {
 			t.Error(err)
@@ -45,9 +45,9 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestBesideUnknown: a name that the peer does not know, or a peer that is not
-// there, is an error when the caller gives up.
-func TestBesideUnknown(t *testing.T) {
+// TestUnknownProtocol checks that a protocol that the peer does not serve, or a peer that
+// is not there, is an error when the caller's context ends.
+func TestUnknownProtocol(t *testing.T) {
 	nodes := newJob(t, "unknown", time.Hour).nodes(3, []int{0, 1})
 	for peer, want := range map[link.Peer]string{1: "does not speak test/2", 2: "refused"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -59,8 +59,8 @@ func TestBesideUnknown(t *testing.T) {
 	}
 }
 
-// TestTelling: what the end of ctx has cut off hides nothing that was told before.
-func TestTelling(t *testing.T) {
+// TestBetterCause checks that the end of ctx does not hide an earlier reason.
+func TestBetterCause(t *testing.T) {
 	refused, timeout := errors.New("refused"), errors.New("timeout")
 	open, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -78,7 +78,7 @@ func TestTelling(t *testing.T) {
 		{ended, refused, timeout, refused},
 		{late, refused, timeout, refused},
 	} {
-		if got := telling(x.ctx, x.before, x.last); got != x.want { //nolint:errorlint // that very one
+		if got := betterCause(x.ctx, x.before, x.last); got != x.want { // the same value
 			t.Errorf("%v, then %v: %v, want %v", x.before, x.last, got, x.want)
 		}
 	}

@@ -13,27 +13,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Beside data connections there may be others, between the same sidecars and
-// with the same certificates, for what is no message of a rank. Which one it is
-// for, ALPN says (RFC 7301); a control connection names nothing.
+// Sidecars may make other connections than those for data, with the same certificates,
+// for purposes other than messages of ranks. ALPN (RFC 7301) names the purpose; a control
+// connection names none.
 
 // Handler serves a connection that a peer has made, until it returns.
 type Handler func(ctx context.Context, peer link.Peer, conn net.Conn) error
 
-// serverTLS is the accepting side's configuration.
+// serverTLS returns the accepting side's configuration.
 func serverTLS(cfg *Config) *tls.Config {
-	if len(cfg.Beside) == 0 {
+	if len(cfg.Protocols) == 0 {
 		return cfg.TLS
 	}
 	c := cfg.TLS.Clone()
-	for name := range cfg.Beside {
+	for name := range cfg.Protocols {
 		c.NextProtos = append(c.NextProtos, name)
 	}
 	return c
 }
 
-// Open makes a connection beside the others to a peer. It tries again until ctx
-// ends: the peer may not have started yet.
+// Open makes a connection for protocol to a peer. It tries again until ctx ends: the peer
+// may not have started yet.
 func (m *Mesh) Open(ctx context.Context, peer link.Peer, protocol string) (net.Conn, error) {
 	var why error
 	for pause := backoffFirst; ; pause = min(2*pause, backoffMax) {
@@ -41,7 +41,7 @@ func (m *Mesh) Open(ctx context.Context, peer link.Peer, protocol string) (net.C
 		if err == nil {
 			return conn, nil
 		}
-		why = telling(ctx, why, err)
+		why = betterCause(ctx, why, err)
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-t.C:
@@ -55,10 +55,10 @@ func (m *Mesh) Open(ctx context.Context, peer link.Peer, protocol string) (net.C
 	}
 }
 
-// telling is the reason of the last attempt, or of the one before where the end of ctx has cut
-// that one off: a timeout says nothing of a peer that has refused until then. A connection ends
-// by the deadline itself, maybe before ctx does.
-func telling(ctx context.Context, before, last error) error {
+// betterCause returns the reason of the last attempt, or that of the one before if the
+// end of ctx has cut the last one off: a time-out says nothing about a peer that has
+// refused until then. A connection ends by the deadline itself, possibly before ctx does.
+func betterCause(ctx context.Context, before, last error) error {
 	end, timed := ctx.Deadline()
 	cut := ctx.Err() != nil || timed && !time.Now().Before(end)
 	if cut && before != nil {
@@ -73,24 +73,24 @@ func (m *Mesh) openOnce(ctx context.Context, peer link.Peer, protocol string) (n
 		return nil, err
 	}
 	if !m.track(raw) {
-		_ = raw.Close() // closing down
+		_ = raw.Close() // the mesh is closing
 		return nil, net.ErrClosed
 	}
-	t, err := m.shakeBeside(raw, peer, protocol)
+	t, err := m.handshakeProtocol(raw, peer, protocol)
 	if err != nil {
 		m.untrack(raw)
 		return nil, err
 	}
-	return &beside{Conn: t, end: sync.OnceFunc(func() { m.untrack(raw) })}, nil
+	return &protocolConn{Conn: t, end: sync.OnceFunc(func() { m.untrack(raw) })}, nil
 }
 
-func (m *Mesh) shakeBeside(raw net.Conn, peer link.Peer, protocol string) (*tls.Conn, error) {
-	if err := raw.SetDeadline(time.Now().Add(m.cfg.Patience)); err != nil {
+func (m *Mesh) handshakeProtocol(raw net.Conn, peer link.Peer, protocol string) (*tls.Conn, error) {
+	if err := raw.SetDeadline(time.Now().Add(m.cfg.HandshakeTimeout)); err != nil {
 		return nil, err
 	}
 	c := m.cfg.TLS.Clone()
 	c.NextProtos = []string{protocol}
-	t := tls.Client(&overheard{raw, new(answer)}, c)
+	t := tls.Client(&observedConn{raw, new(dialResult)}, c)
 	got, err := m.identify(t)
 	switch {
 	case err != nil:
@@ -103,20 +103,20 @@ func (m *Mesh) shakeBeside(raw net.Conn, peer link.Peer, protocol string) (*tls.
 	return t, raw.SetDeadline(time.Time{})
 }
 
-// beside is a connection that Mesh.Close ends too.
-type beside struct {
+// protocolConn is a connection that Mesh.Close ends, too.
+type protocolConn struct {
 	net.Conn
 	end func()
 }
 
-func (b *beside) Close() error {
+func (b *protocolConn) Close() error {
 	err := b.Conn.Close()
 	b.end()
 	return err
 }
 
-// CloseWrite tells the peer that there is no more.
-func (b *beside) CloseWrite() error {
+// CloseWrite tells the peer that no more data follows.
+func (b *protocolConn) CloseWrite() error {
 	if t, ok := b.Conn.(*tls.Conn); ok {
 		return t.CloseWrite()
 	}
