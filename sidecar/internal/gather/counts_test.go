@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// TestMovedAddsUp: what was copied and what was gathered is all that was sent, of ranks
-// that are there and of those that have left.
+// TestMovedAddsUp checks that the bytes copied and gathered add up to those sent, of
+// ranks that exist and of those that have left.
 func TestMovedAddsUp(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{Sessions: 2})
 	r.AddRegion(arena+1, 1, 1<<20)
@@ -39,13 +39,13 @@ func TestMovedAddsUp(t *testing.T) {
 	check()
 }
 
-// TestStrangers: a rank beyond those that there may be has its memory copied, and no
-// counts.
-func TestStrangers(t *testing.T) {
+// TestUnknownRanks checks that memory of a rank beyond the bound is copied, and not
+// counted.
+func TestUnknownRanks(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{Sessions: 1})
 	r.AddRegion(arena+1, 1, 1<<20)
 	if r.Knows(arena+1) || r.Buffers(1) != (link.BufferCounts{}) {
-		t.Errorf("memory of a rank that there is no place for is known: %+v", r.Buffers(1))
+		t.Errorf("memory of a rank beyond the bound is known: %+v", r.Buffers(1))
 	}
 	r.EndSession(1)
 	r.DropRegion(arena + 1)
@@ -55,8 +55,9 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestLaterIsNotNever: only what the turn has no room left for may be asked for again in
-// the next one; and what is registered already is given whatever was refused before.
+// TestLaterIsNotNever checks that only a range that exceeds the turn's budget may be
+// asked for again in the next turn, and that a registered range is returned whatever was
+// refused before.
 func TestLaterIsNotNever(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{Remote: &regcache.Config{PinnedBytes: 1 << 20, TurnBytes: 8 << 12}})
 	first, err := r.Register(at(0, 8<<12))
@@ -74,8 +75,8 @@ func TestLaterIsNotNever(t *testing.T) {
 	}
 }
 
-// TestGathersCounts: a buffer is registered by the uses that the engine asks for before
-// it copies; until then they are counted as copied, and from then on Choose counts.
+// TestGathersCounts checks that a buffer is registered because of the uses that Gathers
+// counts; until then they are counted as copied, and from then on Choose counts them.
 func TestGathersCounts(t *testing.T) {
 	r, d := over(t, 1<<40, Config{})
 	asked := uint64(0)

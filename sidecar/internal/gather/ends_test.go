@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/regcache"
 )
 
-// TestEndsOfBoth: as many registrations end for one that is made as may, those of the
-// other cache among them, however often the kernel refuses.
+// TestEndsOfBoth checks that at most a bounded number of registrations end for one that
+// is made, those of the other cache included, however often the kernel refuses.
 func TestEndsOfBoth(t *testing.T) {
 	const limit, most, pages = 2000, 50, 1000
 	r, d := over(t, limit<<12, Config{Local: regcache.Config{Ends: most, Batch: 1}, Remote: &regcache.Config{Ends: most}})
@@ -27,13 +27,13 @@ func TestEndsOfBoth(t *testing.T) {
 	}
 	before := len(d.keys)
 	if _, ok := r.Pin(at(0, pages<<12)); ok {
-		t.Fatal("no test: there is room")
+		t.Fatal("there is room: the test shows nothing")
 	}
 	if ended := before - len(d.keys); ended == 0 || ended > most {
 		t.Errorf("%d registrations end for one that is asked for, at most %d may", ended, most)
 	}
 	if s := r.local.Stats(); s.LimitBytes != 1<<30 || s.Postponed == 0 {
-		t.Errorf("a limit is learnt beside what could have ended, and nothing is put off: %+v", s)
+		t.Errorf("a limit is learnt although registrations could have ended, and nothing is deferred: %+v", s)
 	}
 	for range pages {
 		if l, ok := r.Pin(at(0, pages<<12)); ok {

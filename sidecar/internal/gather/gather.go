@@ -1,28 +1,26 @@
-// Package gather stands between the engine and a link that sends only from
-// registered memory. For each payload it says whether the link gathers it from the
-// application's buffer or copies it into memory of its own (package reuse), and it
-// keeps registrations for the next use (package regcache). It is pure: the link
-// copies, pins and measures.
+// Package gather is a layer between the engine and a link that sends only from registered
+// memory. For each payload it decides whether the link gathers it from the application's
+// buffer or copies it into memory of its own (package reuse), and it caches registrations
+// for the next use (package regcache). It is pure: the link copies, registers and
+// measures. The verbs link has a Chooser; the simulator uses Remote.
 //
-// Whose registrations may stay. A registration that the cache keeps after its last
-// use holds no operation of ours; what has to be said is why nobody else's reaches
-// it (link.Remote, Lifetimes). There are two caches, which never share a
-// registration.
+// A registration that a cache retains after its last use must not be reached by a peer
+// (link.Remote, Lifetimes). There are two caches, which never share a registration.
 //
-//   - local: made to gather from. No peer is ever told a key of it, and keys cannot be
+//   - local: made to gather from. No peer ever gets a key of it, and keys cannot be
 //     guessed.
-//   - remote: a peer was told the key. The registration stays only when the operation
-//     has ended in order (Release): the peer itself has said, by the frame that ends
-//     its protocol, that nothing of it is under way any more. When an operation ends
-//     early (Deregister) the peer may still be reaching for the memory: then the
-//     registration ends at once, for all who share it. The others' remote operations
-//     fail with link.ErrKey, and the core sends frames instead.
+//   - remote: a peer has the key. The registration stays only if the operation has
+//     ended in order (Release): the peer itself has reported, by the last frame of its
+//     protocol, that it accesses the memory no more. If an operation ends early
+//     (Deregister), the peer may still access the memory: then the registration ends at
+//     once, for all peers that share it. The remote operations of the others fail with
+//     link.ErrKey, and the core sends frames instead.
 //
-// The memory of both stays held by its region, which is dropped (DropRegion) before
-// it is unmapped. A peer that breaks the protocol and uses a key again reaches what
-// this rank's messages have used before, until the next eviction: a sidecar of the
-// same job could do that only while the operation lasted. Who does not want to trust
-// it so far leaves Config.Remote nil, and every such registration ends with its use.
+// The memory of both is retained by its region, which is dropped (DropRegion) before it
+// is unmapped. A peer that breaks the protocol and uses a key again accesses memory that
+// this rank's messages have used before, until the next eviction; without the cache, a
+// sidecar of the same job could do that only during the operation. If Config.Remote is
+// nil, every such registration ends with its use.
 package gather
 
 import (
@@ -33,39 +31,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// ErrNoRoom: a range cannot be registered now. The message goes by frames.
-var ErrNoRoom = errors.New("no registered memory left for it")
+// ErrNoRoom means that a range cannot be registered now. The message is sent in frames.
+var ErrNoRoom = errors.New("no room for another registration: the cache is full, or the limit of locked memory is reached")
 
-// Config of a Chooser.
+// Config is the configuration of a Chooser.
 type Config struct {
-	Sessions int // whose memory there is; default 1
+	Sessions int // number of sessions; default 1
 	Reuse    reuse.Config
-	Local    regcache.Config  // what is gathered from
-	Remote   *regcache.Config // what peers have keys of; nil: not kept
+	Local    regcache.Config  // registrations to gather from
+	Remote   *regcache.Config // registrations of which peers have keys; nil: not cached
 }
 
-// Lease is a registration in use by a gather. The zero Lease is none.
+// Lease is a registration in use by a gather. The zero Lease is no registration.
 type Lease = regcache.Lease
 
-// Chooser is owned by the turn goroutine.
+// Chooser decides and caches for one link. It is owned by the turn goroutine.
 type Chooser struct {
 	table    *reuse.Table
 	local    *regcache.Cache
-	remote   *regcache.Cache // nil: not kept
+	remote   *regcache.Cache // nil: not cached
 	owner    []member        // by link.Region
 	copied   []uint64        // bytes, by session
 	gathered []uint64
-	before   struct{ copied, gathered uint64 } // of sessions that have ended
+	before   struct{ copied, gathered uint64 } // bytes of sessions that have ended
 }
 
-// member says whose a region is.
+// member is the session of a region.
 type member struct {
 	session regcache.Session
 	known   bool
 }
 
-// New makes a chooser of which local pins the memory that is gathered from, and
-// remote that which peers reach, if it is kept.
+// New returns a chooser. local registers the memory that is gathered from, and remote
+// that which peers access, if it is cached.
 func New(cfg Config, local, remote regcache.Registrar) (*Chooser, error) {
 	n := max(cfg.Sessions, 1)
 	cfg.Reuse.Sessions, cfg.Local.Sessions = n, n
@@ -88,7 +86,7 @@ func New(cfg Config, local, remote regcache.Registrar) (*Chooser, error) {
 	return c, nil
 }
 
-// caches visits those that there are.
+// caches calls visit for each cache.
 func (c *Chooser) caches(visit func(*regcache.Cache)) {
 	visit(c.local)
 	if c.remote != nil {
@@ -96,11 +94,11 @@ func (c *Chooser) caches(visit func(*regcache.Cache)) {
 	}
 }
 
-// Costs gives the table, for calibration and observations.
+// Costs returns the table, for calibration and observations.
 func (c *Chooser) Costs() *reuse.Table { return c.table }
 
-// AddRegion makes size bytes of a session's memory known (link.Abilities).
-// Memory of sessions beyond Config.Sessions is not: it is copied.
+// AddRegion adds size bytes of a session's memory (link.Abilities). Memory of sessions
+// beyond Config.Sessions is ignored: it is copied.
 // Preconditions: region is new.
 func (c *Chooser) AddRegion(region link.Region, session uint32, size uint64) {
 	if int(session) >= len(c.copied) {
@@ -122,8 +120,8 @@ func (c *Chooser) DropRegion(region link.Region) {
 	}
 }
 
-// RetireRegion is DropRegion for a link whose device may still have requests under
-// way: registrations in use end with their last use, and idle ones with Settle.
+// RetireRegion is DropRegion for a link whose device may still have requests in flight:
+// registrations in use end with their last use, and idle ones with Settle.
 func (c *Chooser) RetireRegion(region link.Region) {
 	if c.Knows(region) {
 		c.caches(func(x *regcache.Cache) { x.RetireRegion(region) })
@@ -131,15 +129,15 @@ func (c *Chooser) RetireRegion(region link.Region) {
 	}
 }
 
-// Settle ends about n registrations of regions that were retired, and reports whether
-// there was anything to do.
+// Settle ends about n registrations of retired regions, and reports whether there were
+// any.
 func (c *Chooser) Settle(n int) (some bool) {
 	some = c.local.Settle(n)
 	return c.remote != nil && c.remote.Settle(n) || some
 }
 
-// EndSession forgets what was learnt of a rank that has left, before its number is
-// given to another.
+// EndSession drops the measurements of a rank that has left, before its number is given
+// to another rank.
 func (c *Chooser) EndSession(s uint32) {
 	if int(s) >= len(c.copied) {
 		return
@@ -150,21 +148,21 @@ func (c *Chooser) EndSession(s uint32) {
 	c.copied[s], c.gathered[s] = 0, 0
 }
 
-// Yield ends idle registrations of n bytes of each cache, as far as there are, for what
-// is registered apart from them. false: it ended none.
+// Yield ends idle registrations of n bytes in each cache, as far as there are any, to
+// make room for other registrations. It reports whether it ended any.
 func (c *Chooser) Yield(n uint64) (some bool) {
 	c.caches(func(x *regcache.Cache) { some = x.Yield(n) || some })
 	return some
 }
 
-// Knows reports whether region is an application's that was added.
+// Knows reports whether region was added.
 func (c *Chooser) Knows(region link.Region) bool {
 	return int(region) < len(c.owner) && c.owner[region].known
 }
 
-// Choose says how a payload goes out: true, gathered from the application's buffer
-// under the lease's key, until Done; or false, copied. Payloads outside of the
-// applications' memory are the link's own and no matter of choice.
+// Choose decides how a payload is sent: true means gathered from the application's buffer
+// under the lease's key, until Done; false means copied. Payloads outside of the
+// applications' memory are the link's own, and are not decided here.
 // Preconditions: ref lies in a region that was added.
 func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	s := c.owner[ref.Region].session
@@ -183,7 +181,7 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	case ok:
 	case advice != reuse.Copy:
 		c.table.Lost(buffer)
-	case c.table.Worth(p, ref.Len):
+	case c.table.Worth(p, ref.Len): // it may be registered for another reason
 		lease, ok = c.local.Peek(ref) // it may be registered for another reason
 	}
 	if ok {
@@ -194,18 +192,18 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	return lease, false
 }
 
-// Copied counts a payload that is copied without a look at its buffer.
+// Copied counts a payload that is copied without examining its buffer.
 // Preconditions: as for Choose.
 func (c *Chooser) Copied(ref link.Ref) { c.copied[c.owner[ref.Region].session] += ref.Len }
 
-// SessionOf is whose memory ref is. Preconditions: as for Choose.
+// SessionOf returns the session of ref's memory. Preconditions: as for Choose.
 func (c *Chooser) SessionOf(ref link.Ref) reuse.Session {
 	return reuse.Session(c.owner[ref.Region].session)
 }
 
-// Gathers is asked before a payload is copied so that its send ends at once: it counts
-// a use of the buffer, and says whether Choose will have the payload gathered. One that
-// is not is counted as copied here, and does not come to Choose.
+// Gathers must be called before a payload is copied so that its send ends at once: it
+// counts a use of the buffer, and reports whether Choose will gather the payload. If not,
+// it counts the payload as copied, and Choose is not called for it.
 // Preconditions: as for Choose.
 func (c *Chooser) Gathers(p reuse.Path, ref link.Ref) bool {
 	s := c.owner[ref.Region].session
@@ -225,8 +223,8 @@ func (c *Chooser) Gathers(p reuse.Path, ref link.Ref) bool {
 	return false
 }
 
-// Turn begins a turn of the engine's, in which regcache.Config.TurnBytes may be
-// registered in each cache.
+// Turn begins a turn of the engine, in which regcache.Config.TurnBytes may be registered
+// in each cache.
 func (c *Chooser) Turn() {
 	c.local.Turn()
 	if c.remote != nil {
@@ -234,29 +232,31 @@ func (c *Chooser) Turn() {
 	}
 }
 
-// Later reports that what Pin refused last may be had in the next turn.
+// Later reports whether the last range that Pin refused may be registered in the next
+// turn.
 func (c *Chooser) Later() bool { return c.local.Later() }
 
-// Have takes a registration of ref into use if there is one.
+// Have begins a use of a registration of ref if there is one.
 // Preconditions: as for Choose.
 func (c *Chooser) Have(ref link.Ref) (Lease, bool) { return c.local.Peek(ref) }
 
-// Pin takes a registration of ref into use, made now if there is none: for an
-// operation that needs one however often the buffer is used. false: there is no room.
+// Pin begins a use of a registration of ref, and makes one if there is none: for an
+// operation that needs one however often the buffer is used. It returns false if there is
+// no room.
 // Preconditions: as for Choose.
 func (c *Chooser) Pin(ref link.Ref) (Lease, bool) { return c.local.Acquire(ref) }
 
 // Done ends a gather: the link does not touch the buffer any more.
 func (c *Chooser) Done(l Lease) { c.local.Release(l) }
 
-// Invalidate prepares pages to be given back: it returns how many registrations of
-// them are still in use. The pages may go when it returns 0.
+// Invalidate prepares the return of pages to the kernel: it returns how many
+// registrations of them are still in use. The pages may be returned when the result is 0.
 func (c *Chooser) Invalidate(ref link.Ref) (busy int) {
 	c.caches(func(x *regcache.Cache) { busy += x.Invalidate(ref) })
 	return busy
 }
 
-// Buffers returns a session's counters as they stand.
+// Buffers returns a session's counters.
 func (c *Chooser) Buffers(s uint32) link.BufferCounts {
 	if int(s) >= len(c.copied) {
 		return link.BufferCounts{}
@@ -270,7 +270,8 @@ func (c *Chooser) Buffers(s uint32) link.BufferCounts {
 	return n
 }
 
-// Moved is the bytes that were copied and gathered in all, of ranks that have left too.
+// Moved returns the sums of the bytes copied and gathered, including ranks that have
+// left.
 func (c *Chooser) Moved() (copied, gathered uint64) {
 	copied, gathered = c.before.copied, c.before.gathered
 	for s := range c.copied {
@@ -280,8 +281,8 @@ func (c *Chooser) Moved() (copied, gathered uint64) {
 	return copied, gathered
 }
 
-// Caches returns the counters of the registrations, of all sessions. remote is zero
-// where they are not kept.
+// Caches returns the counters of the registrations, of all sessions. remote is zero if
+// they are not cached.
 func (c *Chooser) Caches() (local, remote regcache.Stats) {
 	if c.remote != nil {
 		remote = c.remote.Stats()

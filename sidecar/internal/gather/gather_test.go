@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// device is a link that pins up to a limit.
+// device is a link that registers up to a limit.
 type device struct {
 	link.Remote
 	limit, pinned uint64
@@ -72,8 +72,8 @@ func use(r *Remote, n uint64) (gathered int) {
 	return gathered
 }
 
-// TestRegisteredOnce: buffers that are used again are registered once each, and
-// then not copied any more.
+// TestRegisteredOnce checks that buffers that are used again are registered once each,
+// and then not copied any more.
 func TestRegisteredOnce(t *testing.T) {
 	r, d := over(t, 1<<40, Config{})
 	for range 1000 {
@@ -88,9 +88,9 @@ func TestRegisteredOnce(t *testing.T) {
 	}
 }
 
-// TestSmallBudget: more buffers than can be registered, used in turn. Each eviction
-// sends its buffer back to copying, and all together costs at most twice what copying
-// everything would.
+// TestSmallBudget uses more buffers than can be registered, in turn. Each eviction makes
+// its buffer be copied again; the sum must cost at most twice what copying everything
+// would.
 func TestSmallBudget(t *testing.T) {
 	r, d := over(t, 1<<40, Config{Local: regcache.Config{PinnedBytes: 64 << 10}})
 	for range 3000 {
@@ -108,8 +108,8 @@ func TestSmallBudget(t *testing.T) {
 	}
 }
 
-// TestEvictedComesBack: a buffer whose registration had to go is registered again when
-// it is used again as often.
+// TestEvictedComesBack checks that a buffer whose registration was evicted is registered
+// again when it is used again as often.
 func TestEvictedComesBack(t *testing.T) {
 	r, d := over(t, 1<<40, Config{Local: regcache.Config{PinnedBytes: 4096}})
 	for round := range 4 {
@@ -128,7 +128,8 @@ func TestEvictedComesBack(t *testing.T) {
 	}
 }
 
-// TestEndSession: who has a session's number next begins without its buffers.
+// TestEndSession checks that the next rank with a session's number begins without its
+// buffers.
 func TestEndSession(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{})
 	for range 1000 {
@@ -156,7 +157,8 @@ func TestEndSession(t *testing.T) {
 	}
 }
 
-// TestRefused: the kernel pins nothing. Everything is copied, and it is seldom asked.
+// TestRefused checks that if the kernel registers nothing, everything is copied, and the
+// kernel is seldom asked.
 func TestRefused(t *testing.T) {
 	r, _ := over(t, 0, Config{})
 	for range 2000 {
@@ -170,8 +172,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRemote: a registration whose operation ended in order serves the next one;
-// one whose operation ended early does not, and ends for all.
+// TestRemote checks that a registration whose operation ended in order serves the next
+// one, and that one whose operation ended early does not, and ends for all peers.
 func TestRemote(t *testing.T) {
 	r, d := over(t, 1<<40, Config{Remote: &regcache.Config{}})
 	register := func(ref link.Ref) link.Key {
@@ -203,8 +205,8 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestNotKept: without a cache for them, registrations of peers end with their use.
-func TestNotKept(t *testing.T) {
+// TestNotCached checks that without a cache registrations for peers end with their use.
+func TestNotCached(t *testing.T) {
 	r, d := over(t, 1<<40, Config{})
 	k, err := r.Register(at(0, 100))
 	if err != nil {
@@ -216,8 +218,8 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// TestDropRegion: nothing of a region is registered when its memory is unmapped,
-// however it was used, and what is released later does no harm.
+// TestDropRegion checks that nothing of a region is registered when its memory is
+// unmapped, however it was used, and that later releases do no harm.
 func TestDropRegion(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -263,7 +265,7 @@ func TestDropRegion(t *testing.T) {
 	}
 }
 
-// TestChooseAllocates nothing, however it chooses.
+// TestChooseAllocates checks that Choose never allocates.
 func TestChooseAllocates(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{})
 	for range 500 {
@@ -279,8 +281,9 @@ func TestChooseAllocates(t *testing.T) {
 	}
 }
 
-// TestOneLimit: the kernel counts what is sent from and what peers reach together. The
-// one that came first does not keep what it has idle from the other, for good.
+// TestOneLimit checks that the limit of the kernel, which counts both caches together, is
+// shared: idle registrations of the cache that was first do not prevent those of the
+// other for ever.
 func TestOneLimit(t *testing.T) {
 	const limit = 64 << 12
 	fill := func(r *Remote, from uint64) (registered int) {
@@ -302,7 +305,7 @@ func TestOneLimit(t *testing.T) {
 		r, _ := over(t, limit, Config{Remote: &regcache.Config{}})
 		fill(r, 1000)
 		if n := send(r); n != 16 {
-			t.Errorf("%d of 16 buffers are gathered from beside what no peer uses; %+v", n, r.Buffers(0))
+			t.Errorf("%d of 16 buffers are gathered from, in addition to unused registrations for peers; %+v", n, r.Buffers(0))
 		}
 	})
 	t.Run("sent from first", func(t *testing.T) {
@@ -315,7 +318,7 @@ func TestOneLimit(t *testing.T) {
 			r.Done(l)
 		}
 		if n := fill(r, 1000); n != 64 || d.fault != nil {
-			t.Errorf("%d of 64 are registered for peers beside what is not sent from; %v", n, d.fault)
+			t.Errorf("%d of 64 are registered for peers, in addition to unused local registrations; %v", n, d.fault)
 		}
 		if _, peers := r.Caches(); peers.PinnedBytes < limit*3/8 || peers.PinnedBytes > limit*5/8 {
 			t.Errorf("peers have %d pages of 64, and the others had them first", peers.PinnedBytes>>12)
@@ -323,22 +326,23 @@ func TestOneLimit(t *testing.T) {
 	})
 }
 
-// TestNothingPromised: a buffer's registration has gone, and its rank's part of the table
-// is left alone meanwhile. Its sends are not made to end later for a gather that is none.
+// TestNothingPromised checks that if a buffer's registration was evicted while its rank's
+// part of the table is not observed, Gathers does not promise a gather that Choose does
+// not make.
 func TestNothingPromised(t *testing.T) {
 	r, _ := over(t, 1<<40, Config{Reuse: reuse.Config{Buckets: 16, Window: 64, Frequent: 0.9}})
 	for range 200 {
 		use(r, 1)
 	}
 	if !r.Gathers(reuse.PathSend, at(0, 2048)) || r.Buffers(0).Frequent != 1 {
-		t.Fatalf("no test: %+v", r.Buffers(0))
+		t.Fatalf("nothing is registered: the test shows nothing: %+v", r.Buffers(0))
 	}
 	r.Invalidate(at(0, 4096))
 	for i := range uint64(130) { // two windows in which nothing is gathered
 		r.Choose(reuse.PathSend, at(1+i, 2048))
 	}
 	if !r.Buffers(0).Stopped {
-		t.Fatalf("no test: %+v", r.Buffers(0))
+		t.Fatalf("the table is observed: the test shows nothing: %+v", r.Buffers(0))
 	}
 	for range 10 {
 		if !r.Gathers(reuse.PathSend, at(0, 2048)) {

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// frugal is a device that takes everything, and keeps of each registration what
-// the verbs link does: a key, a handle and a place.
+// frugal is a device that registers everything, and stores for each registration what the
+// verbs link does: a key, a handle and an address.
 type frugal struct{ regions map[uint64][3]uint64 }
 
 func (f *frugal) Register(r link.Ref) (link.Key, error) {
@@ -27,18 +27,18 @@ func (f *frugal) Deregister(keys []link.Key) {
 	}
 }
 
-// The pod whose sidecar TestMemoryAtTheBound is; e2e/memory runs it for others, in
-// a control group.
+// Flags for the pod whose sidecar TestMemoryAtTheBound measures; e2e/memory runs the test
+// for other pods, in a control group.
 var (
 	ranks    = flag.Int("memory.ranks", 1, "ranks of the pod")
 	arenaMiB = flag.Int("memory.arena", 1024, "arena of each, MiB")
 )
 
-// TestMemoryAtTheBound: what a sidecar that registers every buffer (tuning.reuse:
-// always) keeps to know buffers and registrations is within what the formula has
-// for it. There are as many as there may be, and each page of each rank's arena has
-// been registered once for this side and once for peers, which is when the maps of
-// pages are whole.
+// TestMemoryAtTheBound checks that the memory of a sidecar that registers every buffer
+// (tuning.reuse: always), for its tables of buffers and registrations, is within the
+// formula. There are as many as the bounds permit, and each page of each rank's arena has
+// been registered once for this side and once for peers, after which the maps of pages
+// are complete.
 func TestMemoryAtTheBound(t *testing.T) {
 	const bytes, page, most, buffers = 512 << 20, 4096, 131072, 1 << 18
 	local, remote := &frugal{map[uint64][3]uint64{}}, &frugal{map[uint64][3]uint64{}}
@@ -53,7 +53,7 @@ func TestMemoryAtTheBound(t *testing.T) {
 	}
 	for _, cache := range []*regcache.Cache{c.local, c.remote} {
 		// Wide steps first: one registration for each leaf of the map. Then pages that do
-		// not touch each other, or they would be joined.
+		// not touch each other, because adjacent ones would be merged.
 		for _, step := range []uint64{4 << 20, 2 * page} {
 			n := 0
 			for off := uint64(0); off < arena && n < 2*most; off += step {
@@ -74,10 +74,10 @@ func TestMemoryAtTheBound(t *testing.T) {
 		c.table.Use(reuse.Session(r), 0, link.Ref{Region: link.Region(r + 1), Off: i / uint64(*ranks) * 2048 % arena, Len: 2048})
 	}
 	used := heap() - before
-	// Of a rank's share for page tables the kernel takes 18 bytes a page at most.
+	// Of a rank's share for page tables the kernel uses 18 bytes a page at most.
 	share := int64(*ranks) * int64(arena/128-arena/page*18)
 	t.Logf("%d ranks of %d MiB: %d KiB for %d and %d registrations and %d buffers; the formula has %d", *ranks, *arenaMiB, used>>10, len(local.regions), len(remote.regions), c.table.Session(0).Seen*uint64(*ranks), (memory.Registrations+share)>>10)
-	if alone := *ranks == 1 && arena == 2*most*page; alone && len(local.regions)+len(remote.regions) < 2*most { // else shares end sooner
+	if alone := *ranks == 1 && arena == 2*most*page; alone && len(local.regions)+len(remote.regions) < 2*most { // otherwise the shares are used up earlier
 		t.Errorf("%d and %d registrations are not the bound", len(local.regions), len(remote.regions))
 	}
 	if used > memory.Registrations+share {

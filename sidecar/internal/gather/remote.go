@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Remote is a link whose registrations of applications' memory go through the cache.
-// The engine has it in the link's place.
+// Remote is a link whose registrations of applications' memory are cached. The engine
+// uses it instead of the link.
 type Remote struct {
 	link.Remote
 	*Chooser
@@ -23,7 +23,7 @@ func (p pinner) Deregister(keys []link.Key) {
 	}
 }
 
-// Over puts a cache over a link.
+// Over returns a link with a cache.
 func Over(l link.Remote, cfg Config) (*Remote, error) {
 	c, err := New(cfg, pinner{l}, pinner{l})
 	if err != nil {
@@ -32,7 +32,8 @@ func Over(l link.Remote, cfg Config) (*Remote, error) {
 	return &Remote{Remote: l, Chooser: c}, nil
 }
 
-// Abilities are those of the cache: none of the link's are passed on but link.Remote.
+// Abilities returns the abilities of the cache: of the link's it passes on only
+// link.Remote.
 func (r *Remote) Abilities() link.Abilities {
 	return link.Abilities{
 		Remote: r, Expose: r.Expose, Release: r.Release,
@@ -41,7 +42,7 @@ func (r *Remote) Abilities() link.Abilities {
 	}
 }
 
-// Register makes ref reachable by peers until Deregister, or Release.
+// Register makes ref accessible to peers until Deregister, or Release.
 func (r *Remote) Register(ref link.Ref) (link.Key, error) {
 	if r.Exports(ref) {
 		return r.Export(ref)
@@ -49,12 +50,12 @@ func (r *Remote) Register(ref link.Ref) (link.Key, error) {
 	return r.Remote.Register(ref)
 }
 
-// Expose registers ref apart from the cache: it is shared with nothing, and ends
-// with Deregister alone (link.Abilities).
+// Expose registers ref apart from the cache: the registration is not shared, and ends
+// only with Deregister (link.Abilities).
 func (r *Remote) Expose(ref link.Ref) (link.Key, error) { return r.Remote.Register(ref) }
 
-// Deregister ends a registration at once, whoever shares it: its operation has ended
-// early.
+// Deregister ends a registration at once, even if other peers share it: its operation has
+// ended early.
 func (r *Remote) Deregister(k link.Key) {
 	if !r.EndExport(k, false) {
 		r.Remote.Deregister(k)
@@ -69,11 +70,11 @@ func (r *Remote) Release(k link.Key) {
 	}
 }
 
-// Exports reports whether registrations of a range for peers go through the cache:
-// those of applications' memory do. The engine's own is registered for good.
+// Exports reports whether registrations of a range for peers are cached: those of
+// applications' memory are. The engine's own memory stays registered.
 func (c *Chooser) Exports(ref link.Ref) bool { return c.remote != nil && c.Knows(ref.Region) }
 
-// Export gives the key of a registration for peers that contains ref, made now if
+// Export returns the key of a registration for peers that contains ref, and makes one if
 // there is none. Preconditions: Exports(ref).
 func (c *Chooser) Export(ref link.Ref) (link.Key, error) {
 	l, ok := c.remote.Acquire(ref)
@@ -86,8 +87,9 @@ func (c *Chooser) Export(ref link.Ref) (link.Key, error) {
 	return l.Key, nil
 }
 
-// EndExport ends the use of a registration for peers; one whose operation has not
-// ended in order ends with it, whoever shares it. false: the key is not of the cache.
+// EndExport ends the use of a registration for peers; if its operation has not ended in
+// order, the registration ends, even if other peers share it. It returns false if the key
+// is not in the cache.
 func (c *Chooser) EndExport(k link.Key, inOrder bool) bool {
 	switch {
 	case c.remote == nil:
