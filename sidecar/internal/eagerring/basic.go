@@ -6,14 +6,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Basic (paper 004 §4.2): two writes a frame, and one of the receiver for what is
-// free again. The head is replicated at the receiver and the tail at the sender.
+// Basic (paper 004 §4.2): two writes for each frame, and one of the receiver for freed
+// slots. The head is replicated at the receiver and the tail at the sender.
 //
 //	slots   │ header │ payload │ 0… │ number u64 │ …
 //	control │ head u64: slots filled here │ tail u64: slots emptied of the other ring │
 //	          ▲ polled                      ▲ read before a slot is filled again
 
-// Places of the words behind the slots.
+// Offsets of the words behind the slots.
 func (k Kind) headAt() int { return Slots * k.slotBytes() }
 func (k Kind) tailAt() int { return k.headAt() + 8 }
 
@@ -25,7 +25,8 @@ func (s *Sender) putBasic(f *link.Frame, payload []byte) []Write {
 	return s.writes[:2]
 }
 
-// reclaimBasic takes the peer's word for what it has emptied. It is a stranger's.
+// reclaimBasic frees the slots that the peer has emptied, as far as its value is
+// possible.
 func (s *Sender) reclaimBasic() {
 	tail := binary.LittleEndian.Uint64(s.own[s.kind.tailAt():])
 	if tail > s.freed && tail <= s.written {
@@ -33,14 +34,14 @@ func (s *Sender) reclaimBasic() {
 	}
 }
 
-// Emptied writes down how many slots of the other ring have been taken, and
-// returns the write that tells its sender.
+// Emptied records how many slots of the other ring have been emptied, and returns the
+// write that tells its sender.
 func (s *Sender) Emptied(taken uint64) (Write, bool) {
 	if !s.open || s.kind != Basic {
 		return Write{}, false
 	}
 	at := s.kind.tailAt()
 	binary.LittleEndian.PutUint64(s.copied[at:], taken)
-	s.underWay++
+	s.inFlight++
 	return Write{At: uint64(at), Len: 8, Slot: -1}, true
 }

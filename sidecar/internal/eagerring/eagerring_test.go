@@ -13,16 +13,16 @@ import (
 
 var kinds = []Kind{PiggyBack, Basic, Pipeline, ZeroCopy}
 
-// ends is a ring with both of its ends, and the ring in the other direction for
-// what Basic says there.
+// ends is a ring with both of its sides, and the ring in the other direction for basic's
+// tail.
 type ends struct {
 	to           Sender
 	from         Receiver
 	back         Sender // of the receiving side
-	mine, theirs []byte // the copy that is written from; the ring itself
-	got          []byte // the payload that was taken last
+	mine, theirs []byte // the copy from which writes are made; the ring itself
+	got          []byte // the payload that was read last
 	head         wire.Header
-	own, copied  []byte // the ring in the other direction, and the copy that the receiver writes it from
+	own, copied  []byte // the ring in the other direction, and the copy from which the receiver writes it
 }
 
 var whole = link.Caps{Register: true, Write: true, InOrder: true, Ordered: true}
@@ -46,7 +46,7 @@ func frame(seq uint64, payload []byte, inline bool) *link.Frame {
 	return f
 }
 
-// bytesOf is what a write carries.
+// bytesOf returns the bytes of a write.
 func (e *ends) bytesOf(w Write, payload []byte) []byte {
 	if w.Payload {
 		return payload[:w.Len]
@@ -54,11 +54,11 @@ func (e *ends) bytesOf(w Write, payload []byte) []byte {
 	return e.mine[w.At : w.At+w.Len]
 }
 
-// next takes what is there.
+// next returns the next part, if there is one.
 func (e *ends) next(seq uint64) (f Frame, ok bool, err error) {
 	changed := e.from.Changed()
 	if ok, err = e.from.Next(seq, &f); ok && !changed {
-		panic("a frame is there, and one look does not tell")
+		panic("Changed is false although there is a frame")
 	}
 	e.got = append(e.got[:0], f.Payload...)
 	f.Payload = e.got
@@ -67,14 +67,14 @@ func (e *ends) next(seq uint64) (f Frame, ok bool, err error) {
 	return f, ok, err
 }
 
-// take takes a frame out that is all there.
+// take reads a frame that has arrived completely.
 func (e *ends) take(t *testing.T, seq uint64, payload []byte) {
 	t.Helper()
 	var got []byte
 	for {
 		f, ok, err := e.next(seq)
 		if !ok || err != nil {
-			t.Fatalf("frame %d of %d bytes: nothing after %d bytes: %v", seq, len(payload), len(got), err)
+			t.Fatalf("frame %d of %d bytes: no part after %d bytes: %v", seq, len(payload), len(got), err)
 		}
 		if f.Head.Seq != seq || f.Off != len(got) {
 			t.Fatalf("frame %d at %d, want %d at %d", f.Head.Seq, f.Off, seq, len(got))
@@ -93,7 +93,8 @@ func (e *ends) take(t *testing.T, seq uint64, payload []byte) {
 	}
 }
 
-// TestFrames sends frames of all sizes that a channel takes, many times round.
+// TestFrames sends frames of all sizes that a channel accepts, many times around the
+// ring.
 func TestFrames(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestFrames(t *testing.T) {
 				for _, w := range writes {
 					copy(e.theirs[w.At:], e.bytesOf(w, payload))
 					if e.to.Ended(nil) {
-						t.Fatal("frames are to be sent again, and nothing has failed")
+						t.Fatal("frames must be sent again although no write has failed")
 					}
 				}
 				if e.take(t, seq, payload); e.head != f.Head {
@@ -142,21 +143,21 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestPartsAreNotTaken puts the bytes of a frame into the ring one by one, in the
-// order in which links promise to place them: nothing is taken before its last.
-func TestPartsAreNotTaken(t *testing.T) {
+// TestPartsAreNotRead writes the bytes of a frame into the ring one by one, in the order
+// that links promise: nothing must be read before the last byte.
+func TestPartsAreNotRead(t *testing.T) {
 	for _, k := range kinds {
 		for i, n := range []int{0, 1, 64, 200, 1500, 40_000, 0, 1, 64, 200, 1500, 40_000} {
 			payload := bytes.Repeat([]byte{0x5a}, n)
 			f := frame(1, payload, n <= link.InlineMax)
 			if i >= 6 {
-				f.Head.Flags, f.Head.B = wire.FlagData, 1 // which may be taken for the number
+				f.Head.Flags, f.Head.B = wire.FlagData, 1 // which may equal the number
 			}
 			e := newEnds(t, k, whole)
 			if !e.to.Fits(f) {
 				continue
 			}
-			// What an earlier frame has left in the slots.
+			// The contents of an earlier frame in the slots.
 			for i := range e.theirs[:k.headAt()] {
 				e.theirs[i] = 0xa5
 			}
@@ -170,7 +171,7 @@ func TestPartsAreNotTaken(t *testing.T) {
 					e.theirs[w.At+uint64(i)] = b[i]
 					x, ok, err := e.next(1)
 					if err != nil || ok && !last {
-						t.Fatalf("%v: %d bytes: taken after %d of %d bytes of a write: %v", k, n, i+1, len(b), err)
+						t.Fatalf("%v: %d bytes: read after %d of %d bytes of a write: %v", k, n, i+1, len(b), err)
 					}
 					if ok {
 						got += len(x.Payload)
@@ -178,14 +179,14 @@ func TestPartsAreNotTaken(t *testing.T) {
 				}
 			}
 			if got != n || e.from.Taken() == 0 {
-				t.Errorf("%v: %d of %d bytes were taken", k, got, n)
+				t.Errorf("%v: %d of %d bytes were read", k, got, n)
 			}
 		}
 	}
 }
 
-// TestRoom: a ring that nobody empties takes as much as it has slots, and goes on
-// when the frames are acknowledged, or emptied.
+// TestRoom checks that a ring that is not emptied accepts as many frames as it has slots,
+// and more when the frames are acknowledged, or emptied.
 func TestRoom(t *testing.T) {
 	for _, k := range kinds {
 		e := newEnds(t, k, whole)
@@ -212,7 +213,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestKindOverLinks: channels that need order are others where there is none.
+// TestKindOverLinks checks that channels that need order are replaced on links without
+// it.
 func TestKindOverLinks(t *testing.T) {
 	for _, k := range kinds {
 		loose := link.Caps{Register: true, Write: true, Notify: true}
@@ -224,7 +226,7 @@ func TestKindOverLinks(t *testing.T) {
 		}
 		copy(e.theirs[writes[0].At:], e.bytesOf(writes[0], payload))
 		if _, ok, _ := e.next(1); ok {
-			t.Errorf("%v: a frame is taken before its notice", k)
+			t.Errorf("%v: a frame is read before its notification", k)
 		}
 		if err := e.from.Notice(e.to.Notice(writes[0]), 1); err != nil {
 			t.Fatal(err)
@@ -255,8 +257,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// FuzzReceiver: whatever a peer writes, and whenever, what is taken lies in the
-// ring and is a frame, and nothing is taken twice.
+// FuzzReceiver checks that whatever a peer writes, and whenever, each frame that is read
+// is in the ring and valid, and is read once.
 func FuzzReceiver(f *testing.F) {
 	for _, k := range kinds {
 		e := newEnds(f, k, whole)

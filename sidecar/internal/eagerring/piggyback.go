@@ -2,9 +2,9 @@ package eagerring
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// PiggyBack (paper 004 §4.3): one write a frame. The flag at the end of the slot
-// is the frame's number, and lands last; what is free again is learnt from the
-// acknowledgements, which ride on the peer's own frames.
+// PiggyBack (paper 004 §4.3): one write for each frame. The flag at the end of the slot
+// is the frame's number, and lands last; acknowledgements, which the peer's own frames
+// carry, free the slots.
 //
 //	slot  │ header │ payload │ 0… │ number u64 │
 //	                               ▲ polled

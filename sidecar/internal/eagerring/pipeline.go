@@ -5,8 +5,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Pipeline (paper 004 §4.4): a write for each slot of 16 KiB, so that a part is
-// under way, or copied out at the receiver, while the next is copied in.
+// Pipeline (paper 004 §4.4): a write for each slot of 16 KiB, so that a part is in
+// flight, or copied out at the receiver, while the next is copied in.
 //
 //	slot n    │ header │ payload, first part │ number n u64   │
 //	slot n+1  │ payload, second part         │ number n+1 u64 │

@@ -8,50 +8,50 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Receiver is the ring that a peer writes to. Every byte of it is a stranger's
-// and may change while we look: a header is copied once and judged then.
+// Receiver is the ring to which a peer writes. No byte of it can be trusted, and each may
+// change at any time: a header is copied once, and the copy is checked.
 type Receiver struct {
 	kind    Kind
-	ordered bool // the flag tells by itself that a slot is filled; else the link's notice
+	ordered bool // the flag shows by itself that a slot is filled; otherwise the link's notification does
 	open    bool
 	mem     []byte // the ring
-	first   uint32 // notice of the first slot
-	taken   uint64 // slots emptied
+	first   uint32 // notification of the first slot
+	taken   uint64 // number of slots emptied
 	notices [Slots]bool
-	used    []byte      // of the slot that was taken last, and is still to be wiped
-	partial bool        // the rest of a pipelined frame is still to come
-	head    wire.Header // of it
-	got     int         // bytes of it that have come
+	used    []byte      // of the slot that was emptied last, not wiped yet
+	partial bool        // the rest of a pipelined frame is missing
+	head    wire.Header // header of that frame
+	got     int         // bytes of that frame that have arrived
 }
 
-// maxNotices bounds the rings that have notices of their own before the first
+// maxNotices is the number of rings with notifications of their own, before the first
 // ones are used again.
 const maxNotices = 1 << 24
 
-// Open begins a fresh ring of the given number in mem.
+// Open begins a new ring of the given number in mem.
 func (r *Receiver) Open(k Kind, c link.Caps, number uint64, mem []byte) {
 	*r = Receiver{mem: mem, kind: k.over(c), ordered: c.InOrder, open: true, first: uint32(number%maxNotices*Slots + 1)}
 }
 
-// IsOpen reports that the peer may write.
+// IsOpen reports whether the peer may write.
 func (r *Receiver) IsOpen() bool { return r.open }
 
-// Ordered reports that a look at the ring tells what has come, without a notice.
+// Ordered reports whether polling the ring finds frames, without a notification.
 func (r *Receiver) Ordered() bool { return r.ordered }
 
-// Close forgets the ring.
+// Close releases the ring.
 func (r *Receiver) Close() { *r = Receiver{} }
 
-// Offer is what the peer is told of the ring under key.
+// Offer returns the description of the ring for the peer, under key.
 func (r *Receiver) Offer(key link.Key) wire.RingBody {
 	return wire.RingBody{Key: key.Key, Addr: key.Addr, Slots: Slots, SlotBytes: uint32(r.kind.slotBytes()), Notice: r.first}
 }
 
-// Taken is how many slots have been emptied.
+// Taken returns how many slots have been emptied.
 func (r *Receiver) Taken() uint64 { return r.taken }
 
-// Notice is told that a write is complete. Those of the rings of lost connections
-// come late, too, and mean nothing any more; rings is the highest number so far.
+// Notice records the notification of a write. Notifications for the rings of lost
+// connections may arrive late, and are ignored; rings is the highest number so far.
 func (r *Receiver) Notice(notice, rings uint64) error {
 	if notice == 0 || notice > rings*Slots+Slots && rings < maxNotices {
 		return fmt.Errorf("%w: notice %d of no ring", link.ErrProtocol, notice)
@@ -62,20 +62,20 @@ func (r *Receiver) Notice(notice, rings uint64) error {
 	return nil
 }
 
-// Frame is what Next has found: a frame, or a part of one.
+// Frame is the result of Next: a frame, or a part of one.
 type Frame struct {
 	Head    wire.Header
 	Payload []byte // of the slot
-	Off     int    // where it belongs in the frame's payload
-	Whole   bool   // this is all of it
-	Last    bool   // nothing more of it comes
+	Off     int    // offset in the frame's payload
+	Whole   bool   // it is the whole payload
+	Last    bool   // it is the last part
 }
 
-// seqAt is the place of the number in a frame's header (P§3.1).
+// seqAt is the offset of the number in a frame's header (P§3.1).
 const seqAt = 8
 
-// Changed reports, by one look, that the next frame may have come: most often it has not,
-// in turn after turn. Then its slot is empty, and no frame in a ring has the number 0.
+// Changed reports, by one load, whether the next frame may have arrived: in most turns it
+// has not. Then its slot is empty, and no frame in a ring has the number 0.
 func (r *Receiver) Changed() bool {
 	slot := r.taken % Slots
 	if r.kind == ZeroCopy || !r.ordered || r.partial {
@@ -84,10 +84,10 @@ func (r *Receiver) Changed() bool {
 	return r.open && binary.LittleEndian.Uint64(r.mem[r.kind.slotOf(slot)+seqAt:]) != 0
 }
 
-// Next takes the next part of a frame out, if it is there and its turn has come:
-// next is the number of the frame that may be taken. The payload is the ring's
-// memory, until Wipe. f is the caller's, since most often there is nothing; what it is
-// then means nothing.
+// Next removes the next part of a frame, if it has arrived and its turn has come: next is
+// the highest number of a frame that may be handled. The payload is in the ring's memory,
+// until Wipe. The caller supplies f, because in most calls there is no frame; f is
+// undefined then.
 func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	slot := r.filled()
 	if slot == nil {
@@ -102,7 +102,7 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	}
 	head := [wire.SlotHeadMax]byte(slot[at:])
 	if binary.LittleEndian.Uint64(head[:]) != first {
-		return false, nil // it is not the one whose flag was there
+		return false, nil // the header has changed since its flag was checked
 	}
 	if err := f.Head.DecodeSlot(&head); err != nil {
 		return false, fmt.Errorf("%w: %w", link.ErrProtocol, err)
@@ -112,7 +112,7 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	case r.kind.slots(from, n) == 0:
 		return false, fmt.Errorf("%w: %v of %d bytes in a ring", link.ErrProtocol, f.Head.Type, n)
 	case f.Head.Seq > next:
-		return false, nil // frames before it are under way
+		return false, nil // frames before it are in flight on the connection
 	}
 	if f.Payload, ok = r.payloadOf(slot, from, n); !ok {
 		return false, nil
@@ -127,7 +127,7 @@ func (r *Receiver) Next(next uint64, f *Frame) (ok bool, err error) {
 	return true, nil
 }
 
-// nextPart takes the next slot of a pipelined frame.
+// nextPart removes the next slot of a pipelined frame.
 func (r *Receiver) nextPart(slot []byte, f *Frame) bool {
 	n := min(int(r.head.Length)-r.got, r.kind.slotBytes()-wire.TailBytes)
 	if !r.flagged(slot, n) {
@@ -142,18 +142,18 @@ func (r *Receiver) nextPart(slot []byte, f *Frame) bool {
 	return true
 }
 
-// use notes that a slot is taken with what is in its first n bytes. Where the flag is always
-// at the same place, or it is the link that tells of a write, nothing needs to be wiped.
+// use records that a slot is emptied and that its first n bytes are used. If the flag
+// always has the same offset, or if the link notifies, nothing needs to be wiped.
 func (r *Receiver) use(slot []byte, n int) {
 	if _, end := tailOf(n); r.ordered && r.kind != ZeroCopy {
 		r.used = slot[:end]
 	}
 }
 
-// Wipe is to be called when the payload that Next found was copied, and before the peer
-// hears that its slot is empty. A flag lies behind its frame, where a longer frame had its
-// payload before: a word of that may be the very number that is waited for, while no more
-// of the next frame is in place than its header.
+// Wipe must be called when the payload that Next returned was copied, and before the peer
+// learns that its slot is empty. A flag is behind its frame, where a longer frame had
+// payload before: a word of that payload may equal the expected number while only the
+// header of the next frame is in place.
 func (r *Receiver) Wipe() {
 	clear(r.used)
 	r.used = nil
@@ -164,7 +164,8 @@ func (r *Receiver) advance() {
 	r.taken++
 }
 
-// filled is the next slot, if the link or the head says that it is filled; else nil.
+// filled returns the next slot if the link or the head says that it is filled, and nil
+// otherwise.
 func (r *Receiver) filled() []byte {
 	if !r.open || !r.ordered && !r.notices[r.taken%Slots] {
 		return nil
@@ -176,14 +177,14 @@ func (r *Receiver) filled() []byte {
 	return r.mem[at : at+r.kind.slotBytes()]
 }
 
-// flagged reports that the flag behind n bytes is that of the next slot.
+// flagged reports whether the flag behind n bytes is that of the next slot.
 func (r *Receiver) flagged(slot []byte, n int) bool {
 	flag, end := tailOf(n)
 	return end <= len(slot) && binary.LittleEndian.Uint64(slot[flag:]) == r.taken+1
 }
 
-// headAt is where in a slot the header is, once its flag says that it is whole, else -1; and
-// the header's first word, which says where the flag is.
+// headAt returns the offset of the header in a slot, if its flag says that it is whole,
+// or -1; and the header's first word, which determines the flag's offset.
 func (r *Receiver) headAt(slot []byte) (at int, first uint64) {
 	if r.kind == ZeroCopy {
 		tail := len(slot) - wire.TailBytes
@@ -200,7 +201,7 @@ func (r *Receiver) headAt(slot []byte) (at int, first uint64) {
 	room := len(slot) - from - wire.TailBytes
 	if n > room {
 		if r.kind != Pipeline {
-			return -1, 0 // half a header, or one of nobody: its flag cannot come
+			return -1, 0 // half a header, or an invalid one: its flag cannot exist
 		}
 		n = room
 	}
@@ -210,8 +211,8 @@ func (r *Receiver) headAt(slot []byte) (at int, first uint64) {
 	return 0, first
 }
 
-// payloadOf is the payload of a frame of n bytes, which lies behind a header of from
-// bytes, or what this slot has of it; false: the header has changed meanwhile.
+// payloadOf returns the payload of a frame of n bytes, behind a header of from bytes, or
+// the part in this slot; false: the header has changed meanwhile.
 func (r *Receiver) payloadOf(slot []byte, from, n int) ([]byte, bool) {
 	if r.kind == ZeroCopy {
 		at := len(slot) - wire.TailBytes - from

@@ -10,7 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestSlots: the slots of the channels (P§5.7), what fits them, and whose slots are taken.
+// TestSlots checks the slots of the channels (P§5.7), the frames that fit them, and the
+// offers that are accepted.
 func TestSlots(t *testing.T) {
 	loose := link.Caps{Register: true, Write: true, Notify: true}
 	for _, x := range []struct {
@@ -18,7 +19,7 @@ func TestSlots(t *testing.T) {
 		name         string
 		bytes        uint32
 		head         int
-		most, second int // bytes of a frame, and of the longest that takes one slot
+		most, second int // bytes of a frame, and of the longest frame that takes one slot
 		over         Kind
 	}{
 		{PiggyBack, "piggyback", 2 << 10, 48, 2<<10 - 56, 2<<10 - 56, PiggyBack},
@@ -51,7 +52,7 @@ func TestSlots(t *testing.T) {
 		}
 		for _, c := range []link.Caps{loose, {InOrder: true}, {Ordered: true}} {
 			if got := x.kind.over(c); got != x.over {
-				t.Errorf("%v is %v over %+v", x.kind, got, c)
+				t.Errorf("channel %v is %v over %+v", x.kind, got, c)
 			}
 		}
 		if x.kind.over(whole) != x.kind {
@@ -60,17 +61,17 @@ func TestSlots(t *testing.T) {
 		for _, bad := range []wire.RingBody{{Slots: Slots - 1, SlotBytes: x.bytes}, {Slots: Slots, SlotBytes: x.bytes + 8}} {
 			var s Sender
 			if s.Open(x.kind, whole, &bad, 1, nil, nil) || s.IsOpen() {
-				t.Errorf("%v: takes an offer of %d slots of %d bytes", x.kind, bad.Slots, bad.SlotBytes)
+				t.Errorf("%v: accepts an offer of %d slots of %d bytes", x.kind, bad.Slots, bad.SlotBytes)
 			}
 		}
 	}
-	if Named("of nobody") != PiggyBack {
-		t.Error("a channel of nobody's")
+	if Named("unknown") != PiggyBack {
+		t.Error("an unknown name is a channel")
 	}
 }
 
-// TestFitting: nothing but an eager frame goes by a ring, and none that the link is to
-// gather where the ring would copy it.
+// TestFitting checks that only eager frames use a ring, and no frame that the link is to
+// gather if the ring would copy it.
 func TestFitting(t *testing.T) {
 	for _, k := range kinds {
 		e := newEnds(t, k, whole)
@@ -88,9 +89,9 @@ func TestFitting(t *testing.T) {
 	}
 }
 
-// TestEmptiedIsAStrangers: what a peer says of slots that it has emptied is believed as far
-// as there are some.
-func TestEmptiedIsAStrangers(t *testing.T) {
+// TestEmptiedIsChecked checks that the number of slots that a peer reports as emptied is
+// used only if it is possible.
+func TestEmptiedIsChecked(t *testing.T) {
 	e := newEnds(t, Basic, whole)
 	n := uint64(0)
 	fill := func() (k int) {
@@ -106,38 +107,39 @@ func TestEmptiedIsAStrangers(t *testing.T) {
 	}
 	for _, tail := range []uint64{Slots + 1, 1<<64 - 1} {
 		if says(tail); fill() != 0 {
-			t.Errorf("room, of %d slots %d are emptied", Slots, tail)
+			t.Errorf("there is room although of %d slots %d are reported as emptied", Slots, tail)
 		}
 	}
 	if says(5); fill() != 5 {
-		t.Error("5 slots are emptied")
+		t.Error("there is no room after 5 slots are emptied")
 	}
 	if says(2); fill() != 0 {
-		t.Error("room, when less is emptied than before")
+		t.Error("there is room although fewer slots are reported as emptied than before")
 	}
 	if says(Slots + 5); fill() != Slots {
-		t.Error("all slots are emptied")
+		t.Error("there is no room after all slots are emptied")
 	}
-	if e.to.UnderWay() != 2*int(n) {
-		t.Errorf("%d writes are under way, of %d frames", e.to.UnderWay(), n)
+	if e.to.InFlight() != 2*int(n) {
+		t.Errorf("%d writes are in flight, of %d frames", e.to.InFlight(), n)
 	}
-	if w, ok := e.back.Emptied(7); !ok || w.Len != 8 || w.Slot >= 0 || e.back.UnderWay() != 1 || e.back.Notice(w) != 0 {
-		t.Errorf("tells with %+v, %v, %d writes under way", w, ok, e.back.UnderWay())
+	if w, ok := e.back.Emptied(7); !ok || w.Len != 8 || w.Slot >= 0 || e.back.InFlight() != 1 || e.back.Notice(w) != 0 {
+		t.Errorf("Emptied returns %+v, %v, %d writes are in flight", w, ok, e.back.InFlight())
 	}
-	if e.back.Ended(link.ErrBroken); e.back.IsOpen() || e.back.UnderWay() != 0 {
-		t.Error("a write has failed, and frames may go by the ring")
+	if e.back.Ended(link.ErrBroken); e.back.IsOpen() || e.back.InFlight() != 0 {
+		t.Error("the ring is open after a failed write")
 	}
 	if _, ok := e.back.Emptied(8); ok {
-		t.Error("what has failed is told of")
+		t.Error("a closed ring reports emptied slots")
 	}
 	if _, ok := newEnds(t, PiggyBack, whole).back.Emptied(1); ok {
-		t.Error("piggyback tells of emptied slots")
+		t.Error("piggyback reports emptied slots")
 	}
 }
 
-// TestNotices: a notice is of a slot of the ring that is open, of one that was before, or
-// against the protocol; rings that follow each other have others.
-func TestNotices(t *testing.T) {
+// TestNotifications checks that a notification is for a slot of the open ring, or for one
+// of an earlier ring, or breaks the protocol, and that successive rings have different
+// ones.
+func TestNotifications(t *testing.T) {
 	loose := link.Caps{Register: true, Write: true, Notify: true}
 	mem := make([]byte, PiggyBack.Bytes())
 	var r Receiver
@@ -161,22 +163,22 @@ func TestNotices(t *testing.T) {
 		}
 	}
 	r.Open(PiggyBack, loose, 3, mem)
-	for _, old := range []uint64{1, 3 * Slots, 4*Slots + 1} { // of others
+	for _, old := range []uint64{1, 3 * Slots, 4*Slots + 1} { // of other rings
 		_ = r.Notice(old, 4)
 		if r.Changed() {
-			t.Errorf("notice %d is another ring's", old)
+			t.Errorf("the notification %d of another ring is used", old)
 		}
 	}
 	if _ = r.Notice(3*Slots+2, 3); r.Changed() {
-		t.Error("the notice of the second slot, and the first has none")
+		t.Error("the notification of the second slot counts for the first")
 	}
 	if _ = r.Notice(3*Slots+1, 3); !r.Changed() {
-		t.Error("the notice of the first slot")
+		t.Error("the notification of the first slot is ignored")
 	}
 	r.Close()
 	_ = r.Notice(1, 3)
 	if r.IsOpen() || r.Changed() {
-		t.Error("something has come into a ring that is closed")
+		t.Error("a closed ring has changed")
 	}
 	var s Sender
 	r.Open(PiggyBack, loose, maxNotices+3, mem)
@@ -188,23 +190,23 @@ func TestNotices(t *testing.T) {
 			t.Errorf("notice %d of slot %d", n, i)
 		}
 	}
-	if s.Number() != 7 || s.Unheard(0) {
-		t.Errorf("ring %d, of which something is unheard: %v", s.Number(), s.Unheard(0))
+	if s.Number() != 7 || s.Unnotified(0) {
+		t.Errorf("ring %d, without notification: %v", s.Number(), s.Unnotified(0))
 	}
-	s.Looked(true)
-	if w := s.Put(frame(20, nil, true), nil, Slots); s.Notice(w[0]) != 0 || !s.Unheard(19) || s.Unheard(20) {
-		t.Error("who looks has a notice, or is not to be told")
+	s.SetPeerPolls(true)
+	if w := s.Put(frame(20, nil, true), nil, Slots); s.Notice(w[0]) != 0 || !s.Unnotified(19) || s.Unnotified(20) {
+		t.Error("a polling peer gets a notification, or Unnotified is wrong")
 	}
-	if s.Looked(false); !s.Unheard(19) {
-		t.Error("what was written without a notice is told of")
+	if s.SetPeerPolls(false); !s.Unnotified(19) {
+		t.Error("a frame written without a notification counts as notified")
 	}
-	if s.Refused(1); s.IsOpen() || s.UnderWay() != Slots {
-		t.Errorf("open %v, %d writes under way", s.IsOpen(), s.UnderWay())
+	if s.Refused(1); s.IsOpen() || s.InFlight() != Slots {
+		t.Errorf("open %v, %d writes in flight", s.IsOpen(), s.InFlight())
 	}
 }
 
-// TestForeignSlots: what no sender puts into a slot is against the protocol, or is not
-// taken; what is before its turn waits.
+// TestForeignSlots checks that contents of a slot that no sender writes break the
+// protocol, or are ignored, and that a frame before its turn waits.
 func TestForeignSlots(t *testing.T) {
 	for _, k := range kinds {
 		for what, x := range map[string]struct {
@@ -235,7 +237,7 @@ func TestForeignSlots(t *testing.T) {
 			var f Frame
 			ok, err := e.from.Next(1, &f)
 			if long := k == Pipeline && what == "longer than it"; ok != long || (err != nil) != x.fails || err != nil && !errors.Is(err, link.ErrProtocol) {
-				t.Errorf("%v: %s: taken %v, %v", k, what, ok, err)
+				t.Errorf("%v: %s: accepted %v, %v", k, what, ok, err)
 			}
 		}
 		e := newEnds(t, k, whole)
@@ -247,7 +249,7 @@ func TestForeignSlots(t *testing.T) {
 			}
 		}
 		if _, ok, err := e.next(1); ok || !errors.Is(err, link.ErrProtocol) {
-			t.Errorf("%v: a header of another version: taken %v, %v", k, ok, err)
+			t.Errorf("%v: a header of another version: accepted %v, %v", k, ok, err)
 		}
 		e = newEnds(t, k, whole)
 		for _, w := range e.to.Put(frame(2, nil, true), nil, 0) {
@@ -260,20 +262,20 @@ func TestForeignSlots(t *testing.T) {
 			t.Errorf("%v: the second frame after the first: %+v, %v, %v", k, f, ok, err)
 		}
 		if e.from.Changed() && k != ZeroCopy {
-			t.Errorf("%v: nothing has changed", k)
+			t.Errorf("%v: Changed is false", k)
 		}
 	}
 }
 
-// TestLap: all slots are used again and again, as soon as their frames are acknowledged, and
-// no sooner; the longest frame that a slot takes is taken; a slot that is used again is not
-// taken before its notice, nor one of basic before its head.
+// TestLap checks that all slots are used again as soon as their frames are acknowledged,
+// and no sooner; that the longest frame that a slot takes is accepted; and that a reused
+// slot is not read before its notification, or, with basic, before its head.
 func TestLap(t *testing.T) {
 	for _, k := range kinds {
 		for _, c := range []link.Caps{whole, {Register: true, Write: true, Notify: true}} {
 			e := newEnds(t, k, c)
 			if k.over(c) != k {
-				continue // another channel's
+				continue // of another channel
 			}
 			payload := bytes.Repeat([]byte{7}, k.slotBytes()-k.headBytes(0)-wire.TailBytes)
 			for seq := uint64(1); seq <= 3*Slots; seq++ {
@@ -290,7 +292,7 @@ func TestLap(t *testing.T) {
 				}
 				for i, w := range writes {
 					if _, ok, err := e.next(seq); ok || err != nil {
-						t.Fatalf("%v: frame %d is taken before write %d: %v", k, seq, i, err)
+						t.Fatalf("%v: frame %d is read before write %d: %v", k, seq, i, err)
 					}
 					copy(e.theirs[w.At:], e.bytesOf(w, payload))
 					if !w.Payload && !bytes.Equal(e.to.Bytes(w), e.bytesOf(w, payload)) {
@@ -302,7 +304,7 @@ func TestLap(t *testing.T) {
 				}
 				if c.Notify {
 					if _, ok, _ := e.next(seq); ok {
-						t.Fatalf("%v: frame %d is taken before its notice", k, seq)
+						t.Fatalf("%v: frame %d is read before its notification", k, seq)
 					}
 					if err := e.from.Notice(e.to.Notice(writes[0]), 1); err != nil {
 						t.Fatal(err)
@@ -313,15 +315,15 @@ func TestLap(t *testing.T) {
 					t.Fatalf("%v: frame %d: %v, %v, %d bytes of frame %d", k, seq, ok, err, len(f.Payload), f.Head.Seq)
 				}
 				if e.from.Changed() && k != ZeroCopy {
-					t.Fatalf("%v: something has changed behind frame %d", k, seq)
+					t.Fatalf("%v: Changed is true after frame %d", k, seq)
 				}
 			}
 		}
 	}
 }
 
-// TestTailOfOthers: what lies where basic's peer says what it has emptied means nothing to
-// the other channels.
+// TestTailOfOthers checks that the other channels ignore the bytes where basic's peer
+// reports emptied slots.
 func TestTailOfOthers(t *testing.T) {
 	e := newEnds(t, PiggyBack, whole)
 	for i := range uint64(Slots) {
@@ -329,18 +331,18 @@ func TestTailOfOthers(t *testing.T) {
 	}
 	binary.LittleEndian.PutUint64(e.own[PiggyBack.tailAt():], 5)
 	if len(e.to.Put(frame(Slots+1, nil, true), nil, 0)) != 0 {
-		t.Error("room, and nothing is acknowledged")
+		t.Error("there is room although nothing is acknowledged")
 	}
 }
 
-// TestWrites: a frame that lies in one piece is one write, but for basic's head, and what is
-// behind its payload are zeros, whatever was in the slot before.
+// TestWrites checks that a frame in one piece is one write, except for basic's head, and
+// that zeros follow its payload, whatever was in the slot before.
 func TestWrites(t *testing.T) {
 	for _, k := range kinds {
 		for _, x := range []struct {
 			bytes  int
 			inline bool
-			gather int // writes of the payload beside
+			gather int // separate writes of the payload
 		}{{0, true, 0}, {0, false, 0}, {5, true, 0}, {5, false, 1}} {
 			e := newEnds(t, k, whole)
 			e.to.Open(k, whole, &wire.RingBody{Slots: Slots, SlotBytes: uint32(k.slotBytes())}, 1, bytes.Repeat([]byte{0xa5}, int(k.Bytes())), nil) // the peer has no ring
@@ -362,10 +364,10 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestNoWordIsTakenForANumber: a frame is taken when all of it is there, and not when its
-// header is, though the payload that was in its slot before has the number that is waited
-// for in each of its words.
-func TestNoWordIsTakenForANumber(t *testing.T) {
+// TestOldPayloadIsNoFlag checks that a frame is read only when all of it is in place, and
+// not with its header, even if each word of the payload that was in its slot before
+// equals the expected number.
+func TestOldPayloadIsNoFlag(t *testing.T) {
 	for _, k := range kinds {
 		e := newEnds(t, k, whole)
 		seq := uint64(0)
@@ -397,7 +399,7 @@ func TestNoWordIsTakenForANumber(t *testing.T) {
 				for i := 0; i+wire.TailBytes <= len(b); i++ { // a number is placed at once
 					copy(e.theirs[w.At:], b[:i])
 					if _, ok, err := e.next(seq); ok || err != nil {
-						t.Fatalf("%v: frame %d is taken with %d of %d bytes: %v", k, seq, i, len(b), err)
+						t.Fatalf("%v: frame %d is read with %d of %d bytes: %v", k, seq, i, len(b), err)
 					}
 				}
 			})

@@ -7,26 +7,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Sender is a peer's ring, as this side writes to it.
+// Sender is a peer's ring, to which this side writes.
 type Sender struct {
-	kind     Kind
-	offer    wire.RingBody
-	number   uint64 // of the ring: ends of writes to others are told late
-	open     bool
-	copied   []byte // of the ring: what is written from
-	own      []byte // the ring that the peer writes to, nil: none
-	written  uint64 // slots filled
-	freed    uint64 // of them free again
-	underWay int    // writes that have not ended
-	looked   bool   // the peer looks by itself
-	plain    uint64 // number of the last frame that was written without a notice
-	seqs     [Slots]uint64
-	writes   [maxWrites]Write
+	kind       Kind
+	offer      wire.RingBody
+	number     uint64 // number of the ring: writes to earlier rings may end late
+	open       bool
+	copied     []byte // copy of the ring, from which writes are made
+	own        []byte // the ring to which the peer writes; nil: none
+	written    uint64 // number of slots filled
+	freed      uint64 // number of slots freed
+	inFlight   int    // writes that have not ended
+	peerPolls  bool   // the peer polls the ring
+	unnotified uint64 // number of the last frame that was written without a notification
+	seqs       [Slots]uint64
+	writes     [maxWrites]Write
 }
 
-// Open takes a peer's offer as ring number, of which copied is the copy that is written
-// from. own is the ring that the peer writes to, with its word about this one; nil: there
-// is none. false: the offer's slots are none of this channel's.
+// Open accepts a peer's offer as ring number; copied is the copy from which it is
+// written. own is the ring to which the peer writes, where it also reports emptied slots
+// of this one; nil: there is none. It returns false if the offer's slots are not those of
+// this channel.
 func (s *Sender) Open(k Kind, c link.Caps, offer *wire.RingBody, number uint64, copied, own []byte) bool {
 	k = k.over(c)
 	if offer.Slots != Slots || int(offer.SlotBytes) != k.slotBytes() {
@@ -36,48 +37,49 @@ func (s *Sender) Open(k Kind, c link.Caps, offer *wire.RingBody, number uint64, 
 	return true
 }
 
-// IsOpen reports that frames may go by the ring.
+// IsOpen reports whether frames may use the ring.
 func (s *Sender) IsOpen() bool { return s.open }
 
-// Number is the ring's.
+// Number returns the ring's number.
 func (s *Sender) Number() uint64 { return s.number }
 
-// UnderWay is how many writes have not ended. Frames and writes may overtake each
+// InFlight returns how many writes have not ended. Frames and writes may overtake each
 // other: a frame of the connection waits until there are none.
-func (s *Sender) UnderWay() int { return s.underWay }
+func (s *Sender) InFlight() int { return s.inFlight }
 
-// Refused gives the ring up: the link has not taken the last n writes. Those under
-// way still end.
-func (s *Sender) Refused(n int) { s.open, s.underWay = false, s.underWay-n }
+// Refused closes the ring, since the link has refused the last n writes. Writes in flight
+// still end.
+func (s *Sender) Refused(n int) { s.open, s.inFlight = false, s.inFlight-n }
 
-// Key is where a write goes.
+// Key returns the destination of a write.
 func (s *Sender) Key(w Write) link.Key { return link.Key{Key: s.offer.Key, Addr: s.offer.Addr + w.At} }
 
-// Bytes is what a write carries that is not a frame's payload.
+// Bytes returns the bytes of a write that is not a frame's payload.
 func (s *Sender) Bytes(w Write) []byte { return s.copied[w.At : w.At+w.Len] }
 
-// Notice is what tells of a write, on links that notify; 0: it need not be told.
+// Notice returns the notification of a write, on links that notify; 0: none is needed.
 func (s *Sender) Notice(w Write) uint64 {
-	if w.Slot < 0 || s.looked {
+	if w.Slot < 0 || s.peerPolls {
 		return 0
 	}
 	return uint64(s.offer.Notice) + uint64(w.Slot)
 }
 
-// Looked is told whether the peer looks at its ring without being told of writes.
-func (s *Sender) Looked(on bool) { s.looked = on }
+// SetPeerPolls records whether the peer polls its ring, so that writes need no
+// notification.
+func (s *Sender) SetPeerPolls(on bool) { s.peerPolls = on }
 
-// Unheard reports that frames behind acked were written which nothing has told of.
-func (s *Sender) Unheard(acked uint64) bool { return s.plain > acked }
+// Unnotified reports whether frames after acked were written without a notification.
+func (s *Sender) Unnotified(acked uint64) bool { return s.unnotified > acked }
 
-// Fits reports whether a frame may go by the ring, into which its payload is copied,
-// unless it is ZeroCopy's.
+// Fits reports whether a frame may use the ring. Its payload is copied into the ring,
+// except by ZeroCopy.
 func (s *Sender) Fits(f *link.Frame) bool {
 	return (!f.Gather || s.kind == ZeroCopy) && f.Head.Type == wire.Eager && s.kind.slotsOf(&f.Head) > 0
 }
 
-// headBytes is the size of the header of a frame with these flags. ZeroCopy's lies before
-// the flag, and has to begin at a place that is known.
+// headBytes returns the size of the header of a frame with these flags. ZeroCopy's header
+// precedes the flag, and must begin at a fixed offset.
 func (k Kind) headBytes(flags uint8) int {
 	if k == ZeroCopy {
 		return wire.SlotHeadMax
@@ -85,10 +87,11 @@ func (k Kind) headBytes(flags uint8) int {
 	return wire.SlotHead(flags)
 }
 
-// slotsOf is how many slots a frame takes; 0: it does not fit.
+// slotsOf returns how many slots a frame takes; 0: it does not fit.
 func (k Kind) slotsOf(h *wire.Header) int { return k.slots(k.headBytes(h.Flags), int(h.Length)) }
 
-// slots is how many slots a header of head bytes and n of payload take; 0: they do not fit.
+// slots returns how many slots a header of head bytes and n bytes of payload take; 0:
+// they do not fit.
 func (k Kind) slots(head, n int) int {
 	room := k.slotBytes() - wire.TailBytes
 	if k != Pipeline {
@@ -104,17 +107,17 @@ func (k Kind) slots(head, n int) int {
 	return count
 }
 
-// Put puts a frame into the copy of the ring and returns the writes that carry
-// it, in their order; none: there is no room. acked is the last frame that the
-// peer has acknowledged.
+// Put writes a frame into the copy of the ring and returns the writes that carry it, in
+// order, or none if there is no room. acked is the last frame that the peer has
+// acknowledged.
 func (s *Sender) Put(f *link.Frame, payload []byte, acked uint64) []Write {
 	s.reclaim(acked)
 	n := s.kind.slotsOf(&f.Head)
 	if s.written-s.freed+uint64(n) > Slots {
 		return nil
 	}
-	if s.looked {
-		s.plain = f.Head.Seq
+	if s.peerPolls {
+		s.unnotified = f.Head.Seq
 	}
 	for i := range n {
 		s.seqs[(s.written+uint64(i))%Slots] = f.Head.Seq
@@ -131,7 +134,7 @@ func (s *Sender) Put(f *link.Frame, payload []byte, acked uint64) []Write {
 		w = s.putWhole(f, payload)
 	}
 	s.written += uint64(n)
-	s.underWay += len(w)
+	s.inFlight += len(w)
 	return w
 }
 
@@ -145,19 +148,18 @@ func (s *Sender) reclaim(acked uint64) {
 	}
 }
 
-// Ended is told of the end of a write. It reports whether the frames of the ring
-// are to be sent again, by the connection: those that had arrived are known by
-// their numbers.
+// Ended records the end of a write. It reports whether the connection must send the
+// frames of the ring again: the peer drops those that had arrived by their numbers.
 func (s *Sender) Ended(err error) (again bool) {
-	s.underWay--
+	s.inFlight--
 	if err != nil {
 		s.open = false
 	}
 	return err != nil
 }
 
-// lay writes a header and a part of a payload at the beginning of a slot, and
-// the flag behind it.
+// lay writes a header and a part of a payload at the beginning of a slot, followed by the
+// flag.
 func lay(slot []byte, h *wire.Header, part []byte, number uint64) (end int) {
 	n := 0
 	if h != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// ZeroCopy: the payload is written from where it is, to the end of the slot, and
-// its header and flag behind it (paper 000 §3 leaves the copy out with a gather
-// list; paper 004 §5 with a read of its own, which is rendezvous here).
+// ZeroCopy: the payload is written from its memory to the end of the slot, with its
+// header and flag behind it (paper 000 §3 avoids the copy with a gather list; paper 004
+// §5 with a read of its own, which is rendezvous here).
 //
 //	slot  │ … │ payload │ header 56 │ number u64 │
 //	                                  ▲ polled
@@ -21,7 +21,7 @@ func (s *Sender) putGathered(f *link.Frame, payload []byte) []Write {
 	binary.LittleEndian.PutUint64(s.copied[head+wire.SlotHeadMax:], s.written+1)
 	at, n := head-len(payload), len(payload)
 	last := Write{At: uint64(head), Len: wire.SlotHeadMax + wire.TailBytes, Slot: int(s.written % Slots)}
-	if n == 0 || f.Payload.Region == 0 { // there is nothing, or it is in the frame: one write
+	if n == 0 || f.Payload.Region == 0 { // no payload, or it is in the frame: one write
 		copy(s.copied[at:], payload)
 		last.At, last.Len = uint64(at), last.Len+uint64(n)
 		s.writes[0] = last

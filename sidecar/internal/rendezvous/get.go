@@ -5,17 +5,16 @@ package rendezvous
 //	sender                             receiver
 //	registers the source
 //	  RTS(key, last byte) ──────────►  matches, writes the complement of the last
-//	                                   byte to where it will land
+//	                                   byte to its destination
 //	                                   remote read of the source
-//	           ◄═════════════════════  the last byte has changed: all is here
+//	           ◄═════════════════════  the last byte has changed: complete
 //	complete   ◄───────────────── Fin  complete
 //
-// This needs a link that places in order. A message of which only a part is
-// wanted is read as in GetCQE: its last byte does not come. The link still says
-// when the read is over, and holds the memory until then; whichever is seen
-// first ends the receive.
+// This needs a link that places in order. A message of which only a part is wanted is
+// read as in GetCQE, since its last byte does not arrive. The link reports the end of the
+// read as well, and retains the memory until then; the first of the two ends the receive.
 
-// guardRead makes the read show its end by the last byte.
+// guardRead makes the last byte show the end of the read.
 func (t *Target) guardRead(s *Step, last uint8) {
 	if t.Want != t.Total {
 		return
@@ -24,7 +23,7 @@ func (t *Target) guardRead(s *Step, last uint8) {
 	s.Poll, s.Guard = true, t.guard
 }
 
-// Polled goes on when the last byte has come (Come).
+// Polled continues when the last byte has arrived (Arrived).
 func (t *Target) Polled() Step {
 	if !t.polled {
 		return Step{}

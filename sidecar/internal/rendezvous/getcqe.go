@@ -14,8 +14,8 @@ import (
 //	           ◄═════════════════════  its link says that it is complete
 //	complete   ◄───────────────── Fin  complete
 //
-// A read that is refused or fails is followed by Pull and Data frames: the data
-// is still with its sender, and frames are sent again as often as needed.
+// A read that is refused or fails is followed by Pull and Data frames: the sender still
+// has the data, and frames are retransmitted.
 
 // startRead reads the whole message.
 func (t *Target) startRead(p Path, o *wire.RTSBody) Step {
@@ -26,13 +26,13 @@ func (t *Target) startRead(p Path, o *wire.RTSBody) Step {
 	return s
 }
 
-// Started notes that the link has taken the read.
+// Started records that the link has accepted the read.
 func (t *Target) Started() { t.reading = true }
 
-// Refused goes on after a Read that the link did not take.
+// Refused continues after a Read that the link did not accept.
 func (t *Target) Refused(p Path) Step { return t.startPull(p) }
 
-// Read is the end of the read.
+// Read handles the end of the read.
 func (t *Target) Read(err error) Step {
 	t.reading, t.polled = false, false
 	if err != nil {

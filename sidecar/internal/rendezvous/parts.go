@@ -1,7 +1,7 @@
 package rendezvous
 
-// A message that is larger than what is registered at once (link.Caps.RegisterMax): its
-// source is not registered for the announcement, and its target not offered. The
+// A message that is larger than what may be registered at once (link.Caps.RegisterMax):
+// its source is not registered for the announcement, and its target is not offered. The
 // receiver asks for it in parts, each registered when it is asked for, as in RPut:
 //
 //	sender                             receiver
@@ -14,44 +14,44 @@ package rendezvous
 //	remote write of the last part ══►
 //	complete, as in RPut               complete
 //
-// One key for the whole would have to be registered whole, by a sender that offers it
-// and by a receiver that does. A part that cannot be registered comes as Data frames, and
-// the next one is tried again.
+// One key for the whole message would require a registration of all of it, by a sender or
+// receiver that offers it. A part that cannot be registered is sent in Data frames, and
+// the next part is tried again.
 
-// inParts reports that a message of n bytes goes by writes of its parts, whatever smaller
-// ones go by.
+// inParts reports whether a message of n bytes moves by writes of its parts, whatever
+// protocol smaller messages use.
 func (p Path) inParts(n uint64) bool { return p.Large(n) && p.Caps.Write && p.Protocol != Stream }
 
-// nextPart registers what is asked for next.
+// nextPart registers the part that is asked for next.
 func (t *Target) nextPart() Step {
-	part := t.Mem.Slice(t.Got, t.Want-t.Got).Part(t.most)
-	t.upto = t.Got + part.Len
+	part := t.Mem.Slice(t.Got, t.Want-t.Got).Part(t.partMax)
+	t.askedEnd = t.Got + part.Len
 	return Step{Do: Register, Mem: part}
 }
 
-// Later notes that the link registers the part in a later turn.
-func (t *Target) Later() { t.late = true }
+// Later records that the link registers the part in a later turn.
+func (t *Target) Later() { t.deferred = true }
 
 // Retry registers the part that waits for that; false: none does.
 func (t *Target) Retry() (Step, bool) {
-	if !t.late {
+	if !t.deferred {
 		return Step{}, false
 	}
-	t.late = false
-	return Step{Do: Register, Mem: t.Mem.Slice(t.Got, t.upto-t.Got)}, true
+	t.deferred = false
+	return Step{Do: Register, Mem: t.Mem.Slice(t.Got, t.askedEnd-t.Got)}, true
 }
 
-// came counts a part that is here, and goes on with the next; last is what is done after
-// the last one.
-func (t *Target) came(last Do) Step {
+// arrived counts a part that has arrived, and continues with the next; last is the step
+// after the last part.
+func (t *Target) arrived(last Do) Step {
 	if t.Got < t.Want {
 		return t.nextPart()
 	}
 	return Step{Do: last}
 }
 
-// lost goes on after a write of the part at off that has failed. One of a part that is
-// here all the same is none.
+// lost continues after a failed write of the part at off. If the part has arrived
+// nevertheless, the failure is ignored.
 func (t *Target) lost(off uint64) (Step, error) {
 	switch {
 	case off > t.Got:

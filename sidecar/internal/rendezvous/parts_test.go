@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestWritesAreBounded: a receiver that asks for a message byte by byte has so many
-// writes under way, and no more.
+// TestWritesAreBounded checks that a receiver that asks for a message byte by byte has a
+// bounded number of writes in flight.
 func TestWritesAreBounded(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 1 << 20}
 	s := Source{Total: mem.Len, Mem: mem}
@@ -32,12 +32,13 @@ func TestWritesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := ask(); err == nil {
-		t.Fatalf("%d writes are under way", off-1)
+		t.Fatalf("%d writes are in flight", off-1)
 	}
 }
 
-// TestLateFailure: a part's failure is told when its receiver has had it all the same,
-// and has asked for the next one, which fails as well: that is what is asked for again.
+// TestLateFailure checks the failure of a part that the receiver has nevertheless, after
+// it has asked for the next part, which fails as well: only the next part is asked for
+// again.
 func TestLateFailure(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 100}
 	s := Source{Total: mem.Len, Mem: mem}
@@ -54,30 +55,30 @@ func TestLateFailure(t *testing.T) {
 	s.Writing()
 	pull(40, 40, targetKey)
 	s.Writing()
-	s.Again(40)
-	s.Again(0)
+	s.WriteFailed(40)
+	s.WriteFailed(0)
 	if step := pull(40, 60, 0); step.Do != Flow {
 		t.Fatalf("does %d, want %d", step.Do, Flow)
 	}
 	if off, n := s.Next(1000); off != 40 || n != 60 {
 		t.Fatalf("%d bytes at %d follow, want 60 at 40", n, off)
 	}
-	target := Target{Want: 100, Total: 100, Mem: mem, most: 40}
+	target := Target{Want: 100, Total: 100, Mem: mem, partMax: 40}
 	target.nextPart()
 	target.Registered(link.Key{Key: targetKey})
 	if step, err := target.Written(); err != nil || step.Do != Register {
 		t.Fatalf("does %d, %v", step.Do, err)
 	}
 	if step, err := target.Unwritten(0); err != nil || step.Do != Nothing {
-		t.Fatalf("of a part that is here: does %d, %v", step.Do, err)
+		t.Fatalf("of a part that has arrived: does %d, %v", step.Do, err)
 	}
 	if _, err := target.Unwritten(99); err == nil {
 		t.Fatal("the failure of a part that was not asked for")
 	}
 }
 
-// TestAskedAgain: what is asked for again after a failed write is all that is sent, also
-// to a receiver that had asked for more before.
+// TestAskedAgain checks that after a failed write only the bytes that are asked for again
+// are sent, even if the receiver had asked for more before.
 func TestAskedAgain(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 100}
 	s := Source{Total: mem.Len, Mem: mem}
@@ -90,7 +91,7 @@ func TestAskedAgain(t *testing.T) {
 			s.Writing()
 		}
 		if i == 2 {
-			s.Again(0)
+			s.WriteFailed(0)
 		}
 	}
 	if off, n := s.Next(1000); off != 0 || n != 5 {

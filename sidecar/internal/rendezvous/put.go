@@ -19,10 +19,10 @@ import (
 //	  Written, if the message's last
 //	  byte is the guard ────────────►  complete
 //
-// PutNR's guard is zero, which many messages end with; Put draws one, so that one
-// message in 256 needs the Written. A link that notifies and does not place in
-// order tells with its notice. Which message an offer is for, and what becomes of
-// it when there is none, is P§5.4 and no business of this room.
+// PutNR's guard is zero, with which many messages end; Put draws a random one, so that
+// one message in 256 needs the Written. A link that notifies, but does not place in
+// order, notifies the receiver. P§5.4 says which message uses an offer, and what happens
+// to an offer without a message; package core/p2p implements it.
 
 // Invite offers the target; guard is a random byte.
 func (t *Target) Invite(p Path, guard uint8) Step {
@@ -33,8 +33,8 @@ func (t *Target) Invite(p Path, guard uint8) Step {
 	return Step{Do: Register, Mem: t.Mem}
 }
 
-// Ready goes on after Register; seq is the last frame that has arrived. A target
-// that could not be registered is not offered.
+// Ready continues after Register; seq is the last frame that has arrived. A target that
+// could not be registered is not offered.
 func (t *Target) Ready(key link.Key, seq uint64) Step {
 	t.key, t.keyed = key, true
 	return Step{
@@ -43,28 +43,28 @@ func (t *Target) Ready(key link.Key, seq uint64) Step {
 	}
 }
 
-// Come reports whether the last byte of a polled target says that the message is
-// here.
-func (t *Target) Come(last uint8) bool { return t.polled && last != t.guard }
+// Arrived reports whether the last byte of a polled target says that the message has
+// arrived.
+func (t *Target) Arrived(last uint8) bool { return t.polled && last != t.guard }
 
-// Polling reports that the last byte tells of the end.
+// Polling reports whether the last byte shows the end.
 func (t *Target) Polling() bool { return t.polled }
 
-// Put begins to write the whole message to an offered target, of the receiver's
-// request.
+// Put begins to write the whole message to an offered target, that of the receiver's
+// request remote.
 func (s *Source) Put(remote uint64, b *wire.ReadyBody) Step {
 	s.Remote, s.asked = remote, s.Total
 	return Step{Do: Write, Mem: s.Mem, Key: link.Key{Key: b.Key, Addr: b.Addr}, Poll: b.Poll}
 }
 
-// Collides reports that the receiver cannot see the end of a message whose last
+// Collides reports whether the receiver cannot detect the end of a message whose last
 // byte is last.
 func Collides(b *wire.ReadyBody, last uint8) bool { return b.Poll && last == b.Guard }
 
-// PutDone is the end of such a write, also of a source that has ended meanwhile.
+// PutDone handles the end of such a write, even if its source has ended meanwhile.
 func PutDone(collides bool, err error) Step {
 	if err == nil && !collides {
 		return Step{}
 	}
-	return Step{Do: Tell, Failed: err != nil}
+	return Step{Do: Notify, Failed: err != nil}
 }

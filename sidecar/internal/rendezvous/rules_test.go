@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestPaths: what may be done between two sidecars, by protocol and by what their link can.
+// TestPaths checks what two sidecars may do, by protocol and by the link's abilities.
 func TestPaths(t *testing.T) {
 	order, notify := link.Caps{Read: true, Write: true, InOrder: true}, link.Caps{Read: true, Write: true, Notify: true}
 	neither, reads := link.Caps{Read: true, Write: true}, link.Caps{Read: true, InOrder: true}
@@ -33,7 +33,7 @@ func TestPaths(t *testing.T) {
 	} {
 		p := Path{x.protocol, x.caps}
 		if p.Polls() != x.polls || p.Invites() != x.invites {
-			t.Errorf("%v with %+v: looks at the last byte %v, offers %v", x.protocol, x.caps, p.Polls(), p.Invites())
+			t.Errorf("%v with %+v: polls the last byte %v, offers %v", x.protocol, x.caps, p.Polls(), p.Invites())
 		}
 	}
 	for _, x := range []struct {
@@ -49,60 +49,60 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%+v: 11 bytes in parts %v, 10 bytes %v", x.p, x.p.inParts(11), x.p.inParts(10))
 		}
 	}
-	if Named("putnr") != PutNR || Named("of nobody") != Auto {
-		t.Errorf("%v, %v", Named("putnr"), Named("of nobody"))
+	if Named("putnr") != PutNR || Named("unknown") != Auto {
+		t.Errorf("%v, %v", Named("putnr"), Named("unknown"))
 	}
 }
 
-// TestLastByte: the last byte tells of the end where it is looked at, and nowhere else.
+// TestLastByte checks that the last byte shows the end exactly if it is polled.
 func TestLastByte(t *testing.T) {
 	var target Target
-	if target.Come(1) {
-		t.Error("a message that is not looked for has come")
+	if target.Arrived(1) {
+		t.Error("a message that is not polled has arrived")
 	}
 	if s := target.Polled(); s.Do != Nothing {
 		t.Errorf("its end does %d", s.Do)
 	}
 	if Collides(&wire.ReadyBody{Guard: 3}, 3) || !Collides(&wire.ReadyBody{Guard: 3, Poll: true}, 3) {
-		t.Error("the last byte is the guard, and the receiver looks at it or not")
+		t.Error("Collides is wrong")
 	}
 	mem := link.Ref{Region: 7, Len: 100}
 	get := Path{Get, link.Caps{Read: true, InOrder: true}}
 	target = Target{Want: 100, Total: 100, Mem: mem, Staged: true}
 	if s := target.Start(get, &wire.RTSBody{Key: sourceKey}); s.Do != Read || s.Poll {
-		t.Errorf("into lent memory: does %d, looks %v", s.Do, s.Poll)
+		t.Errorf("into lent memory: does %d, polls %v", s.Do, s.Poll)
 	}
 	target = Target{Want: 100, Total: 100, Mem: mem}
 	target.Start(get, &wire.RTSBody{Key: sourceKey, Last: 5})
 	target.Started()
 	if !target.Reading() || !target.Polling() {
-		t.Error("the read is under way")
+		t.Error("Reading is false during the read")
 	}
 	target.Read(errPlay)
 	if target.Reading() || target.Polling() {
-		t.Error("the read has ended")
+		t.Error("Reading is true after the read")
 	}
 	lent := Source{Total: 100, Mem: mem, Lent: true}
 	if s := lent.Start(get); s.Do != Announce {
-		t.Errorf("what is lent is announced with a last byte: does %d", s.Do)
+		t.Errorf("a lent source is announced with a last byte: does %d", s.Do)
 	}
 	if s := lent.Start(Path{GetCQE, link.Caps{Read: true, RegisterMax: 10}}); s.Do != Register {
-		t.Errorf("what is lent is registered, however large: does %d", s.Do)
+		t.Errorf("a lent source is not registered: does %d", s.Do)
 	}
 	if s, err := lent.Pulled(link.Caps{Write: true}, targetRequest, &wire.PullBody{Bytes: 100, Key: targetKey}); err != nil || s.Do != Flow {
-		t.Errorf("what is lent is written: does %d, %v", s.Do, err)
+		t.Errorf("a lent source is written from: does %d, %v", s.Do, err)
 	}
 }
 
-// TestLaterPart: a part that the link registers in a later turn is tried again until it
-// was, and once.
+// TestLaterPart checks that a part that the link registers in a later turn is tried again
+// until it is registered, and once in each turn.
 func TestLaterPart(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 100}
 	target := Target{Want: 100, Total: 100, Mem: mem}
 	path := Path{RPut, link.Caps{Write: true, RegisterMax: 40}}
 	target.Start(path, &wire.RTSBody{})
 	if _, ok := target.Retry(); ok {
-		t.Error("nothing was put off")
+		t.Error("Retry before Later")
 	}
 	target.Registered(link.Key{Key: targetKey})
 	step, err := target.Written()
@@ -126,14 +126,14 @@ func TestLaterPart(t *testing.T) {
 	}
 	for _, end := range []func(){func() { target.Registered(link.Key{Key: targetKey}) }, func() { target.Unregistered() }} {
 		target.Later()
-		if end(); target.late {
-			t.Error("it waits, and is asked for")
+		if end(); target.deferred {
+			t.Error("a part that waits is retried")
 		}
 	}
 }
 
-// TestTargetRefuses: news of what was not asked for is against the protocol, and what a
-// peer sends never goes beyond it.
+// TestTargetRefuses checks that reports about parts that were not asked for break the
+// protocol, and that data of a peer never exceeds the part.
 func TestTargetRefuses(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 100}
 	fresh := Target{Want: 100, Total: 100, Mem: mem}
@@ -155,19 +155,19 @@ func TestTargetRefuses(t *testing.T) {
 		}
 	}
 	if step := target.Placed(30); step.Do != Nothing {
-		t.Errorf("a part of the part is here: does %d", step.Do)
+		t.Errorf("a part of the part has arrived: does %d", step.Do)
 	}
 	if err := target.Accept(30, 11); err == nil {
-		t.Error("more than the part")
+		t.Error("data beyond the part is accepted")
 	}
 	if step := target.Placed(10); step.Do != Register {
-		t.Errorf("the part is here: does %d", step.Do)
+		t.Errorf("the part has arrived: does %d", step.Do)
 	}
 	if step, err := target.Written(); err != nil || step.Do != Nothing || target.Got != 40 {
-		t.Errorf("the notice of a part that came in frames: does %d, %v, has %d", step.Do, err, target.Got)
+		t.Errorf("the notification of a part that was sent in frames: does %d, %v, has %d", step.Do, err, target.Got)
 	}
 	if step, err := target.Unwritten(40); err != nil || step.Do != Nothing {
-		t.Errorf("no write is under way: does %d, %v", step.Do, err)
+		t.Errorf("no write is in flight: does %d, %v", step.Do, err)
 	}
 	if step := target.Registered(link.Key{Key: targetKey}); step.Do != Ask {
 		t.Errorf("does %d", step.Do)
@@ -180,7 +180,7 @@ func TestTargetRefuses(t *testing.T) {
 	}
 	pieces := Target{Want: 100, Total: 100, Staged: true}
 	if step := pieces.Start(Path{GetCQE, link.Caps{}}, &wire.RTSBody{}); step.Do != Supply {
-		t.Errorf("memory that comes in pieces: does %d", step.Do)
+		t.Errorf("memory that is supplied in pieces: does %d", step.Do)
 	}
 	if err := pieces.Accept(0, 60); err != nil {
 		t.Error(err)
@@ -189,10 +189,10 @@ func TestTargetRefuses(t *testing.T) {
 		t.Errorf("does %d", step.Do)
 	}
 	if pieces.Accept(60, 41) == nil || pieces.Accept(60, 40) != nil {
-		t.Error("60 of 100 bytes are here: 40 may come, and no more")
+		t.Error("60 of 100 bytes have arrived: 40 more are allowed")
 	}
 	if step := pieces.Placed(40); step.Do != Finish {
-		t.Errorf("all is here: does %d", step.Do)
+		t.Errorf("all has arrived: does %d", step.Do)
 	}
 	empty := Target{}
 	if step := empty.Start(Path{RPut, link.Caps{Write: true}}, &wire.RTSBody{Key: sourceKey}); step.Do != Finish {
@@ -200,8 +200,8 @@ func TestTargetRefuses(t *testing.T) {
 	}
 }
 
-// TestTargetStarts: what a receiver does about an announcement with a key, and after a read
-// that is refused or has failed, by what its memory is.
+// TestTargetStarts checks the steps of a receiver after an announcement with a key, and
+// after a read that is refused or has failed, for each kind of memory.
 func TestTargetStarts(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 100}
 	all := link.Caps{Register: true, Read: true, Write: true}
@@ -227,12 +227,12 @@ func TestTargetStarts(t *testing.T) {
 	}
 }
 
-// TestKeys: what was registered is known until its end.
+// TestKeys checks that a registration is known until its end.
 func TestKeys(t *testing.T) {
 	var s Source
 	var target Target
 	if _, ok := s.Key(); ok {
-		t.Error("a key of nothing")
+		t.Error("a key without a registration")
 	}
 	s.Registered(link.Key{Key: sourceKey}, 0)
 	target.Ready(link.Key{Key: targetKey}, 0)
@@ -244,7 +244,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestSourceRefuses: who asks for what is not his turn is against the protocol.
+// TestSourceRefuses checks that a request out of order breaks the protocol.
 func TestSourceRefuses(t *testing.T) {
 	mem := link.Ref{Region: 7, Len: 100}
 	for _, b := range []wire.PullBody{{}, {Bytes: 101}, {Offset: 1, Bytes: 100}, {Offset: 1, Bytes: 1}, {Offset: 1<<64 - 1, Bytes: 2}, {Bytes: 1 << 63, Offset: 1 << 63}} {
@@ -261,40 +261,40 @@ func TestSourceRefuses(t *testing.T) {
 		t.Errorf("a pull beyond the message's end: %v", err)
 	}
 	parts, writes := Source{Total: 100, Mem: mem}, link.Caps{Write: true}
-	for _, off := range []uint64{0, 40} { // the write of the part before fails, which was there all the same
+	for _, off := range []uint64{0, 40} { // the write of the part before fails, although it has arrived
 		if step, err := parts.Pulled(writes, targetRequest, &wire.PullBody{Offset: off, Bytes: 40, Key: targetKey}); err != nil || step.Do != Write || step.Mem.Off != off {
 			t.Fatalf("the part at %d: does %d at %d, %v", off, step.Do, step.Mem.Off, err)
 		}
 		parts.Writing()
 		parts.Ended()
-		parts.Again(off)
+		parts.WriteFailed(off)
 	}
 	if !parts.Asked() {
-		t.Error("the first part was asked for, and had")
+		t.Error("Asked is wrong after the first part")
 	}
 	put := Source{Total: 100, Mem: mem}
 	put.Put(targetRequest, &wire.ReadyBody{Key: targetKey})
 	put.Writing()
 	if _, err := put.Pulled(link.Caps{}, targetRequest, &wire.PullBody{Bytes: 100}); !errors.Is(err, link.ErrProtocol) {
-		t.Errorf("a pull while the write to an offer is under way: %v", err)
+		t.Errorf("a pull while the write to an offer is in flight: %v", err)
 	}
 	if put.Remote != targetRequest || !put.Asked() {
 		t.Errorf("of request %d, asked %v", put.Remote, put.Asked())
 	}
 	put.Ended()
-	put.Again(0)
+	put.WriteFailed(0)
 	if put.Asked() {
-		t.Error("asked, and the write has failed")
+		t.Error("Asked is true although the write has failed")
 	}
 	if step, err := put.Pulled(link.Caps{}, targetRequest, &wire.PullBody{Bytes: 100}); err != nil || step.Do != Flow || !put.Asked() {
-		t.Errorf("the pull behind the write that failed: does %d, %v", step.Do, err)
+		t.Errorf("the pull after the failed write: does %d, %v", step.Do, err)
 	}
 	if _, err := put.Pulled(link.Caps{}, targetRequest, &wire.PullBody{Bytes: 100}); err == nil {
-		t.Error("and once more")
+		t.Error("the same pull is accepted twice")
 	}
 	private := Source{Total: 100}
 	if step, err := private.Pulled(link.Caps{Write: true}, targetRequest, &wire.PullBody{Bytes: 100, Key: targetKey}); err != nil || step.Do != Flow {
-		t.Errorf("memory that is not reached remotely: does %d, %v", step.Do, err)
+		t.Errorf("memory without remote access: does %d, %v", step.Do, err)
 	}
 	silent := Source{Total: 100, Mem: mem}
 	if step, err := silent.Pulled(link.Caps{Read: true}, targetRequest, &wire.PullBody{Bytes: 100, Key: targetKey}); err != nil || step.Do != Flow {
@@ -302,7 +302,8 @@ func TestSourceRefuses(t *testing.T) {
 	}
 }
 
-// TestFragments: a fragment is of one pull, and so many pulls are open and no more.
+// TestFragments checks that a fragment is of one pull, and that the number of open pulls
+// is bounded.
 func TestFragments(t *testing.T) {
 	s := Source{Total: 1 << 20}
 	pull := func(off, n uint64) error {
@@ -326,6 +327,6 @@ func TestFragments(t *testing.T) {
 		}
 	}
 	if s.Open() {
-		t.Error("all was sent")
+		t.Error("bytes remain after all were sent")
 	}
 }

@@ -5,28 +5,28 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Source is a rendezvous at its sender: what the receiver has asked for, as
-// [sent, asked) of the message.
+// Source is a rendezvous at its sender. The receiver has asked for the bytes [sent,
+// asked) of the message.
 type Source struct {
 	Total  uint64
-	Mem    link.Ref // the whole message, when it lies in one place that may be reached remotely
+	Mem    link.Ref // the whole message, if it is in one range that may be accessed remotely
 	Remote uint64   // the receiver's request, once it has asked
-	Lent   bool     // Mem is the application's own: it may be read remotely, and nothing else
+	Lent   bool     // Mem is registered by the application: it may be read remotely, and nothing else
 
 	sent, asked uint64
-	from        uint64   // where the part begins that was asked for to be written
-	writes      int      // under way
-	failed      bool     // that write has: the part may be asked for again
+	from        uint64   // offset of the part that is to be written
+	writes      int      // in flight
+	failed      bool     // the last write has failed: the part may be asked for again
 	ends        []uint64 // ends of the pulls before the last one, while several are open
 	key         link.Key
 	keyed       bool
 }
 
-// Start announces the message. Where the path reads remotely its memory is
-// registered first; but nobody can look at the last byte of what is lent.
+// Start announces the message. If the path reads remotely, its memory is registered
+// first; but no side can load the last byte of lent memory.
 func (s *Source) Start(p Path) Step {
 	keyed := !p.Large(s.Mem.Len)
-	if s.Lent { // what its owner has registered costs nothing, however large
+	if s.Lent { // the owner's registration costs nothing, however large
 		keyed = !p.Polls()
 	}
 	if p.reads() && s.Mem.Len > 0 && keyed {
@@ -35,20 +35,20 @@ func (s *Source) Start(p Path) Step {
 	return Step{Do: Announce}
 }
 
-// Registered goes on after Register; last is the last byte of the source where
-// the path polls.
+// Registered continues after Register; last is the last byte of the source if the path
+// polls.
 func (s *Source) Registered(key link.Key, last uint8) Step {
 	s.key, s.keyed = key, true
 	return Step{Do: Announce, Offer: wire.RTSBody{Key: key.Key, Addr: key.Addr, Last: last}}
 }
 
-// Unregistered goes on after a Register that failed: the receiver asks.
+// Unregistered continues after a Register that failed: the receiver will pull.
 func (s *Source) Unregistered() Step { return Step{Do: Announce} }
 
-// Key is the registration that ends with the message.
+// Key returns the registration that ends with the message.
 func (s *Source) Key() (link.Key, bool) { return s.key, s.keyed }
 
-// Pulled takes the receiver's wish for a part of the message (P§5.3).
+// Pulled handles the receiver's request for a part of the message (P§5.3).
 func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, error) {
 	if s.failed && b.Offset == s.from {
 		s.sent, s.asked, s.ends = s.from, s.from, s.ends[:0]
@@ -74,45 +74,45 @@ func (s *Source) Pulled(p link.Caps, remote uint64, b *wire.PullBody) (Step, err
 	return Step{Do: Flow}, nil
 }
 
-// Writing notes that the link has taken a Write of all that was asked for.
+// Writing records that the link has accepted a Write of everything that was asked for.
 func (s *Source) Writing() {
 	s.sent = s.asked
 	s.writes++
 }
 
-// Ended notes that a Write has ended.
+// Ended records that a Write has ended.
 func (s *Source) Ended() { s.writes-- }
 
-// Refused goes on after a Write that the link did not take.
+// Refused continues after a Write that the link did not accept.
 func (s *Source) Refused() Step { return Step{Do: Flow} }
 
-// Again notes that the write of the part at off has failed: the receiver pulls it once
-// more, unless it has had it all the same and has asked for the next one.
-func (s *Source) Again(off uint64) { s.failed = s.failed || off == s.from }
+// WriteFailed records that the write of the part at off has failed: the receiver pulls it
+// once more, unless it has the part nevertheless and has asked for the next one.
+func (s *Source) WriteFailed(off uint64) { s.failed = s.failed || off == s.from }
 
-// Written is the end of a Write, also of a source that has ended meanwhile: it
-// needs nothing of its state. The message is complete with a Write that has not
-// failed, and a link that notifies has told the receiver. One that failed is told
-// and not repeated: it may have been complete all the same, and noticed.
+// Written handles the end of a Write, even if its source has ended meanwhile: it needs no
+// state of it. The message is complete when a Write succeeds, and a link that notifies
+// has notified the receiver. A failure is reported to the receiver and the write is not
+// repeated: it may have been complete nevertheless, and notified.
 func Written(c link.Caps, err error) Step {
 	if err == nil && c.Notify {
 		return Step{}
 	}
-	return Step{Do: Tell, Failed: err != nil}
+	return Step{Do: Notify, Failed: err != nil}
 }
 
-// Open reports that something was asked for and has not been sent.
+// Open reports whether bytes were asked for that have not been sent.
 func (s *Source) Open() bool { return s.sent < s.asked }
 
-// Asked reports that the receiver has asked for something.
+// Asked reports whether the receiver has asked for any bytes.
 func (s *Source) Asked() bool { return s.asked > 0 && !(s.failed && s.from == 0) }
 
-// Sent is how much has been sent.
+// Sent returns the number of bytes sent.
 func (s *Source) Sent() uint64 { return s.sent }
 
-// Next is the next fragment of at most most bytes, n of them at off; 0: there is
-// none. A fragment never spans two pulls: the receiver has a place of its own for
-// each.
+// Next returns the next fragment of at most most bytes: n bytes at off; n is 0 if there
+// is none. A fragment never spans two pulls: the receiver has a destination of its own
+// for each.
 func (s *Source) Next(most uint64) (off, n uint64) {
 	for len(s.ends) > 0 && s.ends[0] <= s.sent {
 		s.ends = s.ends[:copy(s.ends, s.ends[1:])]
@@ -124,5 +124,5 @@ func (s *Source) Next(most uint64) (off, n uint64) {
 	return s.sent, min(most, end-s.sent)
 }
 
-// Advance notes that n bytes of the next fragment are in a frame.
+// Advance records that n bytes of the next fragment are in a frame.
 func (s *Source) Advance(n uint64) { s.sent += n }

@@ -9,22 +9,22 @@ package rendezvous
 //	  Data ─────────────────────────►  …
 //	complete   ◄───────────────── Fin  complete
 //
-// Memory that the application supplies in pieces is asked for with a Pull for
-// each: Source.Pulled keeps the parts, and no fragment spans two of them.
+// If the application supplies memory in pieces, each piece is asked for with a Pull:
+// Source.Pulled keeps their ends, and no fragment spans two of them.
 
-// Accept judges a fragment of n bytes at off, before it is placed.
+// Accept checks a fragment of n bytes at off, before it is placed.
 func (t *Target) Accept(off, n uint64) error {
-	if n == 0 || off != t.Got || n > t.Want-t.Got || t.upto > 0 && n > t.upto-t.Got {
+	if n == 0 || off != t.Got || n > t.Want-t.Got || t.askedEnd > 0 && n > t.askedEnd-t.Got {
 		return errPeer("data of %d bytes at %d, have %d of %d", n, off, t.Got, t.Want)
 	}
 	return nil
 }
 
-// Placed counts n bytes that are in their place.
+// Placed counts n bytes that are in their destination.
 func (t *Target) Placed(n uint64) Step {
-	if t.Got += n; t.Got < t.Want && t.Got != t.upto {
+	if t.Got += n; t.Got < t.Want && t.Got != t.askedEnd {
 		return Step{}
 	}
-	t.writing = false // it came in frames
-	return t.came(Finish)
+	t.writing = false // it was sent in frames
+	return t.arrived(Finish)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// stage plays one rendezvous between its two ends and writes down what passes
-// between them, in the form of the timelines.
+// stage executes one rendezvous with both of its sides and records the messages between
+// them, in the form of the timelines.
 type stage struct {
 	t      *testing.T
 	log    strings.Builder
@@ -31,14 +31,14 @@ const (
 	lastByte                     = 0x5a // of the source
 )
 
-// failures says how often an action fails.
+// failures is the number of failures of each action.
 type failures map[string]int
 
 func (f failures) any(what string) bool { return f[what] > 0 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.log, format+"\n", args...) }
 
-// fails reports whether an action is to fail this time.
+// fails reports whether an action fails this time.
 func (s *stage) fails(what string) bool {
 	if s.fail[what] == 0 {
 		return false
@@ -79,7 +79,7 @@ func (s *stage) atSource(x Step) {
 			s.written(true, off)
 		}
 		if err != nil {
-			s.source.Again(off)
+			s.source.WriteFailed(off)
 		} else if !more {
 			s.say("sender complete")
 		}
@@ -95,7 +95,7 @@ func (s *stage) atSource(x Step) {
 			}
 			s.atTarget(s.target.Placed(n))
 		}
-	case Tell:
+	case Notify:
 		s.say("Written failed=%v ->", x.Failed)
 		s.written(!x.Failed, s.off)
 	case Nothing:
@@ -171,27 +171,27 @@ func (s *stage) atTarget(x Step) {
 	}
 }
 
-// poll sees the guard first, and then the last byte of the source.
+// poll reads the guard first, and then the last byte of the source.
 func (s *stage) poll(guard uint8) {
 	if guard == lastByte {
 		s.t.Fatal("the guard is the last byte of the source")
 	}
-	if s.target.Come(guard) || !s.target.Come(lastByte) {
-		s.t.Fatal("the last byte does not tell")
+	if s.target.Arrived(guard) || !s.target.Arrived(lastByte) {
+		s.t.Fatal("the last byte does not show the end")
 	}
 	s.say("last byte =>")
 	s.atTarget(s.target.Polled())
-	s.atTarget(s.target.Polled()) // once is enough
+	s.atTarget(s.target.Polled()) // a second call has no effect
 }
 
-// TestPut plays receives that are offered.
+// TestPut executes receives that are offered.
 func TestPut(t *testing.T) {
 	ordered := link.Caps{Register: true, Write: true, InOrder: true}
 	for _, x := range []struct {
 		name  string
 		path  Path
-		guard uint8 // that is drawn
-		last  uint8 // of the message
+		guard uint8 // the random guard
+		last  uint8 // the last byte of the message
 		fails bool
 	}{
 		{"put", Path{Put, ordered}, 0x77, lastByte, false},
@@ -221,17 +221,17 @@ func TestPut(t *testing.T) {
 				err = errPlay
 			} else {
 				s.say("sender complete")
-				if s.target.Come(x.last) {
+				if s.target.Arrived(x.last) {
 					s.say("last byte =>")
 				}
 			}
-			if told := PutDone(Collides(&ready.Ready, x.last), err); told.Do == Tell {
+			if told := PutDone(Collides(&ready.Ready, x.last), err); told.Do == Notify {
 				s.say("Written failed=%v ->", told.Failed)
-			} else if !s.target.Come(x.last) {
-				t.Error("nothing tells the receiver")
+			} else if !s.target.Arrived(x.last) {
+				t.Error("the receiver learns nothing of the end")
 			}
 			if err != nil {
-				s.source.Again(0)
+				s.source.WriteFailed(0)
 				s.atTarget(s.target.Again())
 			}
 			golden.Text(t, x.name, s.log.String())
@@ -239,12 +239,12 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestTranscripts plays every protocol, and every way in which it falls back.
+// TestTranscripts executes every protocol, and every way in which it falls back.
 func TestTranscripts(t *testing.T) {
 	all := link.Caps{Register: true, Read: true, Write: true}
 	notify, ordered := all, all
 	notify.Notify, ordered.InOrder = true, true
-	parts, told := all, notify // of at most 400 bytes, up to a multiple of 200 in their region
+	parts, told := all, notify // parts of at most 400 bytes, up to a multiple of 200 in their region
 	parts.RegisterMax, told.RegisterMax = 400, 400
 	mem := link.Ref{Region: 7, Off: 70, Len: 1000}
 	for _, x := range []struct {
@@ -253,7 +253,7 @@ func TestTranscripts(t *testing.T) {
 		fail  string // actions that fail once, separated by commas
 		total uint64
 		want  uint64
-		local bool // neither end has memory that may be reached remotely
+		local bool // neither side has memory that may be accessed remotely
 	}{
 		{name: "getcqe", path: Path{GetCQE, all}},
 		{name: "getcqe-truncated", path: Path{GetCQE, all}, want: 600},

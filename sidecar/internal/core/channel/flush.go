@@ -106,7 +106,7 @@ func (r *Room) flushPeer(p *Peer, to Poster) bool {
 		}
 		stuck = false
 	}
-	if (p.arrivals.Due(r.now) || p.rings.bell && p.rings.out.UnderWay() == 0) && !r.postAck(p, to) {
+	if (p.arrivals.Due(r.now) || p.rings.bell && p.rings.out.InFlight() == 0) && !r.postAck(p, to) {
 		return true
 	}
 	p.stuck = false
@@ -159,6 +159,6 @@ func (r *Room) postAck(p *Peer, to Poster) bool {
 		return false
 	}
 	r.acked(p)
-	p.rings.bell = p.rings.bell && p.rings.out.UnderWay() > 0
+	p.rings.bell = p.rings.bell && p.rings.out.InFlight() > 0
 	return true
 }

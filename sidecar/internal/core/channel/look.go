@@ -62,8 +62,8 @@ func (r *Room) onLook(p *Peer, h *wire.Header) error {
 	if h.A > 1 {
 		return fmt.Errorf("%w: look %d", link.ErrProtocol, h.A)
 	}
-	p.rings.out.Looked(h.A == 1)
-	if h.A == 0 && p.rings.out.Unheard(p.out.Base()) {
+	p.rings.out.SetPeerPolls(h.A == 1)
+	if h.A == 0 && p.rings.out.Unnotified(p.out.Base()) {
 		p.rings.bell = true
 		r.Touch(p)
 	}

@@ -98,7 +98,7 @@ func (r *Room) post(p *Peer, to Poster, frames []*link.Frame) int {
 	if out.IsOpen() && out.Fits(frames[0]) && r.writeRing(p, frames[0]) {
 		return 1
 	}
-	if out.UnderWay() > 0 {
+	if out.InFlight() > 0 {
 		return 0
 	}
 	if !out.IsOpen() {
@@ -136,7 +136,7 @@ func (r *Room) writeRing(p *Peer, f *link.Frame) bool {
 
 // mayCast reports whether a write to p's ring may be a cast: a write whose end is not reported. While
 // other writes are under way it may not, since a cast could overtake them.
-func (r *Room) mayCast(p *Peer) bool { return r.cfg.Caster != nil && p.rings.out.UnderWay() == 0 }
+func (r *Room) mayCast(p *Peer) bool { return r.cfg.Caster != nil && p.rings.out.InFlight() == 0 }
 
 // castRing starts a cast to p's ring. Frames that are posted later arrive later. It reports false if
 // the link does not take it.

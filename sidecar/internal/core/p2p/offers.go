@@ -230,7 +230,7 @@ func (tx *sender) putDone(p *peer, token uint64, op *remoteOp, err error) {
 	}
 	st := tx.sends.Get(op.id)
 	step := rendezvous.PutDone(op.collides, err)
-	if step.Do == rendezvous.Tell && !step.Failed {
+	if step.Do == rendezvous.Notify && !step.Failed {
 		tx.stats.Collisions++
 	}
 	tx.sendWritten(p, op, step)
@@ -240,7 +240,7 @@ func (tx *sender) putDone(p *peer, token uint64, op *remoteOp, err error) {
 		tx.endSend(op.id, st, shm.StatusOK, true)
 	default:
 		st.move.Ended()
-		st.move.Again(0)
+		st.move.WriteFailed(0)
 	}
 }
 

@@ -77,7 +77,7 @@ func (rx *receiver) draw() uint8 {
 
 // hasCome reports that the message of an offered receive is in its memory.
 func (rx *receiver) hasCome(r *recv) bool {
-	return r.move.Polling() && r.move.Come(rx.lastByte(r.buf)[0])
+	return r.move.Polling() && r.move.Arrived(rx.lastByte(r.buf)[0])
 }
 
 // closeOffer makes r an ordinary receive, and restores its memory. refused says that the sender has

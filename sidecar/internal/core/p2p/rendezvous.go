@@ -197,7 +197,7 @@ func (rx *receiver) PollReads() (came int) {
 		id := rx.polled[i]
 		r := rx.recvs.Get(id)
 		if r != nil {
-			if r.move.Polling() && !r.move.Come(rx.lastByte(r.move.Mem)[0]) {
+			if r.move.Polling() && !r.move.Arrived(rx.lastByte(r.move.Mem)[0]) {
 				continue
 			}
 			if r.offered && r.move.Polling() {
@@ -539,7 +539,7 @@ func (tx *sender) writeDone(p *peer, op *remoteOp, err error) {
 	switch {
 	case st == nil:
 	case err != nil:
-		st.move.Again(op.off)
+		st.move.WriteFailed(op.off)
 	case !op.more:
 		tx.endSend(op.id, st, shm.StatusOK, true)
 	}
@@ -548,7 +548,7 @@ func (tx *sender) writeDone(p *peer, op *remoteOp, err error) {
 
 // sendWritten reports the end of a write to the receiver, if the step says so.
 func (tx *sender) sendWritten(p *peer, op *remoteOp, step rendezvous.Step) {
-	if step.Do != rendezvous.Tell || p.over() {
+	if step.Do != rendezvous.Notify || p.over() {
 		return
 	}
 	f, _ := tx.channel.Emit(p.Peer, wire.Written)

@@ -188,7 +188,7 @@ func (l *Link) Deregister(k link.Key) {
 func (l *Link) resolve(k link.Key, n uint64) (link.Ref, *registration, error) {
 	r, ok := l.keys[k.Key]
 	if !ok || n > r.ref.Len || k.Addr > r.ref.Len-n {
-		return link.Ref{}, nil, fmt.Errorf("%w: key %#x has no registration of %d bytes at offset %d", link.ErrKey, k.Key, n, k.Addr)
+		return link.Ref{}, nil, fmt.Errorf("%w: no registration of %d bytes at offset %d under the key", link.ErrKey, n, k.Addr)
 	}
 	return r.ref.Slice(k.Addr, n), r, nil
 }
