@@ -181,7 +181,7 @@ func (c *Chooser) Choose(p reuse.Path, ref link.Ref) (Lease, bool) {
 	case ok:
 	case advice != reuse.Copy:
 		c.table.Lost(buffer)
-	case c.table.Worth(p, ref.Len): // it may be registered for another reason
+	case c.table.Worth(p, ref.Len):
 		lease, ok = c.local.Peek(ref) // it may be registered for another reason
 	}
 	if ok {

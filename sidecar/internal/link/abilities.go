@@ -97,11 +97,13 @@ type Abilities struct {
 	DropRegion func(region Region)
 
 	// Bytes returns the bytes moved so far. nil: they are not counted.
-	Bytes  func() (in, out uint64)
+	Bytes func() (in, out uint64)
+	// Direct returns the number of peers that are reached by another way than their
+	// sockets. nil: none.
 	Direct func() int
 	// Lent returns the counts of Lender. nil: nothing is lent.
 	Lent func() LentCounts
-	// Buffers counts what of a session's memory was copied and what was gathered, and
+	// Buffers counts how much of a session's memory was copied and how much was gathered.
 	// EndSession ends that count before the number is given to another session. A link has
 	// both or neither. nil: everything is copied, and not counted.
 	Buffers    func(session uint32) BufferCounts

@@ -264,7 +264,7 @@ func (m *Mesh) Close() error {
 	m.stop()
 	err := m.listener.Close()
 	m.mu.Lock()
-	for c := range m.conns { // its goroutine ends
+	for c := range m.conns {
 		_ = c.Close() // its goroutine ends
 	}
 	for _, t := range m.tickets {

@@ -15,10 +15,10 @@ import (
 )
 
 // Limits of one Poll, so that no peer and no kind of work delays the others for long.
-const ( // bytes of frames of one peer: some tens of microseconds of copying
-	pollBudget         = 128 << 10 // bytes of frames of all peers
-	pollTotal          = 512 << 10 // bytes of reads of all peers
-	pollReads          = 256 << 10 // bytes of reads
+const (
+	pollBudget         = 128 << 10 // bytes of frames of one peer: some tens of microseconds of copying
+	pollTotal          = 512 << 10 // bytes of frames of all peers
+	pollReads          = 256 << 10 // bytes of reads of all peers
 	socketPollInterval = 256       // polls between two polls of the sockets: epoll_wait costs more than an empty Poll
 )
 

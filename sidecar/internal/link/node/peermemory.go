@@ -91,8 +91,8 @@ func (r *region) read(dst []byte, at uint64) error {
 		case err != nil:
 			return fmt.Errorf("memory of the peer: %w", err)
 		case n == 0:
-			return fmt.Errorf("memory of the peer: %w", io.ErrUnexpectedEOF) // its size is sealed
-		} // cannot happen: its size is sealed
+			return fmt.Errorf("memory of the peer: %w", io.ErrUnexpectedEOF) // cannot happen: its size is sealed
+		}
 		dst, at = dst[n:], at+uint64(n)
 	}
 	return nil

@@ -105,8 +105,8 @@ func TestWakes(t *testing.T) {
 			var got atomic.Int64
 			f := &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: uint32(x.bytes)}, Payload: a.m.NewRegion(x.bytes)}
 			if !x.byReference {
-				a.l.DropRegion(f.Payload.Region) // it goes through the ring
-			} // the payload then goes through the ring
+				a.l.DropRegion(f.Payload.Region) // the payload then goes through the ring
+			}
 			ack := &link.Frame{Head: wire.Header{Type: wire.Heartbeat}}
 			over := make(chan error, 1)
 			go func() {

@@ -44,19 +44,19 @@ type Stats struct {
 // incomplete. A thousand quiet connections cost no more than a few.
 type Link struct {
 	memory  link.Memory
-	conns   []*conn // by peer; nil: none
-	list    []*conn // by peer; nil: no connection
+	conns   []*conn // by peer; nil: no connection
+	list    []*conn
 	epoll   int
-	waiting int                 // connections whose output is stuck
-	broken  bool                // number of connections whose output waits for the socket
-	events  [64]unix.EpollEvent // some connection has an error that Poll has not reported
-	ready   []unix.EpollEvent   // of events, those that the last Poll left for the next
-	turn    int                 // the part of events that the last Poll left for the next one
-	input   []byte              // index in list of the connection in turn, when all are read
-	vec     [vectorMax]iovec    // buffer of a read
-	outputs []*outgoing         // not in use
-	rests   [][]byte            // free output buffers
-	stats   Stats               // free buffers of incomplete frames
+	waiting int  // number of connections whose output waits for the socket
+	broken  bool // some connection has an error that Poll has not reported
+	events  [64]unix.EpollEvent
+	ready   []unix.EpollEvent // the part of events that the last Poll left for the next one
+	turn    int               // index in list of the connection in turn, when all are read
+	input   []byte            // buffer of a read
+	vec     [vectorMax]iovec
+	outputs []*outgoing // free output buffers
+	rests   [][]byte    // free buffers of incomplete frames
+	stats   Stats
 }
 
 // New returns a link for a job of peers sidecars.

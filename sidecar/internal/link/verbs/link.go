@@ -342,8 +342,8 @@ func (l *Link) release() error {
 		err = errors.Join(err, l.nic.deregister(r))
 	}
 	err = errors.Join(err, l.sharing.close(), l.stage.deregister(l.nic), l.nic.close())
-	if l.lost != nil { // errors of a lost device say nothing
-		err = nil
+	if l.lost != nil {
+		err = nil // errors of a lost device say nothing
 	}
 	err = errors.Join(err, l.stage.unmap())
 	for _, fd := range []int{l.watch.epoll, l.table.bell} {

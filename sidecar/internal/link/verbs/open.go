@@ -57,8 +57,8 @@ func preferred(at string) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	a, _ := netip.ParseAddr(host) // a name is no address to prefer
-	return a                      // the zero Addr if host is a name
+	a, _ := netip.ParseAddr(host) // the zero Addr if host is a name
+	return a
 }
 
 // memoryNodes returns the NUMA nodes whose memory this process may use; none if they are

@@ -12,19 +12,18 @@ import (
 // has reported it, and the peer may have reused its memory (link.Delivery). But a device
 // drops the completions of a queue pair that is destroyed. So before that
 //
-// 	1. the queue pair is moved to the error state, in which the device accepts and
-// 	   acknowledges nothing more (InfiniBand Architecture Specification, vol. 1, 10.3.1);
-// 	2. the link waits for every posted receive: it was filled before, or is flushed
-// 	   (10.3.1, C10-42: all outstanding ones complete). If receives are shared, the
-// 	   device reports when the queue pair has taken its last one (Last WQE Reached,
-// 	   11.6.3.4);
-// 	3. all completions in the queue at that time are handled (passage): messages that
-// 	   arrived are handed over, and shared receives are posted again.
+//  1. the queue pair is moved to the error state, in which the device accepts and
+//     acknowledges nothing more (InfiniBand Architecture Specification, vol. 1, 10.3.1);
+//  2. the link waits for every posted receive: it was filled before, or is flushed
+//     (10.3.1, C10-42: all outstanding ones complete). If receives are shared, the
+//     device reports when the queue pair has taken its last one (Last WQE Reached,
+//     11.6.3.4);
+//  3. all completions in the queue at that time are handled (passage): messages that
+//     arrived are handed over, and shared receives are posted again.
 //
 // A turn does not wait for any of this: it executes one step, and the next turn
 // continues. Completions of other connections arrive all the time, and the time that a
 // device needs is not bounded.
-// Others' completions come all the time, and a device takes what time it takes.
 
 // endsPerTurn is how many connections a turn moves to the error state, and how many it
 // destroys: each takes the kernel some hundred microseconds, and all connections may end
