@@ -74,7 +74,7 @@ all pods (docs/mpi.md).`,
 	cmd.AddCommand(installCommand(), startCommand(&code))
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	if err := cmd.Execute(); err != nil {
-		outlet.Say(os.Stderr, fmt.Sprintln("outrigger-launch:", err))
+		outlet.WriteLast(os.Stderr, fmt.Sprintln("outrigger-launch:", err))
 		return max(code, 1)
 	}
 	return code

@@ -58,7 +58,7 @@ func await(ctx context.Context, cfg *launch.Config, patience time.Duration) erro
 	}
 	return mpi.Await(ctx, cfg.Socket, patience, func(awaits string) {
 		if awaits != "" {
-			outlet.Say(os.Stderr, fmt.Sprintf("outrigger-launch: the sidecar waits for %s\n", awaits))
+			outlet.WriteLast(os.Stderr, fmt.Sprintf("outrigger-launch: the sidecar waits for %s\n", awaits))
 		}
 	})
 }

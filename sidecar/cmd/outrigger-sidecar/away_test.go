@@ -367,7 +367,7 @@ func TestAnIssuerThatAsksForTime(t *testing.T) {
 			if tries++; tries == 5 {
 				return nil
 			}
-			return fmt.Errorf("no certificate: %w", &certify.Later{After: 40 * time.Second, Text: "too often"})
+			return fmt.Errorf("no certificate: %w", &certify.RetryLater{After: 40 * time.Second, Text: "too often"})
 		})
 		if err != nil {
 			t.Error(err)

@@ -82,7 +82,7 @@ func (s *start) until(ctx context.Context, what string, final func(error) bool, 
 			s.log.Warn("the sidecar waits", "for", what, "cause", err)
 		}
 		wait := pause/2 + rand.N(pause)
-		if later := new(certify.Later); errors.As(err, &later) {
+		if later := new(certify.RetryLater); errors.As(err, &later) {
 			wait += later.After
 		}
 		t := time.NewTimer(wait)

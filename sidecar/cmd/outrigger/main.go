@@ -56,7 +56,7 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 		err = noCommand(root, args)
 	}
 	if err != nil {
-		outlet.Say(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come
+		outlet.WriteLast(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come
 		var f *jobrun.Failure
 		if errors.As(err, &f) {
 			return exitCode(f.Code)

@@ -218,13 +218,13 @@ func (o *runOptions) run(ctx context.Context, s *jobrun.Spec, report func([]obs.
 	stop()
 	select {
 	case <-gone:
-	case <-time.After(outlet.Patience): // a terminal that is paused: it keeps the line
+	case <-time.After(outlet.StallTimeout): // a terminal that is paused: it keeps the line
 	}
 	return j, err
 }
 
 // hurry lets nothing wait any more for those who read the output.
 func (o *runOptions) hurry() {
-	o.out.Hurry()
-	o.err.Hurry()
+	o.out.LimitWait()
+	o.err.LimitWait()
 }

@@ -14,39 +14,40 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// Pauses between two questions about the same part of a job. They grow while pods of it
-// have no addresses yet, and while the issuer has no answer: a cluster starts the pods of a
-// job over minutes, and each of thousands of sidecars asks for each of its peers.
+// Pauses between two requests for the same part of a job. They grow while pods of the
+// part have no addresses yet, and while the issuer does not answer: a cluster starts the
+// pods of a job over minutes, and each of thousands of sidecars asks for each of its
+// peers.
 const (
 	partFirst = 200 * time.Millisecond
 	partMax   = 5 * time.Second
 )
 
-// Addresses finds the pods of a job whose document has an AddressesURL. It is a Lookup of
-// dns.Resolver, which keeps the answers, and asks again when none of a pod's addresses can be
-// reached: a pod that has got another one is found there.
+// Addresses looks up the pods of a job whose document has an AddressesURL. It is a Lookup
+// of dns.Resolver, which caches the answers, and asks again when none of a pod's
+// addresses can be reached: so it finds a pod whose address has changed.
 type Addresses struct {
 	issuer  *bootstrap.Issuer
 	client  *http.Client
 	numbers map[string]int // by host
 	parts   []part
 
-	mu    sync.Mutex // guards what follows
-	later *Later     // the last that the issuer has said of this sidecar's questions; nil: nothing
-	until time.Time  // no question goes before
+	mu    sync.Mutex  // guards the fields below
+	later *RetryLater // the last one from the issuer; nil: none
+	until time.Time   // no request is sent before
 }
 
-// part is what is known of the pods of a part. Its turn guards the rest.
+// part is the state of the pods of a part. The holder of turn owns the other fields.
 type part struct {
 	turn  chan struct{}
-	pods  int // that it has
+	pods  int // number of pods
 	known map[int][]netip.Addr
-	err   error // of the last question
+	err   error // of the last request
 	asked time.Time
 	pause time.Duration
 }
 
-// NewAddresses finds pods by the hosts of their addresses.
+// NewAddresses returns an Addresses for pods, by the hosts of their addresses.
 func NewAddresses(issuer *bootstrap.Issuer, pods []bootstrap.Pod) (*Addresses, error) {
 	client, err := connect(issuer)
 	if err != nil {
@@ -66,8 +67,8 @@ func NewAddresses(issuer *bootstrap.Issuer, pods []bootstrap.Pod) (*Addresses, e
 	return a, nil
 }
 
-// Lookup returns the addresses of the pod of a host. Those of the pods of its part come
-// along, and are asked for together.
+// Lookup returns the addresses of the pod of a host. One request returns those of all
+// pods of its part.
 func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	pod, ok := a.numbers[host]
 	if !ok {
@@ -81,7 +82,7 @@ func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, erro
 		return nil, ctx.Err()
 	}
 	if time.Since(p.asked) >= p.pause {
-		if l := a.waits(); l != nil {
+		if l := a.delayed(); l != nil {
 			if list := p.known[pod]; len(list) > 0 {
 				return list, nil
 			}
@@ -89,7 +90,7 @@ func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, erro
 		}
 		known, err := a.ask(ctx, bootstrap.AddressesPart(pod))
 		if err != nil && ctx.Err() != nil {
-			return nil, err // of this caller, and not of the issuer
+			return nil, err // the error is the caller's, and not the issuer's
 		}
 		if err == nil {
 			p.known = known
@@ -109,9 +110,9 @@ func (a *Addresses) Lookup(ctx context.Context, host string) ([]netip.Addr, erro
 	return nil, &net.DNSError{Err: fmt.Sprintf("waiting for the address of pod %d, which has not started", pod), Name: host, IsNotFound: true, IsTemporary: true}
 }
 
-// waits returns why no part may be asked about now; nil: it may. What an issuer bounds are
-// the questions of a pod, whatever they are about.
-func (a *Addresses) waits() *Later {
+// delayed returns why no request may be sent now, or nil. The issuer bounds the requests
+// of a pod, whatever they are about.
+func (a *Addresses) delayed() *RetryLater {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if time.Now().Before(a.until) {
@@ -120,33 +121,33 @@ func (a *Addresses) waits() *Later {
 	return nil
 }
 
-func (a *Addresses) wait(l *Later) {
+func (a *Addresses) delay(l *RetryLater) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.later, a.until = l, time.Now().Add(l.After)
 }
 
-// ask asks for the addresses of the pods of a part.
+// ask requests the addresses of the pods of a part.
 func (a *Addresses) ask(ctx context.Context, part int) (map[int][]netip.Addr, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s?part=%d", a.issuer.AddressesURL, part), nil)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of pods: %w", err)
 	}
-	if err := show(r, a.issuer); err != nil {
+	if err := authorize(r, a.issuer); err != nil {
 		return nil, err
 	}
 	resp, err := do(a.client, r)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of pods: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // only read
+	defer func() { _ = resp.Body.Close() }() // it was only read
 	if resp.StatusCode != http.StatusOK {
 		text, err := io.ReadAll(io.LimitReader(resp.Body, refusalMax))
 		if err != nil {
 			return nil, fmt.Errorf("addresses of pods: %w", err)
 		}
-		if l := later(resp, text); l != nil {
-			a.wait(l)
+		if l := retryLater(resp, text); l != nil {
+			a.delay(l)
 			return nil, l
 		}
 		return nil, fmt.Errorf("addresses of pods: the issuer answers %s: %s", resp.Status, strings.TrimSpace(string(text)))
@@ -154,5 +155,5 @@ func (a *Addresses) ask(ctx context.Context, part int) (map[int][]netip.Addr, er
 	return bootstrap.ReadAddresses(resp.Body, part)
 }
 
-// refusalMax is how much is read of why the issuer refuses to answer, in bytes.
+// refusalMax bounds the text that is read of a refusal, in bytes.
 const refusalMax = 1 << 10

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 )
 
-// located is an issuer that answers with a text, and the addresses of so many pods by it.
+// located returns the addresses of pods pods, from an issuer that calls answer.
 func located(t *testing.T, pods int, answer func(w http.ResponseWriter, r *http.Request)) *Addresses {
 	t.Helper()
 	at, s := issuer(t, answer)
@@ -34,8 +34,8 @@ func located(t *testing.T, pods int, answer func(w http.ResponseWriter, r *http.
 	return a
 }
 
-// TestAddresses: the pods of a part are asked for together, by the token, and a pod that
-// has no address yet is waited for.
+// TestAddresses checks that the pods of a part are asked for together, with the token,
+// and that a pod without an address is waited for.
 func TestAddresses(t *testing.T) {
 	var questions atomic.Int64
 	a := located(t, 300, func(w http.ResponseWriter, r *http.Request) {
@@ -67,24 +67,24 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("a pod that has not started: %v", err)
 	}
 	if _, err := a.Lookup(t.Context(), "elsewhere.test"); err == nil {
-		t.Error("a host that is none of the job's has an address")
+		t.Error("a host that is not in the job has an address")
 	}
-	// As many as pauses have passed meanwhile, and not one a pod.
+	// As many as pauses have passed meanwhile, and not one for each pod.
 	if n := questions.Load(); n > 20 {
 		t.Errorf("%d questions", n)
 	}
 }
 
-// TestPodsThatMove: a pod of which the address has changed is found again, by the resolver
-// that peers dial by.
+// TestPodsThatMove checks that a pod whose address has changed is found again, by the
+// resolver that peers use.
 func TestPodsThatMove(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // nothing is said
+	defer func() { _ = l.Close() }() // no byte is sent
 	at := atomic.Pointer[string]{}
-	at.Store(new("127.0.7.77")) // where nothing listens
+	at.Store(new("127.0.7.77")) // an address without a listener
 	a := located(t, 2, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"pods":{"0":[%[1]q],"1":[%[1]q]}}`, *at.Load())
 	})
@@ -96,12 +96,12 @@ func TestPodsThatMove(t *testing.T) {
 	dial := func() error {
 		conn, err := names.Dial(t.Context(), net.JoinHostPort("cg-0-1", port))
 		if err == nil {
-			_ = conn.Close() // nothing is said
+			_ = conn.Close() // no byte is sent
 		}
 		return err
 	}
 	if err := dial(); err == nil {
-		t.Fatal("a pod is reached where it is not")
+		t.Fatal("a pod is reached at a wrong address")
 	}
 	at.Store(new("127.0.0.1"))
 	for err := dial(); err != nil; err = dial() {
@@ -111,7 +111,7 @@ func TestPodsThatMove(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers: what is no answer is an error, with the issuer's words.
+// TestWrongAnswers checks that an invalid answer is an error with the issuer's text.
 func TestWrongAnswers(t *testing.T) {
 	var status atomic.Int64
 	var text atomic.Pointer[string]
@@ -156,8 +156,8 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestNoAnswers: an issuer that has no answer is asked about a part as rarely as one that has, and
-// not once for each peer that is looked for.
+// TestNoAnswers checks that an issuer without an answer is asked about a part as rarely
+// as one with an answer, and not once for each peer.
 func TestNoAnswers(t *testing.T) {
 	var questions atomic.Int64
 	a := located(t, 256, func(w http.ResponseWriter, _ *http.Request) {
@@ -171,7 +171,7 @@ func TestNoAnswers(t *testing.T) {
 			}
 		}
 	}
-	// As many as pauses have passed meanwhile, and not one a pod.
+	// As many as pauses have passed meanwhile, and not one for each pod.
 	if n := questions.Load(); n > 20 {
 		t.Errorf("%d questions", n)
 	}

@@ -1,6 +1,7 @@
-// Package certify gets a sidecar its certificate from an issuer. The key is made
-// here and never leaves the process; who the sidecar is, the issuer finds out by
-// a token that Kubernetes gives to its pod.
+// Package certify obtains a sidecar's certificate from an issuer. The key is generated
+// here and never leaves the process; the issuer authenticates the sidecar by a token that
+// Kubernetes gives to its pod. The sidecar requests its certificate when it starts, and
+// looks up peers' addresses through Addresses.
 package certify
 
 import (
@@ -25,42 +26,43 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 )
 
-// Bounds of one try.
+// Bounds of one attempt.
 const (
 	tryTime   = 10 * time.Second
 	answerMax = 64 << 10
 	tokenMax  = 16 << 10
 )
 
-// ErrRefused is wrapped when the issuer says that there is no certificate for
-// this sidecar: another try will not change it.
+// ErrRefused means that the issuer has refused a certificate for this sidecar: another
+// attempt would not change it.
 var ErrRefused = errors.New("the issuer refused a certificate")
 
-// Later is why the issuer has no answer now: this pod has asked too often.
-type Later struct {
-	After time.Duration // before the next question, at most laterMax
+// RetryLater means that the issuer does not answer now, because this pod has asked too
+// often.
+type RetryLater struct {
+	After time.Duration // before the next request, at most laterMax
 	Text  string
 }
 
-func (l *Later) Error() string { return l.Text }
+func (l *RetryLater) Error() string { return l.Text }
 
-// laterMax bounds how long an issuer may have a sidecar wait.
+// laterMax bounds the delay that an issuer may impose.
 const laterMax = time.Minute
 
-// later is what an answer of 429 says; nil: it is another one.
-func later(resp *http.Response, text []byte) *Later {
+// retryLater returns the error of an answer with status 429, and nil for other answers.
+func retryLater(resp *http.Response, text []byte) *RetryLater {
 	if resp.StatusCode != http.StatusTooManyRequests {
 		return nil
 	}
 	seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32)
 	if err != nil {
-		seconds = 1 // it may say a date, which depends on clocks
+		seconds = 1 // it may be a date, which depends on clocks
 	}
 	after := min(max(time.Duration(seconds)*time.Second, time.Second), laterMax)
-	return &Later{after, fmt.Sprintf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))}
+	return &RetryLater{after, fmt.Sprintf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))}
 }
 
-// Applicant is a sidecar that wants a certificate.
+// Applicant is a sidecar that requests a certificate.
 type Applicant struct {
 	issuer  *bootstrap.Issuer
 	client  *http.Client
@@ -68,7 +70,7 @@ type Applicant struct {
 	request []byte
 }
 
-// New makes a key, and a request for its certificate.
+// New generates a key, and a request for its certificate.
 func New(issuer *bootstrap.Issuer) (*Applicant, error) {
 	client, err := connect(issuer)
 	if err != nil {
@@ -78,9 +80,9 @@ func New(issuer *bootstrap.Issuer) (*Applicant, error) {
 	return &Applicant{issuer, client, key, request}, err
 }
 
-// Obtain asks the issuer once. Of the errors one that wraps ErrRefused is final. All
-// others may pass: the issuer is away, is being replaced, has too much to do, or the token
-// has run out because the API server, from which the kubelet has tokens, was away.
+// Obtain asks the issuer once. An error that wraps ErrRefused is final. All others may be
+// temporary: the issuer does not run, is being replaced or is overloaded, or the token
+// has expired because the kubelet could not reach the API server for a new one.
 func (a *Applicant) Obtain(ctx context.Context) (tls.Certificate, error) {
 	raw, err := ask(ctx, a.client, a.issuer, a.request)
 	if err != nil {
@@ -89,12 +91,12 @@ func (a *Applicant) Obtain(ctx context.Context) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: a.key}, nil
 }
 
-// connect makes a client that trusts the issuer's authority alone, and goes
-// nowhere else: the token is for nobody but the issuer.
+// connect returns a client that trusts only the issuer's authority, and follows no
+// redirects: the token is only for the issuer.
 func connect(issuer *bootstrap.Issuer) (*http.Client, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(issuer.CA)) {
-		return nil, errors.New("certify: no certificate in tls.issuer.ca")
+		return nil, errors.New("certify: tls.issuer.ca of the job document has no certificate")
 	}
 	names := new(dns.Resolver)
 	dial := func(ctx context.Context, _, address string) (net.Conn, error) { return names.Dial(ctx, address) }
@@ -105,21 +107,22 @@ func connect(issuer *bootstrap.Issuer) (*http.Client, error) {
 	}, nil
 }
 
-// show puts the token into a request. It is read each time: the kubelet makes it anew.
-func show(r *http.Request, issuer *bootstrap.Issuer) error {
+// authorize adds the token to a request. It reads the file each time: the kubelet renews
+// the token.
+func authorize(r *http.Request, issuer *bootstrap.Issuer) error {
 	token, err := os.ReadFile(issuer.TokenFile)
 	if err != nil {
 		return fmt.Errorf("certify: %w", err)
 	}
 	if len(token) > tokenMax {
-		return fmt.Errorf("certify: %s has %d bytes, want a token", issuer.TokenFile, len(token))
+		return fmt.Errorf("certify: %s has %d bytes, want a token of at most %d", issuer.TokenFile, len(token), tokenMax)
 	}
 	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	return nil
 }
 
-// do sends a request. An issuer to which an address connects too often ends the handshake, for
-// which TLS has no better word than an internal error.
+// do sends a request. An issuer to which an address connects too often ends the
+// handshake; TLS reports that only as an internal error.
 func do(client *http.Client, r *http.Request) (*http.Response, error) {
 	resp, err := client.Do(r)
 	if err != nil && strings.Contains(err.Error(), "remote error: tls: internal error") {
@@ -128,20 +131,20 @@ func do(client *http.Client, r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// ask makes one try.
+// ask makes one attempt.
 func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, request []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, issuer.URL, bytes.NewReader(request))
 	if err != nil {
 		return nil, fmt.Errorf("certify: %w", err)
 	}
-	if err := show(r, issuer); err != nil {
+	if err := authorize(r, issuer); err != nil {
 		return nil, err
 	}
 	resp, err := do(client, r)
 	if err != nil {
 		return nil, fmt.Errorf("certify: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // only read
+	defer func() { _ = resp.Body.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(resp.Body, answerMax))
 	switch {
 	case err != nil:
@@ -149,13 +152,13 @@ func ask(ctx context.Context, client *http.Client, issuer *bootstrap.Issuer, req
 	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusBadRequest:
 		return nil, fmt.Errorf("%w: %s", ErrRefused, strings.TrimSpace(string(text)))
 	case resp.StatusCode == http.StatusTooManyRequests:
-		return nil, later(resp, text)
+		return nil, retryLater(resp, text)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("certify: %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("certify: the answer is no certificate")
+		return nil, errors.New("certify: the answer is not a certificate")
 	}
 	return block.Bytes, nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 )
 
-// issuer is a stand-in with an authority of its own.
+// issuer is an issuer with an authority of its own, for tests.
 func issuer(t *testing.T, answer http.HandlerFunc) (*bootstrap.Issuer, *httptest.Server) {
 	t.Helper()
 	s := httptest.NewTLSServer(answer)
@@ -31,7 +31,7 @@ func issuer(t *testing.T, answer http.HandlerFunc) (*bootstrap.Issuer, *httptest
 	return &bootstrap.Issuer{URL: s.URL + "/v1/certificate", CA: string(ca), TokenFile: token}, s
 }
 
-// sign is the answer of a good issuer.
+// sign answers as a correct issuer.
 func sign(t *testing.T, a *pki.Authority, w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -50,8 +50,8 @@ func sign(t *testing.T, a *pki.Authority, w http.ResponseWriter, r *http.Request
 	_, _ = w.Write(cert)
 }
 
-// TestObtain: an issuer that is away for a moment is asked again, and what it
-// then gives is a certificate for the sidecar's own key.
+// TestObtain checks that an issuer that fails once is asked again, and that its
+// certificate is for the sidecar's own key.
 func TestObtain(t *testing.T) {
 	a, err := pki.New("abc", time.Hour)
 	if err != nil {
@@ -84,7 +84,7 @@ func TestObtain(t *testing.T) {
 	}
 }
 
-// TestRefused: a refusal is final, and its words are the issuer's.
+// TestRefused checks that a refusal is final, and has the issuer's text.
 func TestRefused(t *testing.T) {
 	var tries atomic.Int64
 	at, _ := issuer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -103,9 +103,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTokenHasRunOut: a kubelet whose API server is away makes no new token; the one that it
-// makes afterwards is read.
-func TestTokenHasRunOut(t *testing.T) {
+// TestTokenHasExpired checks that a token that the kubelet renews late is read again.
+func TestTokenHasExpired(t *testing.T) {
 	a, err := pki.New("abc", time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +134,8 @@ func TestTokenHasRunOut(t *testing.T) {
 	}
 }
 
-// TestNoOtherIssuer: the token goes to the issuer that the document names, by
-// its authority, and nowhere else.
+// TestNoOtherIssuer checks that the token is sent to the issuer in the document, with its
+// authority, and to no other server.
 func TestNoOtherIssuer(t *testing.T) {
 	var elsewhere atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -164,7 +163,7 @@ func TestNoOtherIssuer(t *testing.T) {
 		}
 	}
 	if n := elsewhere.Load(); n != 0 {
-		t.Errorf("%d requests went elsewhere", n)
+		t.Errorf("%d requests were sent to other servers", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -173,6 +172,6 @@ func TestNoOtherIssuer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := x.Obtain(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a sidecar that is told to end: %v", err)
+		t.Errorf("after the end of the context: %v", err)
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// TestRefusedHandshake: a handshake that the issuer refuses, for a certificate and for addresses,
-// is told with what may be the cause; another error is not.
+// TestRefusedHandshake checks that the error of a handshake that the issuer refuses, for
+// a certificate and for addresses, names the possible causes, and that other errors do
+// not.
 func TestRefusedHandshake(t *testing.T) {
 	refuses := true
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())

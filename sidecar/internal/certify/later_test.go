@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestLater: an issuer that says when a pod may ask again is not asked before, about no part,
-// and what is known of a pod stays known meanwhile.
+// TestLater checks that an issuer that says when a pod may ask again is not asked before,
+// about any part, and that known addresses stay known.
 func TestLater(t *testing.T) {
 	var questions atomic.Int64
 	var refuses atomic.Bool
@@ -30,7 +30,7 @@ func TestLater(t *testing.T) {
 	a.parts[0].asked = time.Time{} // long ago
 	refuses.Store(true)
 	for range 5 {
-		var later *Later
+		var later *RetryLater
 		if _, err := a.Lookup(t.Context(), "cg-0-299"); !errors.As(err, &later) || later.After != 40*time.Second || !strings.Contains(err.Error(), "pod p asks too often") {
 			t.Fatalf("%v", err)
 		}
@@ -44,8 +44,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// TestLaterIsBounded: whatever the issuer says, a sidecar waits a second at least, and a minute
-// at most.
+// TestLaterIsBounded checks that a sidecar waits at least a second and at most a minute,
+// whatever the issuer says.
 func TestLaterIsBounded(t *testing.T) {
 	for said, want := range map[string]time.Duration{"": time.Second, "0": time.Second, "-5": time.Second, "7": 7 * time.Second, "4294967295": time.Minute, "99999999999999999999": time.Second, "Wed, 21 Oct 2026 07:28:00 GMT": time.Second} {
 		at, s := issuer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -56,7 +56,7 @@ func TestLaterIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var later *Later
+		var later *RetryLater
 		if _, err := applicant.Obtain(t.Context()); !errors.As(err, &later) || later.After != want || errors.Is(err, ErrRefused) {
 			t.Errorf("Retry-After %q: %v, want %v", said, err, want)
 		}

@@ -1,7 +1,7 @@
-// Package dns finds the addresses of services of the cluster with one name each, that
-// is one A and one AAAA question. A name such as pod.job.namespace.svc has fewer dots
-// than a pod's resolver wants (ndots: 5), which would ask for it under each domain of
-// its search list first.
+// Package dns resolves names of cluster services with one query for each, that is one A
+// and one AAAA question. A name such as pod.job.namespace.svc has fewer dots than a pod's
+// resolver wants (ndots: 5), which would first query it under each domain of its search
+// list. Packages peers and certify connect through a Resolver.
 package dns
 
 import (
@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Bounds of questions: how many names are asked for at once, and the pauses before the
-// same name is asked for again, because there was no answer or because none of its
-// addresses could be reached. Name servers keep the answer that there is no such name
-// for seconds, too.
+// Bounds of queries: how many names are queried at once, and the pauses before the same
+// name is queried again, because there was no answer or because none of its addresses
+// could be reached. Name servers also cache the answer that a name does not exist, for
+// seconds.
 const (
 	atOnce     = 16
 	pauseFirst = 200 * time.Millisecond
@@ -28,14 +28,14 @@ const (
 	stalePause = 30 * time.Second
 )
 
-// file has the search list (resolv.conf(5)).
+// file is the default of Resolver.File (resolv.conf(5)).
 const file = "/etc/resolv.conf"
 
-// Resolver finds addresses, and keeps them.
+// Resolver resolves names, and caches the addresses.
 type Resolver struct {
-	// File has the search list; empty: /etc/resolv.conf.
+	// File is the file with the search list; empty: /etc/resolv.conf.
 	File string
-	// Lookup asks for a name; nil: the system's name servers.
+	// Lookup queries a name; nil: the system's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	read   sync.Once
@@ -47,13 +47,14 @@ type Resolver struct {
 	dial  net.Dialer
 }
 
-// name is what is known of one. Its turn guards the rest: one question at a time.
+// name is the state of a name. The holder of turn owns the other fields, so that there is
+// one query at a time.
 type name struct {
 	turn      chan struct{}
 	addresses []netip.Addr
-	err       error         // of the last question
-	next      time.Time     // when it may be asked for again
-	pause     time.Duration // before the question after that
+	err       error         // of the last query
+	next      time.Time     // when the name may be queried again
+	pause     time.Duration // before the query after that
 	failed    bool          // none of addresses could be reached
 }
 
@@ -83,7 +84,7 @@ func (r *Resolver) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return nil, err
 }
 
-// try dials one of the addresses that are left, for its part of the time.
+// try dials one of the remaining addresses, for its share of the time.
 func (r *Resolver) try(ctx context.Context, address string, left int) (net.Conn, error) {
 	if end, ok := ctx.Deadline(); ok && left > 1 {
 		var cancel context.CancelFunc
@@ -93,7 +94,7 @@ func (r *Resolver) try(ctx context.Context, address string, left int) (net.Conn,
 	return r.dial.DialContext(ctx, "tcp", address)
 }
 
-// addresses are those of a host, asked for if need be.
+// addresses returns the addresses of a host, and queries them if necessary.
 func (r *Resolver) addresses(ctx context.Context, host string) (*name, []netip.Addr, error) {
 	r.read.Do(r.load)
 	r.mu.Lock()
@@ -116,16 +117,16 @@ func (r *Resolver) addresses(ctx context.Context, host string) (*name, []netip.A
 		}
 		return n, n.addresses, nil
 	}
-	found, err := r.ask(ctx, r.Absolute(host))
-	n.after(found, err)
+	found, err := r.query(ctx, r.Absolute(host))
+	n.update(found, err)
 	if len(n.addresses) == 0 {
 		return n, nil, n.err
 	}
 	return n, n.addresses, nil
 }
 
-// after takes in an answer. Addresses that are known stay when the name server is away.
-func (n *name) after(found []netip.Addr, err error) {
+// update stores an answer. Known addresses stay if the name server does not answer.
+func (n *name) update(found []netip.Addr, err error) {
 	n.err = err
 	limit := pauseMax
 	var missing *net.DNSError
@@ -143,15 +144,15 @@ func (n *name) after(found []netip.Addr, err error) {
 	}
 }
 
-// unreached has a name asked for again, at its time.
+// unreached makes a name be queried again, after its pause.
 func (r *Resolver) unreached(n *name) {
 	n.turn <- struct{}{}
 	n.failed = true
 	<-n.turn
 }
 
-// ask asks for one name.
-func (r *Resolver) ask(ctx context.Context, absolute string) ([]netip.Addr, error) {
+// query queries one name.
+func (r *Resolver) query(ctx context.Context, absolute string) ([]netip.Addr, error) {
 	select {
 	case r.under <- struct{}{}:
 		defer func() { <-r.under }()
@@ -165,10 +166,10 @@ func (r *Resolver) ask(ctx context.Context, absolute string) ([]netip.Addr, erro
 	return found, err
 }
 
-// Absolute is the one name under which a host is asked for: that of a service of the
-// cluster gets the cluster's domain, which the search list has behind a namespace
-// (hpc.svc.cluster.local). Where there is none, as in pods with a dnsPolicy of their
-// own, the search list is tried as ever.
+// Absolute returns the name under which a host is queried: that of a cluster service gets
+// the cluster's domain, which is behind a namespace in the search list
+// (hpc.svc.cluster.local). If there is none, as in pods with another dnsPolicy, the
+// resolver uses the search list as usual.
 func (r *Resolver) Absolute(host string) string {
 	r.read.Do(r.load)
 	if r.domain == "" || !strings.HasSuffix(host, ".svc") {
@@ -194,12 +195,12 @@ func (r *Resolver) load() {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return // names are asked for as they are
+		return // names are queried unchanged
 	}
 	r.domain = domainOf(string(text))
 }
 
-// domainOf finds the cluster's domain in a resolv.conf, of which the last search line
+// domainOf returns the cluster's domain in a resolv.conf, in which the last search line
 // counts.
 func domainOf(text string) (domain string) {
 	for line := range strings.Lines(text) {

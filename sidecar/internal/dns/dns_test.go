@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// server answers questions as a test has it, and notes them.
+// server answers queries as a test sets it, and records them.
 type server struct {
 	asked []string
 	found []netip.Addr
@@ -33,7 +33,8 @@ func resolver(t *testing.T, search string, s *server) *Resolver {
 	return &Resolver{File: path, Lookup: s.lookup}
 }
 
-// TestAbsolute: the cluster's domain is that of the search list, and not assumed.
+// TestAbsolute checks that the cluster's domain is read from the search list, and not
+// assumed.
 func TestAbsolute(t *testing.T) {
 	for search, want := range map[string]string{
 		"search ns.svc.cluster.local svc.cluster.local cluster.local\n": "job-0-1.job.ns.svc.cluster.local.",
@@ -48,7 +49,7 @@ func TestAbsolute(t *testing.T) {
 			t.Errorf("%q: %s, want %s", search, got, want)
 		}
 		if got := r.Absolute("node7"); got != "node7" {
-			t.Errorf("%q: a name that is none of the cluster's is %s", search, got)
+			t.Errorf("%q: a name outside of the cluster is %s", search, got)
 		}
 	}
 	if got := (&Resolver{File: "/nowhere"}).Absolute("a.b.svc"); got != "a.b.svc" {
@@ -56,8 +57,8 @@ func TestAbsolute(t *testing.T) {
 	}
 }
 
-// TestOneQuestion: all connections to a peer ask for one name, once.
-func TestOneQuestion(t *testing.T) {
+// TestOneQuery checks that all connections to a peer query one name, once.
+func TestOneQuery(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -71,18 +72,19 @@ func TestOneQuestion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.Close() // nothing was said
+		_ = c.Close() // no byte was sent
 	}
 	if len(s.asked) != 1 || s.asked[0] != "job-0-1.job.ns.svc.cluster.local." {
 		t.Errorf("asked: %q", s.asked)
 	}
 	if _, err := r.Dial(t.Context(), "no port"); err == nil {
-		t.Error("an address without a port was dialled")
+		t.Error("an address without a port was accepted")
 	}
 }
 
-// TestBackOff: a name without an answer, and one whose addresses cannot be reached, are
-// asked for less and less often; addresses outlive a name server that is away.
+// TestBackOff checks that a name without an answer, and one whose addresses cannot be
+// reached, are queried less and less often, and that addresses stay known while a name
+// server does not answer.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{err: &net.DNSError{Err: "no such host", IsNotFound: true}}
@@ -98,17 +100,17 @@ func TestBackOff(t *testing.T) {
 			return len(s.asked)
 		}
 		if n := count(time.Minute); n < 10 || n > 30 {
-			t.Errorf("%d questions in a minute without an answer, want one every 5 s", n)
+			t.Errorf("%d queries in a minute without an answer, want one every 5 s", n)
 		}
 		s.err, s.found = nil, []netip.Addr{netip.MustParseAddr("10.1.1.1")}
 		time.Sleep(2 * pauseMax)
 		if n := count(time.Hour); n != 1 {
-			t.Errorf("%d questions for a name that is known, want 1", n)
+			t.Errorf("%d queries for a name that is known, want 1", n)
 		}
 		s.err, s.found = errors.New("the name server is away"), []netip.Addr{}
 		r.unreached(r.names["a.b.ns.svc"])
 		if n := count(time.Minute); n < 5 || n > 30 {
-			t.Errorf("%d questions in a minute for a name whose address is not reached", n)
+			t.Errorf("%d queries in a minute for a name whose address is not reached", n)
 		}
 		if _, found, err := r.addresses(t.Context(), "a.b.ns.svc"); err != nil || len(found) != 1 {
 			t.Errorf("its address while the name server is away: %v, %v", found, err)
@@ -116,7 +118,8 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// TestContextEnds: a question that waits for another one's answer ends with its context.
+// TestContextEnds checks that a query that waits for another one's answer ends with its
+// context.
 func TestContextEnds(t *testing.T) {
 	s := &server{}
 	r := resolver(t, "", s)
@@ -132,7 +135,7 @@ func TestContextEnds(t *testing.T) {
 	for range atOnce {
 		r.under <- struct{}{}
 	}
-	if _, err := r.ask(ctx, "b"); !errors.Is(err, context.Canceled) {
+	if _, err := r.query(ctx, "b"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

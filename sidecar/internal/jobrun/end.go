@@ -121,8 +121,8 @@ func (j *Job) deadline(ctx context.Context) (context.Context, context.CancelFunc
 
 // hurry lets nothing wait any more for those who read the output.
 func (j *Job) hurry() {
-	j.out.Hurry()
-	j.err.Hurry()
+	j.out.LimitWait()
+	j.err.LimitWait()
 }
 
 // finishOutput waits for the readers of the output, and says what they have not
@@ -133,7 +133,7 @@ func (j *Job) finishOutput() (lost bool, unwritten error) {
 		n += j.err.Flush()
 	}
 	if n > 0 {
-		j.err.Tell(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
+		j.err.OfferLast(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
 		j.err.Flush()
 	}
 	if unwritten = j.out.Err(); unwritten == nil {
@@ -182,7 +182,7 @@ func (j *Job) explain(ctx context.Context, cause error) {
 		lines = append(lines, "what other ranks wait for is not known: "+err.Error())
 	}
 	for _, line := range lines {
-		j.err.Tell("outrigger: " + line + "\n")
+		j.err.OfferLast("outrigger: " + line + "\n")
 	}
 }
 

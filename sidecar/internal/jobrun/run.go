@@ -142,12 +142,12 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 		return nil, err
 	}
 	j := &Job{
-		spec: s, layout: l, out: outlet.Of(out), err: outlet.Of(errOut), begun: time.Now(),
+		spec: s, layout: l, out: outlet.Wrap(out), err: outlet.Wrap(errOut), begun: time.Now(),
 		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, started: map[int]time.Time{}, launched: make([]time.Time, s.Pods), slain: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
 		patience: failGrace, halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
-	j.out.Relax() // an attempt before this one may have left them in a hurry
-	j.err.Relax()
+	j.out.ResetWait() // an attempt before this one may have left them in a hurry
+	j.err.ResetWait()
 	for i, p := range l.doc.Pods {
 		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
 	}
@@ -155,7 +155,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 		j.entry, registryErr = register(s, l)
 	}
 	if registryErr != nil {
-		j.err.Tell(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
+		j.err.OfferLast(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
 	}
 	if s.Adopts {
 		launch.Adopt()

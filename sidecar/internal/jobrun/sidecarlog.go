@@ -63,7 +63,7 @@ func wordless(path string) error {
 
 // openLog makes the log of a pod's sidecar.
 func (j *Job) openLog(pod int) (*sidecarLog, error) {
-	s := &sidecarLog{person: &tailWriter{w: j.err.Unwaited()}, all: j.spec.LogLevel != "", noRDMA: pod == 0 && j.spec.Tuning.Transport == bootstrap.TransportRDMA}
+	s := &sidecarLog{person: &tailWriter{w: j.err.NonBlocking()}, all: j.spec.LogLevel != "", noRDMA: pod == 0 && j.spec.Tuning.Transport == bootstrap.TransportRDMA}
 	s.lineWriter = &lineWriter{w: writerFunc(s.lines)}
 	if !j.layout.keep {
 		return s, nil

@@ -73,7 +73,7 @@ func TestEndWaitsForNoReader(t *testing.T) {
 				t.Errorf("nobody was told what is missing: %q", s.errOut.String())
 			}
 			close(reader.goOn)
-			out.Relax()
+			out.ResetWait()
 			out.Flush()
 		})
 	}

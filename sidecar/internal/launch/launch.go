@@ -153,7 +153,7 @@ type pod struct {
 }
 
 func newPod(cfg Config) *pod {
-	return &pod{cfg: cfg, procs: map[int]*running{}, clues: map[int]*clued{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Of(cfg.Out), err: outlet.Of(cfg.Err)}
+	return &pod{cfg: cfg, procs: map[int]*running{}, clues: map[int]*clued{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Wrap(cfg.Out), err: outlet.Wrap(cfg.Err)}
 }
 
 // Run runs the ranks to their end and returns the first failure, or nil. This process becomes the parent
@@ -410,8 +410,8 @@ func (p *pod) fail(e *Event) {
 
 // hurry stops waiting for readers of the output.
 func (p *pod) hurry() {
-	p.out.Hurry()
-	p.err.Hurry()
+	p.out.LimitWait()
+	p.err.LimitWait()
 }
 
 func (p *pod) report(e *Event) {

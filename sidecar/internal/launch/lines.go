@@ -156,7 +156,7 @@ func (s *source) Read(b []byte) (int, error) {
 	for {
 		if s.silent.Load() {
 			if !s.seen {
-				s.seen, s.left = true, outlet.Held(s.pipe)
+				s.seen, s.left = true, outlet.Buffered(s.pipe)
 			}
 			if s.left <= 0 {
 				return 0, io.EOF
@@ -195,7 +195,7 @@ func (p *pod) finishOutput() {
 		lost += p.err.Flush()
 	}
 	if lost > 0 {
-		p.err.Tell(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: nobody reads them\n", lost))
+		p.err.OfferLast(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: nobody reads them\n", lost))
 		p.err.Flush()
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Held is how many bytes a pipe holds.
-func Held(pipe *os.File) int {
+// Buffered returns how many bytes a pipe holds.
+func Buffered(pipe *os.File) int {
 	n := 0
 	raw, err := pipe.SyscallConn()
 	if err == nil {

@@ -1,7 +1,8 @@
-// Package outlet is the way of what ranks print to whoever reads it. As long as a
-// job runs its output waits for the reader, as any program's does. The end of a
-// job never waits for one: what a pager that stands still, a paused terminal or a
-// full pipe does not take is dropped and counted.
+// Package outlet passes the output of ranks on to its reader. As long as a job runs, its
+// output waits for the reader, as any program's does. The end of a job waits for a
+// bounded time: output that a stopped pager, a paused terminal or a full pipe does not
+// accept is dropped and counted. Package jobrun, the launcher and the commands write
+// through it.
 package outlet
 
 import (
@@ -14,56 +15,56 @@ import (
 	"time"
 )
 
-// Bounds of what is kept for a reader.
+// Bounds of the output that waits for a reader.
 const (
-	Capacity = 256 << 10 // what Write and Offer keep
-	reserve  = 64 << 10  // more, for Tell
-	// piece is what is written at once, if lines are not longer: less than a pipe
-	// has room for, so that a slow reader is seen to read.
+	Capacity = 256 << 10 // of Write and Offer
+	reserve  = 64 << 10  // in addition, for OfferLast
+	// piece is the size of one write, unless a line is longer: less than a pipe holds, so
+	// that a slow reader is seen to read.
 	piece = 16 << 10
 )
 
-// Patience is how long a write may take at the end of a job until its reader
-// counts as gone, and most how long all writes may take by default.
+// StallTimeout is how long a write may take at the end of a job until its reader counts
+// as gone; most is how long all writes together may take by default.
 const (
-	Patience = time.Second
-	most     = 5 * time.Second
+	StallTimeout = time.Second
+	most         = 5 * time.Second
 )
 
-// Writer passes whole writes on to another writer, from a goroutine that is there
-// while something waits to be written.
+// Writer passes whole writes on to another writer, from a goroutine that exists while
+// output waits.
 type Writer struct {
-	w              io.Writer
-	patience, most time.Duration
+	w                  io.Writer
+	stallTimeout, most time.Duration
 
-	mu        sync.Mutex // guards what follows
-	queue     []byte
-	writing   bool          // the goroutine is there
-	began     time.Time     // the goroutine did
-	since     time.Time     // the write that is under way began
-	hurried   time.Time     // zero: nobody is in a hurry
-	abandoned bool          // the reader counts as gone
-	lost      int64         // bytes
-	err       error         // of the writer: nothing is written any more
-	changed   chan struct{} // closed at every change
-	open      any           // whose line is not ended: a *Stream, or the Writer itself; nil: no line is open
+	mu         sync.Mutex // guards the fields below
+	queue      []byte
+	writing    bool          // the goroutine exists
+	began      time.Time     // when the goroutine started
+	since      time.Time     // when the write in progress began
+	limited    time.Time     // when LimitWait was called; zero: it was not
+	readerGone bool          // the reader counts as gone
+	dropped    int64         // bytes dropped
+	err        error         // of the writer: no more is written
+	changed    chan struct{} // closed at every change
+	open       any           // the owner of the unfinished line: a *Stream, or the Writer itself; nil: no line is unfinished
 }
 
-// New passes on to w.
+// New returns a Writer that passes output on to w.
 func New(w io.Writer) *Writer {
-	return &Writer{w: w, patience: Patience, most: most, changed: make(chan struct{})}
+	return &Writer{w: w, stallTimeout: StallTimeout, most: most, changed: make(chan struct{})}
 }
 
-// Of is w itself if it is a Writer, else New(w).
-func Of(w io.Writer) *Writer {
+// Wrap returns w itself if it is a Writer, and New(w) otherwise.
+func Wrap(w io.Writer) *Writer {
 	if o, ok := w.(*Writer); ok {
 		return o
 	}
 	return New(w)
 }
 
-// Pair makes the writers of two files that may be the same, as behind 2>&1: then
-// there is one for both, which keeps their order. through decorates a file.
+// Pair returns the writers of two files, which may be the same, as after 2>&1: then both
+// are one Writer, which keeps the order. through wraps each file.
 func Pair(out, err *os.File, through func(*os.File) io.Writer) (*Writer, *Writer) {
 	o := New(through(out))
 	a, errA := out.Stat()
@@ -74,12 +75,12 @@ func Pair(out, err *os.File, through func(*os.File) io.Writer) (*Writer, *Writer
 	return o, New(through(err))
 }
 
-// Write waits until there is room. After Hurry it waits no longer than the reader
-// has patience for, and what finds no room is dropped: then it reports no error.
+// Write waits until there is room. After LimitWait it waits no longer than a stalled
+// reader is waited for, and then drops b without an error.
 func (o *Writer) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.room(len(b))
+	o.waitRoom(len(b))
 	if o.open != o {
 		o.endLine()
 	}
@@ -91,56 +92,57 @@ func (o *Writer) Write(b []byte) (int, error) {
 	return o.put(b)
 }
 
-// room waits until there is room for n bytes. o.mu is held, but not while it waits.
-func (o *Writer) room(n int) {
-	for o.err == nil && !o.abandoned && len(o.queue) > 0 && len(o.queue)+n > Capacity {
+// waitRoom waits until there is room for n bytes. o.mu is held, except while it waits.
+func (o *Writer) waitRoom(n int) {
+	for o.err == nil && !o.readerGone && len(o.queue) > 0 && len(o.queue)+n > Capacity {
 		o.wait()
 	}
 }
 
-// EndLine ends the line that a program has not ended: a line of another origin follows.
+// EndLine ends the unfinished line of a program, so that output of another origin can
+// follow.
 func (o *Writer) EndLine() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.endLine()
 }
 
-// endLine is EndLine. o.mu is held.
+// endLine implements EndLine. o.mu is held.
 func (o *Writer) endLine() {
 	if o.open != nil {
-		_, _ = o.put([]byte{'\n'}) // what follows says whether it could be written
+		_, _ = o.put([]byte{'\n'}) // the next write reports an error
 		o.open = nil
 	}
 }
 
-// Offer never waits: what finds no room is dropped.
+// Offer queues b without waiting, and drops it if there is no room.
 func (o *Writer) Offer(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue)+len(b) > Capacity {
-		o.lost += int64(len(b))
+		o.dropped += int64(len(b))
 		return
 	}
 	o.endLine()
-	_, _ = o.put(b) // nobody asks
+	_, _ = o.put(b) // the caller does not use the error
 }
 
-// Tell is Offer for the last words of a job: some room is kept for them.
-func (o *Writer) Tell(text string) {
+// OfferLast is Offer for the last lines of a job: some room is reserved for them.
+func (o *Writer) OfferLast(text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.abandoned && len(o.queue)+len(text) <= Capacity+reserve {
+	if !o.readerGone && len(o.queue)+len(text) <= Capacity+reserve {
 		o.endLine()
-		_, _ = o.put([]byte(text)) // nobody could be told
+		_, _ = o.put([]byte(text)) // the error has no reader either
 	}
 }
 
-// Unwaited is a Writer whose Write is Offer.
-func (o *Writer) Unwaited() io.Writer { return unwaited{o} }
+// NonBlocking returns a writer whose Write is Offer.
+func (o *Writer) NonBlocking() io.Writer { return nonBlocking{o} }
 
-type unwaited struct{ o *Writer }
+type nonBlocking struct{ o *Writer }
 
-func (u unwaited) Write(b []byte) (int, error) {
+func (u nonBlocking) Write(b []byte) (int, error) {
 	u.o.Offer(b)
 	return len(b), nil
 }
@@ -150,8 +152,8 @@ func (o *Writer) put(b []byte) (int, error) {
 	switch {
 	case o.err != nil:
 		return 0, o.err
-	case o.abandoned:
-		o.lost += int64(len(b))
+	case o.readerGone:
+		o.dropped += int64(len(b))
 		return len(b), nil
 	}
 	o.queue = append(o.queue, b...)
@@ -163,7 +165,7 @@ func (o *Writer) put(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// run writes what is queued, until there is nothing.
+// run writes the queue until it is empty.
 func (o *Writer) run() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -176,13 +178,13 @@ func (o *Writer) run() {
 		_, err := o.w.Write(b)
 		o.mu.Lock()
 		o.err = err
-		o.tell()
+		o.signal()
 	}
 	o.queue, o.writing = nil, false
-	o.tell()
+	o.signal()
 }
 
-// cut is how much of b is written at once: whole lines, unless one is longer.
+// cut returns how much of b is written at once: whole lines, unless one is longer.
 func cut(b []byte) int {
 	if len(b) <= piece {
 		return len(b)
@@ -196,19 +198,19 @@ func cut(b []byte) int {
 	return len(b)
 }
 
-// tell wakes those that wait. o.mu is held.
-func (o *Writer) tell() {
+// signal wakes all waiting calls. o.mu is held.
+func (o *Writer) signal() {
 	close(o.changed)
 	o.changed = make(chan struct{})
 }
 
-// wait waits for a change, and takes the reader for gone when it has had its
-// time. o.mu is held, but not while it waits.
+// wait waits for a change, and marks the reader as gone at the deadline. o.mu is held,
+// except while it waits.
 func (o *Writer) wait() {
-	changed, hurried := o.changed, !o.hurried.IsZero()
+	changed, limited := o.changed, !o.limited.IsZero()
 	var late <-chan time.Time
-	if hurried {
-		timer := time.NewTimer(time.Until(o.until()))
+	if limited {
+		timer := time.NewTimer(time.Until(o.deadline()))
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -218,58 +220,58 @@ func (o *Writer) wait() {
 	case <-late:
 	}
 	o.mu.Lock()
-	if hurried && !o.hurried.IsZero() && o.writing && !time.Now().Before(o.until()) {
-		o.abandoned = true
-		o.lost += int64(len(o.queue))
+	if limited && !o.limited.IsZero() && o.writing && !time.Now().Before(o.deadline()) {
+		o.readerGone = true
+		o.dropped += int64(len(o.queue))
 		o.queue = nil
-		o.tell()
+		o.signal()
 	}
 }
 
-// until is when the reader counts as gone. o.mu is held.
-func (o *Writer) until() time.Time {
-	late := o.hurried.Add(o.most)
+// deadline returns when the reader counts as gone. o.mu is held.
+func (o *Writer) deadline() time.Time {
+	late := o.limited.Add(o.most)
 	if t := o.began.Add(o.most); t.After(late) {
 		late = t
 	}
-	if stalled := o.since.Add(o.patience); stalled.Before(late) {
+	if stalled := o.since.Add(o.stallTimeout); stalled.Before(late) {
 		return stalled
 	}
 	return late
 }
 
-// Hurry says that the job ends: from now on nobody waits for a reader that takes
-// nothing.
-func (o *Writer) Hurry() {
+// LimitWait starts the end of the job: from now on no call waits for a stalled reader
+// longer than StallTimeout.
+func (o *Writer) LimitWait() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.hurried.IsZero() {
-		o.hurried = time.Now()
-		o.tell()
+	if o.limited.IsZero() {
+		o.limited = time.Now()
+		o.signal()
 	}
 }
 
-// Relax takes Hurry back, for a next job with the same reader.
-func (o *Writer) Relax() {
+// ResetWait reverses LimitWait, for a next job with the same reader.
+func (o *Writer) ResetWait() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.hurried, o.abandoned, o.lost = time.Time{}, false, 0
+	o.limited, o.readerGone, o.dropped = time.Time{}, false, 0
 	o.endLine()
 }
 
-// Flush waits until all has been written, or after Hurry as long as the reader
-// has patience for, and returns how many bytes have been dropped.
-func (o *Writer) Flush() (lost int64) {
+// Flush waits until everything is written, or, after LimitWait, until the reader counts
+// as gone, and returns how many bytes were dropped.
+func (o *Writer) Flush() (dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.writing && !o.abandoned {
+	for o.writing && !o.readerGone {
 		o.wait()
 	}
-	return o.lost
+	return o.dropped
 }
 
-// Err is why output could not be written, as far as it is known: after Flush, all
-// of it. A reader that has gone is no reason.
+// Err returns the error of a write, as far as it is known: after Flush, of all writes.
+// That the reader has closed is no error.
 func (o *Writer) Err() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -279,11 +281,11 @@ func (o *Writer) Err() error {
 	return o.err
 }
 
-// Say writes text and waits for it, but no longer than Patience: the last word of
-// a program, whose exit must not wait.
-func Say(w io.Writer, text string) {
+// WriteLast writes text and waits for it, but no longer than StallTimeout: the last line
+// of a program, whose exit must not wait.
+func WriteLast(w io.Writer, text string) {
 	o := New(w)
-	o.Hurry()
-	o.Tell(text)
+	o.LimitWait()
+	o.OfferLast(text)
 	o.Flush()
 }

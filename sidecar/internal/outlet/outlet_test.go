@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// reader is a writer whose reader takes one write for each token.
+// reader is a writer whose reader accepts one write for each token.
 type reader struct {
 	tokens chan struct{}
 	mu     sync.Mutex
@@ -39,14 +39,14 @@ func (r *reader) String() string {
 	return r.got.String()
 }
 
-// still is a reader that takes nothing before it is let go.
+// still returns a reader that accepts nothing until it is released.
 func still(t *testing.T) (r *reader, o *Writer) {
 	t.Helper()
 	r = &reader{tokens: make(chan struct{})}
 	o = New(r)
 	t.Cleanup(func() {
 		close(r.tokens)
-		o.Relax()
+		o.ResetWait()
 		o.Flush()
 	})
 	return r, o
@@ -59,7 +59,8 @@ func write(t *testing.T, o io.Writer, b []byte) {
 	}
 }
 
-// TestAllIsWritten, in order and by whole lines, also by several at once.
+// TestAllIsWritten checks that everything is written in order and by whole lines, even by
+// several writers at once.
 func TestAllIsWritten(t *testing.T) {
 	var got bytes.Buffer
 	o := New(&got)
@@ -67,13 +68,13 @@ func TestAllIsWritten(t *testing.T) {
 	for i := range 4 {
 		wg.Go(func() {
 			for n := range 5000 {
-				_, _ = fmt.Fprintf(o, "%d %d %s\n", i, n, strings.Repeat("x", n%300)) // looked at below
+				_, _ = fmt.Fprintf(o, "%d %d %s\n", i, n, strings.Repeat("x", n%300)) // checked below
 			}
 		})
 	}
 	wg.Wait()
-	if lost := o.Flush(); lost != 0 {
-		t.Errorf("%d bytes lost", lost)
+	if dropped := o.Flush(); dropped != 0 {
+		t.Errorf("%d bytes dropped", dropped)
 	}
 	next := [4]int{}
 	for line := range strings.Lines(got.String()) {
@@ -89,8 +90,8 @@ func TestAllIsWritten(t *testing.T) {
 	}
 }
 
-// TestWaitsForItsReader: while the job runs nothing is dropped, and memory is
-// bounded.
+// TestWaitsForItsReader checks that nothing is dropped while the job runs, and that
+// memory is bounded.
 func TestWaitsForItsReader(t *testing.T) {
 	r := &reader{tokens: make(chan struct{})}
 	o := New(r)
@@ -120,16 +121,16 @@ func TestWaitsForItsReader(t *testing.T) {
 	}
 	close(r.tokens)
 	n := <-done
-	if lost := o.Flush(); lost != 0 || len(r.String()) != n*len(line) {
-		t.Errorf("%d lost, %d of %d bytes read", lost, len(r.String()), n*len(line))
+	if dropped := o.Flush(); dropped != 0 || len(r.String()) != n*len(line) {
+		t.Errorf("%d dropped, %d of %d bytes read", dropped, len(r.String()), n*len(line))
 	}
 }
 
-// TestEndDoesNotWait: whoever waited goes on after Hurry, what was not written is
-// counted, and nobody waits afterwards.
+// TestEndDoesNotWait checks that waiting writes continue after LimitWait, that unwritten
+// bytes are counted, and that no later write waits.
 func TestEndDoesNotWait(t *testing.T) {
 	_, o := still(t)
-	o.patience = time.Millisecond
+	o.stallTimeout = time.Millisecond
 	b := make([]byte, Capacity/4)
 	done := make(chan struct{})
 	const writes = 20
@@ -139,95 +140,96 @@ func TestEndDoesNotWait(t *testing.T) {
 			_, _ = o.Write(b) // counted below
 		}
 	}()
-	o.Hurry()
+	o.LimitWait()
 	<-done
-	lost := o.Flush()
-	// One write is under way, and holds what was queued when it began: the blocks
-	// are one long line.
-	if total := int64(writes * len(b)); lost < total-Capacity || lost > total {
-		t.Errorf("%d of %d bytes lost", lost, total)
+	dropped := o.Flush()
+	// One write is in progress, and has all bytes that were queued when it began: the
+	// blocks are one long line.
+	if total := int64(writes * len(b)); dropped < total-Capacity || dropped > total {
+		t.Errorf("%d of %d bytes dropped", dropped, total)
 	}
-	o.Tell("verdict\n")
-	if o.Flush() != lost {
-		t.Errorf("%d bytes lost, %d before", o.Flush(), lost)
+	o.OfferLast("verdict\n")
+	if o.Flush() != dropped {
+		t.Errorf("%d bytes dropped, %d before", o.Flush(), dropped)
 	}
 }
 
-// TestSlowReaderIsWaitedFor: patience is with a reader that takes nothing; one
-// that reads gets all.
+// TestSlowReaderIsWaitedFor checks that the time-out applies to a reader that accepts
+// nothing, and that a slow one gets everything.
 func TestSlowReaderIsWaitedFor(t *testing.T) {
 	r := &reader{tokens: make(chan struct{})}
 	o := New(r)
-	o.patience, o.most = time.Hour, time.Hour
+	o.stallTimeout, o.most = time.Hour, time.Hour
 	line := append(bytes.Repeat([]byte("z"), piece-1), '\n')
 	for range 8 {
 		write(t, o, line)
 	}
-	o.Hurry()
+	o.LimitWait()
 	go func() {
 		for range 8 {
 			r.tokens <- struct{}{}
 		}
 	}()
-	if lost := o.Flush(); lost != 0 || len(r.String()) != 8*len(line) {
-		t.Errorf("%d lost, %d read", lost, len(r.String()))
+	if dropped := o.Flush(); dropped != 0 || len(r.String()) != 8*len(line) {
+		t.Errorf("%d dropped, %d read", dropped, len(r.String()))
 	}
 }
 
-// TestReaderThatNeverEnds: one that reads a little now and then holds nobody up
-// for ever.
+// TestReaderThatNeverEnds checks that a reader that reads a little now and then does not
+// delay the end for ever.
 func TestReaderThatNeverEnds(t *testing.T) {
 	r, o := still(t)
-	o.patience, o.most = time.Hour, 20*time.Millisecond
+	o.stallTimeout, o.most = time.Hour, 20*time.Millisecond
 	line := append(bytes.Repeat([]byte("z"), piece-1), '\n')
 	for range 8 {
 		write(t, o, line)
 	}
 	r.tokens <- struct{}{}
-	o.Hurry()
-	if lost := o.Flush(); lost != int64(6*len(line)) { // one is read, one is being written
-		t.Errorf("%d bytes lost, want %d", lost, 6*len(line))
+	o.LimitWait()
+	if dropped := o.Flush(); dropped != int64(6*len(line)) { // one is read, one is being written
+		t.Errorf("%d bytes dropped, want %d", dropped, 6*len(line))
 	}
 }
 
-// TestOfferNeverWaits, and Tell has room of its own behind it.
+// TestOfferNeverWaits checks that Offer never waits, and that OfferLast has room of its
+// own behind it.
 func TestOfferNeverWaits(t *testing.T) {
 	r := &reader{tokens: make(chan struct{})}
 	o := New(r)
 	line := append(bytes.Repeat([]byte("l"), 1023), '\n')
 	for range 2 * Capacity / len(line) {
-		write(t, o.Unwaited(), line)
+		write(t, o.NonBlocking(), line)
 	}
-	o.Tell("verdict\n")
+	o.OfferLast("verdict\n")
 	close(r.tokens)
-	lost := o.Flush()
-	if lost < Capacity/2 || lost+int64(len(r.String())) != 2*Capacity+8 {
-		t.Errorf("%d lost, %d written", lost, len(r.String()))
+	dropped := o.Flush()
+	if dropped < Capacity/2 || dropped+int64(len(r.String())) != 2*Capacity+8 {
+		t.Errorf("%d dropped, %d written", dropped, len(r.String()))
 	}
 	if !strings.HasSuffix(r.String(), "l\nverdict\n") {
 		t.Errorf("the end is %q", r.String()[len(r.String())-20:])
 	}
 }
 
-// TestRelax: the next job writes again, behind what is still being written.
-func TestRelax(t *testing.T) {
+// TestResetWait checks that the next job writes again, behind the output in progress.
+func TestResetWait(t *testing.T) {
 	r := &reader{tokens: make(chan struct{})}
 	o := New(r)
-	o.patience = time.Millisecond
+	o.stallTimeout = time.Millisecond
 	write(t, o, []byte("first\n"))
-	o.Hurry()
+	o.LimitWait()
 	if o.Flush() != 0 {
-		t.Error("what is being written counts as lost")
+		t.Error("the write in progress counts as dropped")
 	}
 	write(t, o, []byte("dropped\n"))
 	if o.Flush() != 8 {
-		t.Errorf("%d bytes lost, want 8", o.Flush())
+		t.Errorf("%d bytes dropped, want 8", o.Flush())
 	}
-	o.Relax()
+	o.ResetWait()
 	write(t, o, []byte("second\n"))
 	close(r.tokens)
-	if lost := o.Flush(); lost != 0 || r.String() != "first\nsecond\n" {
-		t.Errorf("%d lost, %q written", lost, r.String())
+	if dropped := o.Flush(); dropped != 0 || r.String() != "first\nsecond\n" {
+		t.Errorf("%d dropped, %q written", dropped, r.String())
 	}
 }
 
@@ -238,19 +240,19 @@ var errBroken = errors.New("broken")
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-func TestErrorIsTold(t *testing.T) {
+func TestErr(t *testing.T) {
 	o := New(broken{})
 	write(t, o, []byte("a"))
 	o.Flush()
 	if _, err := o.Write([]byte("b")); !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
-	if Of(o) != o {
+	if Wrap(o) != o {
 		t.Error("a Writer of a Writer")
 	}
 }
 
-// TestPair: two names of one file share a Writer.
+// TestPair checks that two names of one file share a Writer.
 func TestPair(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string) *os.File {
@@ -271,20 +273,20 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestSayGivesUp: a last word that nobody reads ends nothing.
-func TestSayGivesUp(t *testing.T) {
+// TestWriteLastTimesOut checks that a last line that is not read does not block.
+func TestWriteLastTimesOut(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	Say(w, "verdict\n")
+	WriteLast(w, "verdict\n")
 	b := make([]byte, 100)
 	if n, err := r.Read(b); err != nil || string(b[:n]) != "verdict\n" {
 		t.Errorf("%q, %v", b[:n], err)
 	}
 	full := make([]byte, 1<<20)
-	Say(w, string(full[:reserve])) // the pipe has room for this
-	Say(w, string(full[:reserve])) // and for no more
-	_ = r.Close()                  // which ends the write
+	WriteLast(w, string(full[:reserve])) // the pipe has room for this
+	WriteLast(w, string(full[:reserve])) // and for no more
+	_ = r.Close()                        // which ends the write
 	_ = w.Close()
 }

@@ -7,49 +7,50 @@ import (
 	"time"
 )
 
-// Bounds of what a Stream keeps of a line without its end.
+// Bounds of an unfinished line in a Stream.
 const (
-	// LineMax is when its beginning is passed on at once: lines of programs that mean to
-	// print lines are shorter.
+	// LineMax is the size at which its beginning is passed on at once: lines of programs
+	// that print text are shorter.
 	LineMax = 64 << 10
-	// Pause is when it is passed on at the latest: a person takes a prompt or a progress
-	// line that comes later for a program that hangs. Until then a line is not cut by
-	// another stream's.
+	// Pause is the time after which it is passed on: with a longer pause a user would
+	// think that a program with a prompt or a progress line hangs. Until then another
+	// stream does not cut the line.
 	Pause = 100 * time.Millisecond
 )
 
-// Labels say how the lines of a stream are marked.
+// Labels is how the lines of a stream are marked.
 type Labels int
 
 // The labels of a stream's lines.
 const (
-	Unmarked Labels = iota // bytes pass as they come, and nothing is added
+	Unmarked Labels = iota // bytes pass unchanged, and nothing is added
 	Marked                 // each line gets the stream's label
-	Relayed                // each line has a label already, [RANK], put there by another Stream
+	Relayed                // each line has a label already, [RANK], from another Stream
 )
 
-// Stream is what one process prints into a Writer that several processes share. Whole lines
-// pass at once. A line without its end passes after Pause, or at LineMax bytes. If lines are
-// marked, it is ended where another stream's line follows, and its rest gets the label again.
+// Stream is the output of one process into a Writer that several processes share. Whole
+// lines pass at once. An unfinished line passes after Pause, or at LineMax bytes. If
+// lines are marked, another stream's line ends an unfinished line, and its rest gets the
+// label again.
 type Stream struct {
 	to    *Writer
 	mode  Labels
 	pause time.Duration
 
-	mu    sync.Mutex // guards what follows; before Writer.mu
-	label []byte     // of the line that is not ended, if mode is Relayed
-	part  []byte     // what is kept
-	mid   bool       // what was passed on has no line end
-	late  *time.Timer
+	mu      sync.Mutex // guards the fields below; locked before Writer.mu
+	label   []byte     // of the unfinished line, if mode is Relayed
+	part    []byte     // bytes that are not passed on yet
+	midLine bool       // the last byte passed on is not a line end
+	timer   *time.Timer
 }
 
-// Stream makes a stream into o; label is that of Marked lines.
+// Stream returns a stream into o; label is the label of Marked lines.
 func (o *Writer) Stream(mode Labels, label string) *Stream {
 	return &Stream{to: o, mode: mode, label: []byte(label), pause: Pause}
 }
 
-// Write takes all, and reports no error: a process must not end because its output is read
-// no longer.
+// Write accepts all of b, and reports no error: a process must not end because its output
+// is not read any more.
 func (s *Stream) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,29 +64,29 @@ func (s *Stream) Write(b []byte) (int, error) {
 		s.part = slices.Delete(s.part, 0, end)
 		s.disarm()
 	}
-	if len(s.part) > 0 && s.late == nil {
+	if len(s.part) > 0 && s.timer == nil {
 		var timer *time.Timer
 		timer = time.AfterFunc(s.pause, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.late == timer { // else it was ended while this waited
-				s.rest()
+			if s.timer == timer { // otherwise it was stopped while this waited
+				s.flush()
 			}
 		})
-		s.late = timer
+		s.timer = timer
 	}
 	return len(b), nil
 }
 
-// Flush passes on what is kept. It adds no line end.
+// Flush passes on the waiting bytes. It adds no line end.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest()
+	s.flush()
 }
 
-// rest is Flush. s.mu is held.
-func (s *Stream) rest() {
+// flush implements Flush. s.mu is held.
+func (s *Stream) flush() {
 	s.disarm()
 	if len(s.part) > 0 {
 		s.pass(s.part)
@@ -93,16 +94,16 @@ func (s *Stream) rest() {
 	}
 }
 
-// disarm ends the wait for the end of a line. s.mu is held.
+// disarm stops the timer of an unfinished line. s.mu is held.
 func (s *Stream) disarm() {
-	if s.late != nil {
-		s.late.Stop()
-		s.late = nil
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
 	}
 }
 
-// pass passes b on. A label is short, and a line may be shorter: marked lines go one by
-// one, so that what waits for the reader stays bounded. s.mu is held.
+// pass passes b on. Marked lines go one by one, because labels may be longer than the
+// lines, and the waiting output must stay bounded. s.mu is held.
 func (s *Stream) pass(b []byte) {
 	if s.mode != Marked {
 		s.put(b)
@@ -113,39 +114,39 @@ func (s *Stream) pass(b []byte) {
 	}
 }
 
-// put queues b, one line or its part if lines are marked here. s.mu is held.
+// put queues b, one line or a part of it if lines are marked here. s.mu is held.
 func (s *Stream) put(b []byte) {
 	o := s.to
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.room(len(b))
-	cut := s.mode != Unmarked && o.open != s // another stream's line, or none, is under way
-	if cut && s.mid && b[0] == '\n' {
-		if b, s.mid = b[1:], false; len(b) == 0 { // that line was ended when it was cut
+	o.waitRoom(len(b))
+	cut := s.mode != Unmarked && o.open != s // another stream's line is unfinished, or none is
+	if cut && s.midLine && b[0] == '\n' {
+		if b, s.midLine = b[1:], false; len(b) == 0 { // that line was ended when it was cut
 			return
 		}
 	}
 	if cut && o.open != nil {
 		_, _ = o.put([]byte{'\n'}) // as below
 	}
-	if cut && s.mid || s.mode == Marked && !s.mid {
+	if cut && s.midLine || s.mode == Marked && !s.midLine {
 		_, _ = o.put(s.label) // as below
 	}
-	_, _ = o.put(b) // nothing is left to be told
+	_, _ = o.put(b) // the caller ignores errors
 	last := b[bytes.LastIndexByte(b, '\n')+1:]
-	if s.mode == Relayed && (len(last) < len(b) || !s.mid) {
+	if s.mode == Relayed && (len(last) < len(b) || !s.midLine) {
 		s.label = append(s.label[:0], labelOf(last)...)
 	}
-	s.mid, o.open = len(last) > 0, nil
-	if s.mid {
+	s.midLine, o.open = len(last) > 0, nil
+	if s.midLine {
 		o.open = s
 	}
 }
 
-// labelMax is the longest label that is known again: that of a rank of 10 digits.
+// labelMax is the longest label that is recognized: that of a rank of 10 digits.
 const labelMax = len("[1234567890] ")
 
-// labelOf is the label at the beginning of a line; empty: it has none.
+// labelOf returns the label at the beginning of a line, or nil if it has none.
 func labelOf(line []byte) []byte {
 	end := bytes.Index(line[:min(len(line), labelMax)], []byte("] "))
 	if end < 1 || line[0] != '[' {

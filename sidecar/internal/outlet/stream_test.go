@@ -13,8 +13,8 @@ import (
 // never is the pause of a stream whose unfinished lines only Flush passes on.
 const never = time.Hour
 
-// streams makes a Writer with a stream for each label; relayed ones carry the label in
-// what is written.
+// streams returns a Writer with a stream for each label; relayed ones have the label in
+// the bytes written.
 func streams(mode Labels, labels ...string) (*bytes.Buffer, *Writer, []*Stream) {
 	got := new(bytes.Buffer)
 	o := New(got)
@@ -27,11 +27,11 @@ func streams(mode Labels, labels ...string) (*bytes.Buffer, *Writer, []*Stream) 
 	return got, o, list
 }
 
-// TestBytesPassAsTheyCome: of a stream without labels, whatever its lines are.
-func TestBytesPassAsTheyCome(t *testing.T) {
+// TestBytesPassUnchanged checks that a stream without labels passes all bytes unchanged.
+func TestBytesPassUnchanged(t *testing.T) {
 	b := append(bytes.Repeat([]byte("x"), 200_000), 1, 0xff, 'z')
 	binary := make([]byte, 300_000)
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a repeatable input
+	r := rand.New(rand.NewPCG(1, 2)) // a repeatable input
 	for i := range binary {
 		binary[i] = byte(r.Uint32())
 	}
@@ -47,13 +47,14 @@ func TestBytesPassAsTheyCome(t *testing.T) {
 			}
 			s[0].Flush()
 			if o.Flush(); !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%d bytes came out of %d, or others", got.Len(), len(want))
+				t.Errorf("%d bytes of %d were passed on, or other ones", got.Len(), len(want))
 			}
 		})
 	}
 }
 
-// TestUnfinishedLineIsShown after the pause, and the job need not end for it.
+// TestUnfinishedLineIsShown checks that an unfinished line passes after the pause, before
+// the job ends.
 func TestUnfinishedLineIsShown(t *testing.T) {
 	for _, mode := range []Labels{Unmarked, Marked, Relayed} {
 		r := &reader{tokens: make(chan struct{})}
@@ -61,7 +62,7 @@ func TestUnfinishedLineIsShown(t *testing.T) {
 		s.pause = time.Millisecond
 		for _, text := range []string{"step 1 ", "step 2 ", "\rdone"} {
 			write(t, s, []byte(text))
-			r.tokens <- struct{}{} // that something is written
+			r.tokens <- struct{}{} // waits until a write happens
 		}
 		s.to.Flush()
 		if r.String() != "step 1 step 2 \rdone" {
@@ -70,16 +71,16 @@ func TestUnfinishedLineIsShown(t *testing.T) {
 	}
 }
 
-// TestLinesOfStreams: what two streams write, and what comes out.
+// TestLinesOfStreams checks the output of two streams.
 func TestLinesOfStreams(t *testing.T) {
 	type step struct {
-		from int // 2: a line of our own
+		from int // 2: a line of this program
 		text string
 	}
 	for _, c := range []struct {
 		what  string
 		mode  Labels
-		steps []step // "" passes on what is kept
+		steps []step // "" passes on the waiting bytes
 		want  string
 	}{
 		{"whole lines pass at once", Marked, []step{{0, "a\nb\n"}, {1, "c\n"}}, "[0] a\n[0] b\n[1] c\n"},
@@ -101,7 +102,7 @@ func TestLinesOfStreams(t *testing.T) {
 			for _, step := range c.steps {
 				switch {
 				case step.from == 2:
-					o.Tell(step.text)
+					o.OfferLast(step.text)
 				case step.text == "":
 					s[step.from].Flush()
 				default:
@@ -118,7 +119,8 @@ func TestLinesOfStreams(t *testing.T) {
 	}
 }
 
-// TestStreamsWaitForTheirReader: marked short lines of a fast writer stay bounded.
+// TestStreamsWaitForTheirReader checks that marked short lines of a fast writer stay
+// bounded.
 func TestStreamsWaitForTheirReader(t *testing.T) {
 	r := &reader{tokens: make(chan struct{})}
 	o := New(r)
@@ -127,7 +129,7 @@ func TestStreamsWaitForTheirReader(t *testing.T) {
 	for i := range 2 {
 		s := o.Stream(Marked, fmt.Sprintf("[%d] ", i))
 		wg.Go(func() {
-			_, _ = s.Write(bytes.Repeat([]byte("\n"), lines)) // looked at below
+			_, _ = s.Write(bytes.Repeat([]byte("\n"), lines)) // checked below
 			s.Flush()
 		})
 	}
@@ -140,6 +142,6 @@ func TestStreamsWaitForTheirReader(t *testing.T) {
 	close(r.tokens)
 	wg.Wait()
 	if o.Flush(); strings.Count(r.String(), "[0] \n") != lines || strings.Count(r.String(), "[1] \n") != lines {
-		t.Errorf("%d bytes came out", len(r.String()))
+		t.Errorf("%d bytes were passed on", len(r.String()))
 	}
 }

@@ -1,20 +1,20 @@
-// Package platform holds what the papers state about the machines that they
-// measured on, as cost models for virtual time (package virtual). Each number is
-// beside the place that states it or the arithmetic that it follows from; none is
-// fitted to a result of the protocols that are compared. What a paper does not say
-// is listed as assumed, with the reason for the value. It is pure.
+// Package platform holds the numbers that the papers state about their machines, as cost
+// models for virtual time (package virtual). Each number has the section that states it,
+// or the arithmetic that derives it; none is fitted to a result of the protocols that are
+// compared. A number that a paper does not state is listed as assumed, with the reason
+// for its value. The package is pure.
 package platform
 
 import "fmt"
 
-// Kind says how a number is known.
+// Kind is the origin of a number.
 type Kind string
 
 // Kinds.
 const (
-	Stated  Kind = "stated"  // the paper says so
-	Derived Kind = "derived" // it follows from what the paper says
-	Assumed Kind = "assumed" // the paper does not say
+	Stated  Kind = "stated"  // the paper states it
+	Derived Kind = "derived" // it follows from statements of the paper
+	Assumed Kind = "assumed" // the paper does not state it
 )
 
 // Constant is one number of a model.
@@ -26,15 +26,15 @@ type Constant struct {
 	Source string // section, table or figure, and the arithmetic
 }
 
-// Curve is a cost over message size: lines between points, which are in order.
-// Beyond the last point the last line goes on, before the first one the first line,
-// and no cost is less than 0.
+// Curve is a cost over message size: lines between points, in order of size. The last
+// line continues beyond the last point, and the first one before the first point; no cost
+// is less than 0.
 type Curve []Point
 
-// Point is the cost of so many bytes.
+// Point is the cost of a number of bytes.
 type Point struct{ Bytes, NS float64 }
 
-// At is the cost of n bytes, in nanoseconds.
+// At returns the cost of n bytes, in nanoseconds.
 func (c Curve) At(n uint64) float64 {
 	switch len(c) {
 	case 0:
@@ -50,13 +50,13 @@ func (c Curve) At(n uint64) float64 {
 	return max(0, a.NS+(float64(n)-a.Bytes)/(b.Bytes-a.Bytes)*(b.NS-a.NS))
 }
 
-// perByte is a cost in proportion to the size.
+// perByte returns a cost in proportion to the size.
 func perByte(ns float64) Curve { return Curve{{0, 0}, {1 << 20, ns * (1 << 20)}} }
 
-// Copies by path: which copy of a message is meant depends on who does it.
+// Copies are the costs of a copy by path: which component makes it.
 type Copies struct{ Write, Send, OneSided Curve }
 
-// Model is what a machine costs, in nanoseconds. Zero costs are free.
+// Model is the costs of a machine, in nanoseconds. A zero cost is free.
 type Model struct {
 	Name      string
 	Paper     string // file of the paper
@@ -65,22 +65,23 @@ type Model struct {
 
 	Copy     Copies // by the processor, into or out of registered memory
 	Lookup   float64
-	Register Curve // pinning so many bytes
+	Register Curve // registering a number of bytes
 
 	SendCPU float64 // processor of the sender, for a message
 	RecvCPU float64 // processor of the receiver, for a message
 	Latency float64 // from one adapter to the other
 	PerByte float64 // of the slowest of wire and input/output buses
-	Adapter float64 // that an adapter is busy with a message, at each end
+	Adapter float64 // time that an adapter is busy with a message, on each side
 
-	// A memory bus that copies and transfers share: a copy moves each byte over it
-	// twice, at BusPerByte each time, and a transfer once. 0: they do not compete.
+	// BusPerByte is the time of the memory bus that copies and transfers share: a copy
+	// moves each byte over it twice, and a transfer once. 0: they do not compete.
 	BusPerByte float64
 
-	EagerBytes uint64 // largest eager message; 0: the engine's own
+	EagerBytes uint64 // largest eager message; 0: the engine's default
 }
 
-func (m *Model) say(name string, value float64, unit string, kind Kind, format string, args ...any) float64 {
+// add records a constant of the model and returns its value.
+func (m *Model) add(name string, value float64, unit string, kind Kind, format string, args ...any) float64 {
 	m.Constants = append(m.Constants, Constant{name, value, unit, kind, fmt.Sprintf(format, args...)})
 	return value
 }

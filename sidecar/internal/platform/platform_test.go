@@ -12,9 +12,8 @@ func near(t *testing.T, what string, got, want, within float64) {
 	}
 }
 
-// TestRashtiSays what the paper states that was not put in: the model is consistent
-// with it.
-func TestRashtiSays(t *testing.T) {
+// TestRashti checks the model against statements of the paper that it was not made from.
+func TestRashti(t *testing.T) {
 	m := Rashti()
 	for i, row := range tableOf000 {
 		n := uint64(row.bytes)
@@ -30,7 +29,8 @@ func TestRashtiSays(t *testing.T) {
 	}
 	latency := 2*m.Copy.Write.At(8192) + m.SendCPU + m.Latency + m.RecvCPU + 8192*m.PerByte
 	near(t, "copy share", (m.Copy.Write.At(8192)-m.Lookup)/latency, 0.15, 0.001)
-	// 002, section 3.1.1 gives the non-page column from another run: within a few percent of 000's.
+	// 002, section 3.1.1 gives the non-page column from another run: it is within a few
+	// percent of 000's.
 	for n, want := range map[uint64]float64{512: 432, 1024: 200, 2048: 109, 4096: 59, 8192: 33} {
 		near(t, "n_min of 002", m.Register.At(n)/(m.Copy.Write.At(n)-m.Lookup), want, 0.04)
 	}
@@ -41,16 +41,16 @@ func TestRashtiSays(t *testing.T) {
 	}
 }
 
-// TestLiuSays: the share of the memory bus gives what 004 measures for pipelined
-// copies, over 500 MB/s, before any protocol runs.
-func TestLiuSays(t *testing.T) {
+// TestLiu checks that the share of the memory bus gives the rate that 004 measures for
+// pipelined copies, over 500 MB/s, before any protocol runs.
+func TestLiu(t *testing.T) {
 	m := Liu()
 	if rate := 1e3 / (3 * m.BusPerByte); rate < 500 || rate > 800 {
 		t.Errorf("copy and transfer of a byte share the bus at %.0f MB/s", rate)
 	}
 }
 
-// TestEveryNumberHasASource.
+// TestEveryNumberHasASource checks that each constant has a source and a value.
 func TestEveryNumberHasASource(t *testing.T) {
 	for _, m := range All() {
 		if m.PerByte <= 0 || m.Latency <= 0 || len(m.Constants) < 3 {

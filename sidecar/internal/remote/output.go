@@ -57,7 +57,7 @@ func drain(pipe *os.File, to stream) {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && !over && pipe.SetReadDeadline(time.Time{}) == nil:
-			over, left = true, outlet.Held(pipe)
+			over, left = true, outlet.Buffered(pipe)
 		default:
 			return
 		}
