@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// RTSBody is the payload of RTS (§5.2): where the source lies, when the sender
-// could register it, for a receiver that reads remotely.
+// RTSBody is the payload of RTS (§5.2): the location of the source, if the sender could
+// register it, for a receiver that reads remotely.
 type RTSBody struct {
 	Key   uint64 // registration key; 0: not registered
 	Addr  uint64 // address under Key
 	Last  uint8  // last byte of the source (paper 001, GET)
-	About uint32 // of a collective's message, 24 bits: its particulars (§5.1)
+	About uint32 // of a collective's message: 24 bits that describe the operation (§5.1)
 	Data  uint32 // of the message, with FlagData
 }
 
@@ -31,7 +31,7 @@ func (r *RTSBody) Encode(b []byte) int {
 // Decode reads r from b.
 func (r *RTSBody) Decode(b []byte) error {
 	if len(b) != RTSBytes {
-		return fmt.Errorf("%w: rts body of %d bytes", ErrMalformed, len(b))
+		return fmt.Errorf("%w: rts body of %d bytes, want %d", ErrMalformed, len(b), RTSBytes)
 	}
 	r.Key, r.Addr, r.Last = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), b[16]
 	r.About = binary.LittleEndian.Uint32(b[16:]) >> 8
@@ -39,8 +39,8 @@ func (r *RTSBody) Decode(b []byte) error {
 	return nil
 }
 
-// PullBody is the payload of Pull (§5.3): which part of the message the
-// receiver wants, and where a remote write may put it.
+// PullBody is the payload of Pull (§5.3): the part of the message that the receiver asks
+// for, and the destination of a remote write.
 type PullBody struct {
 	Offset, Bytes uint64
 	Key, Addr     uint64 // Key 0: send Data frames instead
@@ -61,20 +61,20 @@ func (p *PullBody) Encode(b []byte) int {
 // Decode reads p from b.
 func (p *PullBody) Decode(b []byte) error {
 	if len(b) != PullBytes {
-		return fmt.Errorf("%w: pull body of %d bytes", ErrMalformed, len(b))
+		return fmt.Errorf("%w: pull body of %d bytes, want %d", ErrMalformed, len(b), PullBytes)
 	}
 	p.Offset, p.Bytes = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
 	p.Key, p.Addr = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 	return nil
 }
 
-// ReadyBody is the payload of Ready (§5.4): where a message of exactly the
+// ReadyBody is the payload of Ready (§5.4): memory where a message of exactly the
 // receive's size may be written before it is announced.
 type ReadyBody struct {
 	Key, Addr uint64
 	Seq       uint64 // last frame that had arrived when the receive was posted
-	Guard     uint8  // what the last byte is until the message has come
-	Poll      bool   // the last byte tells; else the link's notice
+	Guard     uint8  // value of the last byte until the message has arrived
+	Poll      bool   // the last byte shows the arrival; otherwise the link's notification does
 }
 
 // ReadyBytes is the size of a ReadyBody.
@@ -96,7 +96,7 @@ func (r *ReadyBody) Encode(b []byte) int {
 // Decode reads r from b.
 func (r *ReadyBody) Decode(b []byte) error {
 	if len(b) != ReadyBytes {
-		return fmt.Errorf("%w: ready body of %d bytes", ErrMalformed, len(b))
+		return fmt.Errorf("%w: ready body of %d bytes, want %d", ErrMalformed, len(b), ReadyBytes)
 	}
 	r.Key, r.Addr, r.Seq = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
 	word := binary.LittleEndian.Uint64(b[24:])
@@ -107,12 +107,12 @@ func (r *ReadyBody) Decode(b []byte) error {
 	return nil
 }
 
-// RingBody is the payload of Ring (§5.7): where a peer may write small frames.
+// RingBody is the payload of Ring (§5.7): memory where a peer may write small frames.
 type RingBody struct {
 	Key, Addr uint64
 	Slots     uint32
 	SlotBytes uint32
-	Notice    uint32 // what tells of a write to the first slot; those to the others follow it
+	Notice    uint32 // notification of a write to the first slot; those of the other slots follow it
 }
 
 // RingBytes is the size of a RingBody.
@@ -132,13 +132,13 @@ func (r *RingBody) Encode(b []byte) int {
 // Decode reads r from b.
 func (r *RingBody) Decode(b []byte) error {
 	if len(b) != RingBytes {
-		return fmt.Errorf("%w: ring body of %d bytes", ErrMalformed, len(b))
+		return fmt.Errorf("%w: ring body of %d bytes, want %d", ErrMalformed, len(b), RingBytes)
 	}
 	r.Key, r.Addr = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
 	r.Slots, r.SlotBytes = binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
 	r.Notice = binary.LittleEndian.Uint32(b[24:])
 	if r.Notice == 0 || r.Slots > math.MaxUint32-r.Notice {
-		return fmt.Errorf("%w: notices from %d on of a ring of %d slots", ErrMalformed, r.Notice, r.Slots)
+		return fmt.Errorf("%w: ring of %d slots with notifications from %d on", ErrMalformed, r.Slots, r.Notice)
 	}
 	if r.Key == 0 || r.Slots == 0 || r.SlotBytes == 0 || r.SlotBytes%Align != 0 {
 		return fmt.Errorf("%w: ring of %d slots of %d bytes", ErrMalformed, r.Slots, r.SlotBytes)
@@ -146,9 +146,9 @@ func (r *RingBody) Decode(b []byte) error {
 	return nil
 }
 
-// ExposedBody is the payload of Exposed (§5.6): where a window lies.
+// ExposedBody is the payload of Exposed (§5.6): the location of a window.
 type ExposedBody struct {
-	Key  uint64 // 0: it is reached by frames
+	Key  uint64 // 0: the window is accessed by frames
 	Addr uint64 // of its first byte
 	Len  uint64 // bytes
 }
@@ -168,7 +168,7 @@ func (x *ExposedBody) Encode(b []byte) int {
 // Decode reads x from b.
 func (x *ExposedBody) Decode(b []byte) error {
 	if len(b) != ExposedBytes {
-		return fmt.Errorf("%w: exposed body of %d bytes", ErrMalformed, len(b))
+		return fmt.Errorf("%w: exposed body of %d bytes, want %d", ErrMalformed, len(b), ExposedBytes)
 	}
 	x.Key, x.Addr, x.Len = binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
 	if x.Len > math.MaxUint64-x.Addr {
@@ -177,6 +177,6 @@ func (x *ExposedBody) Decode(b []byte) error {
 	return nil
 }
 
-// TailBytes is the size of the word behind a frame in a ring's slot: the number
-// of the frame among those of the ring, from 1.
+// TailBytes is the size of the word behind a frame in a ring's slot: the number of the
+// frame among those of the ring, from 1.
 const TailBytes = 8

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// A frame in a slot of a ring (§5.7) is eager, so that its header is told with less: A is
-// the length, and B means something with some flags only. A message of 8 bytes and the
-// word behind it are then one line of a processor's cache.
+// A frame in a slot of a ring (§5.7) is always eager, so its header is shorter: A is the
+// length, and B has a meaning only with some flags. A message of 8 bytes and the word
+// behind it then fit in one cache line.
 
 // SlotHeadMin and SlotHeadMax are the sizes of a header in a slot, without and with B.
 const (
@@ -15,10 +15,10 @@ const (
 	SlotHeadMax = 56
 )
 
-// slotB are the flags with which B is in a slot's header.
+// slotB are the flags with which a slot's header has B.
 const slotB = FlagSync | FlagData | FlagReply
 
-// SlotHead is the size of the header in a slot of an eager frame with these flags.
+// SlotHead returns the size of the header of an eager frame with these flags in a slot.
 func SlotHead(flags uint8) int {
 	if flags&slotB != 0 {
 		return SlotHeadMax
@@ -26,15 +26,16 @@ func SlotHead(flags uint8) int {
 	return SlotHeadMin
 }
 
-// EncodeSlot writes h to b as a slot has it, always with B: who needs it not writes
-// SlotHead bytes of it. Preconditions: Type is Eager, and A the length.
+// EncodeSlot writes h to b as in a slot, always with B: a caller that does not need B
+// uses the first SlotHead bytes. Preconditions: Type is Eager, and A is the length.
 func (h *Header) EncodeSlot(b *[SlotHeadMax]byte) {
 	h.encodeFront((*[SlotHeadMin]byte)(b[:]))
 	binary.LittleEndian.PutUint64(b[48:], h.B)
 }
 
-// DecodeSlot reads and checks what EncodeSlot wrote; B is what is behind the header where
-// its flags do not give it a meaning, and is 0 then. Every error wraps ErrMalformed.
+// DecodeSlot reads and checks the bytes that EncodeSlot writes. If the flags give B no
+// meaning, the bytes behind the header are ignored, and B is 0. Every error wraps
+// ErrMalformed.
 func (h *Header) DecodeSlot(b *[SlotHeadMax]byte) error {
 	h.decodeFront((*[SlotHeadMin]byte)(b[:]))
 	h.A, h.B = uint64(h.Length), 0

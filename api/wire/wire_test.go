@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/golden"
 )
 
-// sample has another value in every field (PROTOCOL §3.1).
+// sample has a different value in every field (PROTOCOL §3.1).
 var sample = Header{
 	Type: Data, Flags: FlagAckNow, Length: 0x43210, Seq: 0x0807060504030201, Ack: 9, Credit: 0x11223344, Context: 7,
 	Src: 3, Dst: 4, Tag: 0xbb000000000000aa, A: 0x0000000200000001, B: 5,
@@ -29,7 +29,7 @@ func TestGoldenHeader(t *testing.T) {
 	}
 }
 
-// TestGoldenSlot: a header in a slot, with B and without (PROTOCOL §5.7).
+// TestGoldenSlot checks a header in a slot, with B and without (PROTOCOL §5.7).
 func TestGoldenSlot(t *testing.T) {
 	h := sample
 	h.Type, h.Flags, h.A = Eager, FlagColl|FlagData, uint64(h.Length)
@@ -45,7 +45,7 @@ func TestGoldenSlot(t *testing.T) {
 		h.Flags, h.B = byte(flags), sample.B
 		want := SlotHeadMax
 		if h.Flags&(FlagSync|FlagData|FlagReply) == 0 {
-			h.B, want = 0, SlotHeadMin // what is there is the payload's
+			h.B, want = 0, SlotHeadMin // the bytes there belong to the payload
 		}
 		if n := SlotHead(h.Flags); n != want {
 			t.Errorf("flags %#x: a header of %d bytes, want %d", flags, n, want)
@@ -69,7 +69,8 @@ func TestGoldenSlot(t *testing.T) {
 	}
 }
 
-// Only messages have a type of elements, and only types of the list (LAYOUT §7).
+// TestElem checks that only messages have a type of elements, and only types of the
+// list (LAYOUT §7).
 func TestElem(t *testing.T) {
 	for typ := range typeMax + 1 {
 		for elem := range 128 {
@@ -157,8 +158,8 @@ func TestGoldenExposed(t *testing.T) {
 	}
 }
 
-// TestNoRing: offers that nobody can write to.
-func TestNoRing(t *testing.T) {
+// TestInvalidRings checks that offers of impossible rings are errors.
+func TestInvalidRings(t *testing.T) {
 	for _, ring := range []RingBody{
 		{Slots: 16, SlotBytes: 2048, Notice: 1},
 		{Key: 1, SlotBytes: 2048, Notice: 1},
@@ -177,7 +178,7 @@ func TestNoRing(t *testing.T) {
 	}
 }
 
-// TestMalformed: each is refused for what is wrong with it.
+// TestMalformed checks that each malformed header is refused with the right reason.
 func TestMalformed(t *testing.T) {
 	for what, spoil := range map[string]func(b *[HeaderBytes]byte){
 		"version 3":                                    func(b *[HeaderBytes]byte) { b[0] = Version + 1 },
@@ -206,8 +207,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzBodies: a payload of any length is refused, or means the same after
-// being written again.
+// FuzzBodies checks that a payload of any length is refused, or has the same meaning
+// after it is encoded again.
 func FuzzBodies(f *testing.F) {
 	f.Add(make([]byte, RTSBytes))
 	f.Add(make([]byte, PullBytes))
@@ -233,8 +234,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// FuzzHeader: any 64 bytes are either refused as malformed or mean the same
-// after being written again.
+// FuzzHeader checks that any 64 bytes are refused as malformed, or have the same meaning
+// after they are encoded again.
 func FuzzHeader(f *testing.F) {
 	var b [HeaderBytes]byte
 	sample.Encode(&b)
