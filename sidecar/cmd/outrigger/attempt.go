@@ -183,7 +183,7 @@ func (m *manifestRun) tell(e *manifest.End) error {
 		if err != nil {
 			return fmt.Errorf("status: %w", err)
 		}
-		m.o.err.OfferLast(string(text))
+		m.o.err.OfferReserved(string(text))
 		m.o.err.Flush()
 	}
 	if m.o.status == "" {

@@ -110,7 +110,7 @@ func (o *runOptions) plan(args []string) (*manifest.Plan, error) {
 
 // say tells a person something; nobody depends on it.
 func (o *runOptions) say(format string, a ...any) {
-	o.err.OfferLast(fmt.Sprintf("outrigger: "+format+"\n", a...))
+	o.err.OfferReserved(fmt.Sprintf("outrigger: "+format+"\n", a...))
 	o.err.Flush()
 }
 

@@ -70,8 +70,7 @@ type Write struct {
 	Slot    int    // slot that the write fills; -1: none
 }
 
-// maxWrites bounds the writes of one frame: a pipelined frame of 64 KiB has five, and one
-// is spare.
+// maxWrites bounds the writes of one frame: a pipelined frame of 64 KiB has five.
 const maxWrites = 6
 
 // slotOf returns the offset of slot number n, from 0.

@@ -71,7 +71,7 @@ func (j *Job) watchDeadlock() {
 		case is == told || time.Since(since) < deadlockStays:
 		case is == unseen:
 			if !saidUnseen { // once: they may be at work
-				j.err.OfferLast("outrigger: " + why.Unseen(after) + "\n")
+				j.err.OfferReserved("outrigger: " + why.Unseen(after) + "\n")
 			}
 			saidUnseen = true
 		case is == alone && time.Since(since) < after: // else it is in the waits of others
@@ -89,18 +89,18 @@ func (j *Job) watchDeadlock() {
 
 func (j *Job) tellGoesOn(told stillness) {
 	if told == stuck {
-		j.err.OfferLast("outrigger: the job goes on: it was no deadlock\n")
+		j.err.OfferReserved("outrigger: the job goes on: it was no deadlock\n")
 	} else {
-		j.err.OfferLast("outrigger: the job goes on\n")
+		j.err.OfferReserved("outrigger: the job goes on\n")
 	}
 }
 
 // tellHalted tells of ranks that are stopped, for which the others wait, or the job's end: no
 // deadlock.
 func (j *Job) tellHalted(ranks []why.Rank, is stillness, after time.Duration) {
-	j.err.OfferLast("outrigger: " + haltedText(ranks, is, after) + "\n")
+	j.err.OfferReserved("outrigger: " + haltedText(ranks, is, after) + "\n")
 	for _, line := range why.Explain(ranks) {
-		j.err.OfferLast("outrigger: " + line + "\n")
+		j.err.OfferReserved("outrigger: " + line + "\n")
 	}
 }
 
@@ -167,12 +167,12 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 func (j *Job) suspect(ranks []why.Rank) (failed bool) {
 	text := why.Suspicion(j.spec.Deadlock.After)
 	for _, line := range append([]string{text}, why.Explain(ranks)...) {
-		j.err.OfferLast("outrigger: " + line + "\n")
+		j.err.OfferReserved("outrigger: " + line + "\n")
 	}
 	if j.spec.Deadlock.Fails {
 		j.fail(&Failure{Text: text, Code: CodeTimeout, Suspected: true}, time.Now())
 		return true
 	}
-	j.err.OfferLast("outrigger: the job goes on; Ctrl-C ends it, and with --deadlock-fails it ends by itself\n")
+	j.err.OfferReserved("outrigger: the job goes on; Ctrl-C ends it, and with --deadlock-fails it ends by itself\n")
 	return false
 }

@@ -58,13 +58,13 @@ func (j *Job) disagreements(ctx context.Context, of func([]why.Rank) []string) [
 
 func (j *Job) tellDisagreement(lines []string) {
 	for _, line := range lines {
-		j.err.OfferLast("outrigger: " + line + "\n")
+		j.err.OfferReserved("outrigger: " + line + "\n")
 	}
 	if j.spec.Deadlock.Fails {
 		j.fail(&Failure{Text: lines[0], Code: CodeTimeout, Suspected: true}, time.Now())
 		return
 	}
-	j.err.OfferLast("outrigger: the job goes on; who waits in it may do so for ever: Ctrl-C ends it\n")
+	j.err.OfferReserved("outrigger: the job goes on; who waits in it may do so for ever: Ctrl-C ends it\n")
 }
 
 // nameDisagreement puts what ranks disagreed about before the failure that followed

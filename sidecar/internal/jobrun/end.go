@@ -133,7 +133,7 @@ func (j *Job) finishOutput() (lost bool, unwritten error) {
 		n += j.err.Flush()
 	}
 	if n > 0 {
-		j.err.OfferLast(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
+		j.err.OfferReserved(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
 		j.err.Flush()
 	}
 	if unwritten = j.out.Err(); unwritten == nil {
@@ -182,7 +182,7 @@ func (j *Job) explain(ctx context.Context, cause error) {
 		lines = append(lines, "what other ranks wait for is not known: "+err.Error())
 	}
 	for _, line := range lines {
-		j.err.OfferLast("outrigger: " + line + "\n")
+		j.err.OfferReserved("outrigger: " + line + "\n")
 	}
 }
 

@@ -76,7 +76,7 @@ func (j *Job) nameFirst() {
 		text = f.Text
 	}
 	seconds := strconv.FormatFloat(j.patience.Seconds(), 'g', -1, 64)
-	j.err.OfferLast(fmt.Sprintf("outrigger: the job ends: %s; ranks that have not ended are killed %s s after SIGTERM, by Ctrl-C at once\n", text, seconds))
+	j.err.OfferReserved(fmt.Sprintf("outrigger: the job ends: %s; ranks that have not ended are killed %s s after SIGTERM, by Ctrl-C at once\n", text, seconds))
 }
 
 // passOnNotices gives the ranks the signals that come for them. A launcher whose ranks have

@@ -155,7 +155,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 		j.entry, registryErr = register(s, l)
 	}
 	if registryErr != nil {
-		j.err.OfferLast(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
+		j.err.OfferReserved(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
 	}
 	if s.Adopts {
 		launch.Adopt()

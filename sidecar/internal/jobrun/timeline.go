@@ -76,18 +76,18 @@ func (j *Job) saveTrace(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		j.err.OfferLast(fmt.Sprintf("outrigger: the trace lacks %v\n", err))
+		j.err.OfferReserved(fmt.Sprintf("outrigger: the trace lacks %v\n", err))
 	}
 	all := trace.Merge(slices.Concat(there, starts))
 	all.Other.Pods = len(there)
 	if all.Other.Lost > 0 {
-		j.err.OfferLast(fmt.Sprintf("outrigger: the trace has the last events only: %d older ones found no room\n", all.Other.Lost))
+		j.err.OfferReserved(fmt.Sprintf("outrigger: the trace has the last events only: %d older ones found no room\n", all.Other.Lost))
 	}
 	err := replace(j.spec.Trace, func(w io.Writer) error { return json.NewEncoder(w).Encode(all) })
 	if err != nil {
 		err = fmt.Errorf("the trace is not written: %w; make room, or give --trace another file", err)
 		if j.failure() != nil || j.cause != nil { // whose error the job ends with
-			j.err.OfferLast("outrigger: " + err.Error() + "\n")
+			j.err.OfferReserved("outrigger: " + err.Error() + "\n")
 			return nil
 		}
 	}

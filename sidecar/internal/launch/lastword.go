@@ -127,6 +127,6 @@ func (p *pod) leaveWord() {
 		m.Output = p.tail.String()
 	}
 	if err := p.cfg.Log.Write(&m); err != nil {
-		p.err.OfferLast(fmt.Sprintln("outrigger-launch:", err)) // the job does not depend on the message
+		p.err.OfferReserved(fmt.Sprintln("outrigger-launch:", err)) // the job does not depend on the message
 	}
 }

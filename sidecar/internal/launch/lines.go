@@ -195,7 +195,7 @@ func (p *pod) finishOutput() {
 		lost += p.err.Flush()
 	}
 	if lost > 0 {
-		p.err.OfferLast(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: nobody reads them\n", lost))
+		p.err.OfferReserved(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: nobody reads them\n", lost))
 		p.err.Flush()
 	}
 }

@@ -18,7 +18,7 @@ import (
 // Bounds of the output that waits for a reader.
 const (
 	Capacity = 256 << 10 // of Write and Offer
-	reserve  = 64 << 10  // in addition, for OfferLast
+	reserve  = 64 << 10  // in addition, for OfferReserved
 	// piece is the size of one write, unless a line is longer: less than a pipe holds, so
 	// that a slow reader is seen to read.
 	piece = 16 << 10
@@ -127,8 +127,8 @@ func (o *Writer) Offer(b []byte) {
 	_, _ = o.put(b) // the caller does not use the error
 }
 
-// OfferLast is Offer for the last lines of a job: some room is reserved for them.
-func (o *Writer) OfferLast(text string) {
+// OfferReserved is Offer for the last lines of a job: some room is reserved for them.
+func (o *Writer) OfferReserved(text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.readerGone && len(o.queue)+len(text) <= Capacity+reserve {
@@ -286,6 +286,6 @@ func (o *Writer) Err() error {
 func WriteLast(w io.Writer, text string) {
 	o := New(w)
 	o.LimitWait()
-	o.OfferLast(text)
+	o.OfferReserved(text)
 	o.Flush()
 }

@@ -148,7 +148,7 @@ func TestEndDoesNotWait(t *testing.T) {
 	if total := int64(writes * len(b)); dropped < total-Capacity || dropped > total {
 		t.Errorf("%d of %d bytes dropped", dropped, total)
 	}
-	o.OfferLast("verdict\n")
+	o.OfferReserved("verdict\n")
 	if o.Flush() != dropped {
 		t.Errorf("%d bytes dropped, %d before", o.Flush(), dropped)
 	}
@@ -191,7 +191,7 @@ func TestReaderThatNeverEnds(t *testing.T) {
 	}
 }
 
-// TestOfferNeverWaits checks that Offer never waits, and that OfferLast has room of its
+// TestOfferNeverWaits checks that Offer never waits, and that OfferReserved has room of its
 // own behind it.
 func TestOfferNeverWaits(t *testing.T) {
 	r := &reader{tokens: make(chan struct{})}
@@ -200,7 +200,7 @@ func TestOfferNeverWaits(t *testing.T) {
 	for range 2 * Capacity / len(line) {
 		write(t, o.NonBlocking(), line)
 	}
-	o.OfferLast("verdict\n")
+	o.OfferReserved("verdict\n")
 	close(r.tokens)
 	dropped := o.Flush()
 	if dropped < Capacity/2 || dropped+int64(len(r.String())) != 2*Capacity+8 {

@@ -102,7 +102,7 @@ func TestLinesOfStreams(t *testing.T) {
 			for _, step := range c.steps {
 				switch {
 				case step.from == 2:
-					o.OfferLast(step.text)
+					o.OfferReserved(step.text)
 				case step.text == "":
 					s[step.from].Flush()
 				default:

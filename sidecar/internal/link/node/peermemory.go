@@ -22,7 +22,7 @@ import (
 
 // Bounds of page probes.
 const (
-	spansMax  = 64      // ranges of a region known to have pages: enough for a slab and a few arenas, and covers searches them all
+	spansMax  = 64      // ranges of a region known to have pages: covers searches all of them at each read
 	probesMax = 4       // probes in flight in a link
 	skipMax   = 1 << 10 // reads between two probes that find no pages
 )

@@ -90,6 +90,6 @@ func TestReadsTakeTurns(t *testing.T) {
 		t.Errorf("%d bytes are counted, of operations that have ended", n)
 	}
 	if op := a.l.ops.Turn(); op == nil || op.done > 2*pollReads {
-		t.Errorf("the large one has come %+v far", op)
+		t.Errorf("the large read is at %+v", op)
 	}
 }

@@ -133,8 +133,8 @@ func localCost(t *testing.T) {
 	t.Logf("engine without a device: %.0f one way", way)
 }
 
-// bareCost are the requests of one message without what is above libibverbs, and returns
-// what one costs as ib_write_lat makes it: a write, a look at memory, a completion.
+// bareCost times the requests of one message without the link and the engine, and returns
+// the cost of one as ib_write_lat makes it: a write, a poll of memory, a completion.
 func bareCost(t *testing.T) (write float64) {
 	t.Helper()
 	a, b := newTestLink(t, "", nil, openTest(t)), newTestLink(t, "", nil, openTest(t))

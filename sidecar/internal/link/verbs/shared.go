@@ -26,7 +26,7 @@ import (
 // arrives, the device asks the peer to repeat it after 0.64 ms (rnrPause), for ever;
 // slots are posted again as soon as they are read.
 const (
-	sharedMax   = 2048 // 8.5 MiB of locked memory
+	sharedMax   = 2048 // 8.1 MiB of locked memory
 	sharedBatch = 16   // posted again by one call; so many slots are in addition to those that credit needs
 )
 
