@@ -175,7 +175,7 @@ func (c *conn) release() {
 	c.l.table.free(c)
 }
 
-// closeSocket closes the socket, by which the peer withNotify the end.
+// closeSocket closes the socket, by which the peer detects the end.
 func (c *conn) closeSocket() {
 	if c.fd >= 0 {
 		_ = unix.Close(c.fd) // it is not used any more

@@ -66,7 +66,7 @@ func (s *side) hear(from *side, t *testing.T) {
 func TestCredit(t *testing.T) {
 	for _, batch := range []int{recvSlots / 2, 1} {
 		for withNotify := range 4 {
-			t.Run(fmt.Sprint(withNotify, " of 3 are withNotify, posted again by ", batch), func(t *testing.T) {
+			t.Run(fmt.Sprint(withNotify, " of 3 are notifications, posted again by ", batch), func(t *testing.T) {
 				for _, start := range []uint32{1<<31 - 2*creditStep, 1<<32 - 6*creditStep} {
 					creditFlows(t, withNotify, batch, start)
 				}
@@ -184,7 +184,7 @@ func TestCreditUrgent(t *testing.T) {
 		content bool
 		notify  bool // goes in the other direction meanwhile
 		due     bool
-	}{{"messages", true, false, true}, {"messages, and a notify tells nothing", true, true, true}, {"withNotify", false, false, false}} {
+	}{{"messages", true, false, true}, {"messages, and a notification announces nothing", true, true, true}, {"notifications", false, false, false}} {
 		c := newCredit()
 		for i := range creditStep {
 			if x.content {

@@ -12,7 +12,7 @@
 //	                has more than 30 bits
 //	sign of life    the socket: the connection ends when the socket ends
 //
-// A queue pair that fails ends its connection: both sides notify, by their own
+// A queue pair that fails ends its connection: both sides detect it, by their own
 // completions or by the end of the socket, and the core resumes on the next connection by
 // its sequence numbers.
 //
