@@ -19,8 +19,8 @@ import (
 // pods of a job over minutes, and each of thousands of sidecars asks for each of its
 // peers.
 const (
-	partFirst = 200 * time.Millisecond
-	partMax   = 5 * time.Second
+	partFirst = 200 * time.Millisecond // before the second request for a part
+	partMax   = 5 * time.Second        // longest pause
 )
 
 // Addresses looks up the pods of a job whose document has an AddressesURL. It is a Lookup

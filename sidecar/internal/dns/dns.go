@@ -22,10 +22,10 @@ import (
 // could be reached. Name servers also cache the answer that a name does not exist, for
 // seconds.
 const (
-	atOnce     = 16
-	pauseFirst = 200 * time.Millisecond
-	pauseMax   = 5 * time.Second
-	stalePause = 30 * time.Second
+	atOnce     = 16                     // names queried at the same time
+	pauseFirst = 200 * time.Millisecond // before the second query of a name
+	pauseMax   = 5 * time.Second        // longest pause after failed queries
+	stalePause = 30 * time.Second       // longest pause after addresses that could not be reached
 )
 
 // file is the default of Resolver.File (resolv.conf(5)).

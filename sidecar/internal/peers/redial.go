@@ -15,8 +15,8 @@ import (
 // Pauses between dials. A cluster starts the pods of a job over minutes, and their names
 // may be unknown before: dialling continues until the peer answers.
 const (
-	backoffFirst = 10 * time.Millisecond
-	backoffMax   = time.Second
+	backoffFirst = 10 * time.Millisecond  // after the first failed dial
+	backoffMax   = time.Second            // longest pause: a peer that has just started is reached within a second
 	askPause     = 200 * time.Millisecond // before the same request is repeated
 	askAfter     = time.Second            // after a break: longer than a connection takes on a busy machine
 	askShare     = 5                      // the pause after a break is at most this part of Silence

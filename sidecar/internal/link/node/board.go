@@ -21,8 +21,8 @@ import (
 // key once more after its copy knows whether the registration was valid during the copy.
 const (
 	entryBytes = 32
-	entryBits  = 14
-	entries    = 1 << entryBits
+	entryBits  = 14             // of the index in a key: 50 random bits remain
+	entries    = 1 << entryBits // registrations at a time: 512 KiB of shared memory
 	boardBytes = entries * entryBytes
 )
 

@@ -11,8 +11,8 @@ import "sync"
 // Bounds of the closes in the whole process: goroutines, each of which may hold a thread,
 // and closes that wait for a goroutine.
 const (
-	disposersMax = 32
-	disposalsMax = 512
+	disposersMax = 32  // goroutines, each of which may hold a thread
+	disposalsMax = 512 // closes that wait; at this number full stops new connections
 )
 
 // disposal runs closes that may take long.

@@ -21,8 +21,8 @@ const (
 
 // Bounds of the payloads that the peer has not read yet: later frames wait behind them.
 const (
-	aheadMax = 256 << 10
-	refsMax  = 64
+	aheadMax = 256 << 10 // bytes: as many as a ring of a small job holds
+	refsMax  = 64        // payloads, so that the queue needs no allocation
 )
 
 // ref is a payload that the peer may not have read yet.

@@ -33,11 +33,11 @@ const (
 // The size of a ring. The bytes in flight should stay in the caches of two cores, hence
 // 256 KiB; with many sidecars on a machine the sum of the rings bounds the size.
 const (
-	ringBytes = 256 << 10
-	ringFew   = 32 << 10
+	ringBytes = 256 << 10 // up to fewPeers sidecars in the job
+	ringFew   = 32 << 10  // up to somePeers
 	fewPeers  = 16
 	somePeers = 64
-	ringMany  = 16 << 10
+	ringMany  = 16 << 10 // in larger jobs
 )
 
 // ringSize returns the bytes of a ring in a job of peers sidecars.

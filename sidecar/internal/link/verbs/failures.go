@@ -16,7 +16,8 @@ type failures struct {
 
 const (
 	// failsMax is how many lentQPs are tried without a pause.
-	failsMax  = 16
+	failsMax = 16
+	// failsKept bounds the table, because a peer chooses the domains.
 	failsKept = 4 * lentQPsMax
 	// failsPause is the time after which another one is tried.
 	failsPause = 10 * time.Second

@@ -57,7 +57,7 @@ const (
 	perConn        = sendDepth + recvSlots // completions of a connection that ends
 	registerMax    = 16 << 20              // 4,096 pages, about 0.4 ms of pinning, in which the engine serves no rank
 	settlesPerPoll = 8                     // registrations of ranks that have left that one Poll ends: each takes the kernel microseconds
-	earlyMax       = perConn
+	earlyMax       = perConn               // completions of an unjoined connection: no queue pair can have more
 )
 
 // Link is the verbs link of one sidecar. It is owned by the engine's goroutine, except

@@ -49,8 +49,8 @@ func (f Fabric) String() string {
 const (
 	offerVersion = 2
 	offerFixed   = 40
-	offerLends   = 1 // flag: lends
-	deviceMax    = 63
+	offerLends   = 1  // flag: lends
+	deviceMax    = 63 // bytes of a device's name; IBV_SYSFS_NAME_MAX is 64
 	// OfferMax is the longest offer.
 	OfferMax = offerFixed + deviceMax
 )

@@ -24,8 +24,8 @@ type entry struct {
 
 // Bounds of retained registrations.
 const (
-	ownMax   = 64
-	ownBytes = 512 << 20
+	ownMax   = 64        // registrations: find searches all of them
+	ownBytes = 512 << 20 // bytes of locked memory
 )
 
 // find returns the index of an entry that covers ref, or -1.

@@ -14,8 +14,8 @@ const (
 
 // Limits of the frames that wait to be sent to a peer.
 const (
-	waitMax  = 64        // frames
-	aheadMax = 256 << 10 // bytes of payloads
+	waitMax  = 64        // frames of one connection
+	aheadMax = 256 << 10 // bytes of payloads, because later frames wait behind them
 	// gatherMin is the size from which a payload may be gathered.
 	gatherMin = 128
 )
