@@ -21,17 +21,17 @@ type attention struct {
 	timer  *time.Timer
 }
 
-// newAttention starts the measurement, until end.
+// newAttention starts the measurement, until stop.
 func newAttention(part time.Duration) *attention {
 	a := &attention{part: part, last: time.Now()}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.timer = time.AfterFunc(part, a.pass)
+	a.timer = time.AfterFunc(part, a.tick)
 	return a
 }
 
-// pass counts a part.
-func (a *attention) pass() {
+// tick counts a part.
+func (a *attention) tick() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
@@ -43,18 +43,18 @@ func (a *attention) pass() {
 	a.timer.Reset(a.part)
 }
 
-// now returns the measured time.
-func (a *attention) now() time.Duration {
+// elapsed returns the measured time.
+func (a *attention) elapsed() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.passed
 }
 
-// isOver reports whether d, a difference of two values of now, has reached limit. The
+// isOver reports whether d, a difference of two values of elapsed, has reached limit. The
 // first part and the last one may be missing in d.
 func (a *attention) isOver(d, limit time.Duration) bool { return d+2*a.part >= limit }
 
-func (a *attention) end() {
+func (a *attention) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true

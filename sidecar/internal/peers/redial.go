@@ -30,12 +30,12 @@ const notSilent = time.Duration(-1)
 func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	pause, seen := backoffFirst, failureLog{begun: time.Now()}
 	heard := newAttention(m.cfg.Silence / attentionParts)
-	defer heard.end()
+	defer heard.stop()
 	silentSince := notSilent
 	var since time.Time // when data could first not go as required; zero: it can
 	m.waitForDial(ctx, peer)
 	for ctx.Err() == nil {
-		begun, from := time.Now(), heard.now()
+		begun, from := time.Now(), heard.elapsed()
 		a, err := m.dial(ctx, peer)
 		if err == nil {
 			m.connected(peer, a.incarnation, a.fd, a.end)
@@ -51,7 +51,7 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 			m.fail(peer, err)
 			return
 		}
-		if d, limit := heard.now()-silentSince, m.silence(peer); silentSince != notSilent && heard.isOver(d, limit) && ctx.Err() == nil {
+		if d, limit := heard.elapsed()-silentSince, m.silence(peer); silentSince != notSilent && heard.isOver(d, limit) && ctx.Err() == nil {
 			m.failSilent(peer, limit)
 			return
 		}

@@ -56,8 +56,9 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// end records that the peer writes no more. The frames in the ring are still handed over.
-func (c *conn) end(cause error) {
+// endAfterRing records that the peer writes no more. The frames in the ring are still
+// handed over.
+func (c *conn) endAfterRing(cause error) {
 	if c.ending == nil {
 		n, _ := c.in.ready() // the next read reports an error of it
 		c.ending, c.last = cause, c.in.at+uint64(n)
@@ -75,11 +76,11 @@ func (c *conn) checkProof() int {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		return 0
 	case err != nil:
-		c.end(link.Broken(err))
+		c.endAfterRing(link.Broken(err))
 	case n > 0:
 		c.fail(fmt.Errorf("%w: bytes on the socket of a connection through shared memory", link.ErrProtocol))
 	default:
-		c.end(link.Broken(errSocket))
+		c.endAfterRing(link.Broken(errSocket))
 	}
 	return 1
 }

@@ -95,7 +95,7 @@ func (c *conn) flushControls() {
 			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ETOOMANYREFS):
 				return // the next Poll tries again
 			case err != nil:
-				c.end(link.Broken(fmt.Errorf("local socket: %w", err)))
+				c.endAfterRing(link.Broken(fmt.Errorf("local socket: %w", err)))
 				c.unsent = nil
 				return
 			}
@@ -146,14 +146,14 @@ func (c *conn) readControls() (work int) {
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			return work
 		case errors.Is(err, unix.ECONNRESET): // the peer has not read messages of this side; its own messages are still here
-			c.end(link.Broken(fmt.Errorf("local socket: %w", err)))
+			c.endAfterRing(link.Broken(fmt.Errorf("local socket: %w", err)))
 			work++
 			continue
 		case err != nil:
-			c.end(link.Broken(fmt.Errorf("local socket: %w", err)))
+			c.endAfterRing(link.Broken(fmt.Errorf("local socket: %w", err)))
 			return work + 1
 		case n == 0 && k == 0:
-			c.end(link.Broken(errSocket))
+			c.endAfterRing(link.Broken(errSocket))
 			return work + 1
 		}
 		work++

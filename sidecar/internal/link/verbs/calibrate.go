@@ -104,15 +104,15 @@ func timeLookups() float64 {
 	const buffers = 64
 	c.AddRegion(1, 0, buffers<<12)
 	c.Costs().Calibrate(reuse.PathSend, []reuse.Sample{{Bytes: 1, NS: 100}}, []reuse.Sample{{Bytes: 1, NS: 1}}, 1)
-	look := func(rounds int) {
+	lookUp := func(rounds int) {
 		for i := range rounds {
 			if l, ok := c.Choose(reuse.PathSend, link.Ref{Region: 1, Off: uint64(i%buffers) << 12, Len: 2048}); ok {
 				c.Done(l)
 			}
 		}
 	}
-	look(2 * buffers)
-	return typical(time.Now, func() { look(lookupsEach) }) / lookupsEach
+	lookUp(2 * buffers)
+	return typical(time.Now, func() { lookUp(lookupsEach) }) / lookupsEach
 }
 
 // typical returns the median duration of a round, in nanoseconds. A mean would include

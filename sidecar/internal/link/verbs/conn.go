@@ -162,7 +162,7 @@ func (c *conn) release() {
 	c.closeSocket()
 	if c.adopted { // the slots belong to the engine's goroutine
 		if c.cutReg >= 0 {
-			c.l.regs.done(c.cutReg)
+			c.l.regs.releaseUse(c.cutReg)
 			c.cutReg = -1
 		}
 		for ; c.done != c.sent; c.done++ {
@@ -189,7 +189,7 @@ func (c *conn) releaseRequest(p *posted) {
 		c.freeSlot(p.slot)
 	}
 	if p.reg >= 0 {
-		c.l.regs.done(p.reg)
+		c.l.regs.releaseUse(p.reg)
 	}
 }
 

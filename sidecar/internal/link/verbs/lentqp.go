@@ -288,7 +288,7 @@ func (q *lentQP) completed(x *completion, sink link.Sink) {
 		return
 	}
 	op := q.ops.table[k]
-	q.ops.end(k)
+	q.ops.remove(k)
 	q.served = true
 	l := q.c.l
 	l.stats.LentBytes += op.length
@@ -319,7 +319,7 @@ func (q *lentQP) fail(cause error) {
 
 // end ends a lentQP, and notifies the peer if notify is true. Its queue pair is
 // destroyed, and its operations end, in a later turn.
-func (q *lentQP) end(cause error, tell bool) {
+func (q *lentQP) end(cause error, notify bool) {
 	if q.over {
 		return
 	}
@@ -333,7 +333,7 @@ func (q *lentQP) end(cause error, tell bool) {
 	} else {
 		delete(c.answered, q.number)
 	}
-	if tell && !(q.asks && q.pair == nil) { // otherwise the peer was not asked yet
+	if notify && !(q.asks && q.pair == nil) { // otherwise the peer was not asked yet
 		c.sendLent(lentMessage{kind: lentEnd, number: q.number, asker: q.asks})
 	}
 	if q.pair != nil {
@@ -406,7 +406,7 @@ type prober interface{ check() error }
 // application has destroyed them, and those that the peer has not answered: each counts
 // against the bounds.
 func (l *Link) probeLent() {
-	now, looks := l.lending.clock(), probesPerTurn
+	now, probes := l.lending.clock(), probesPerTurn
 	for _, d := range l.lending.domains {
 		if d.inFlight == 0 && l.lending.unanswered == 0 {
 			continue
@@ -428,8 +428,8 @@ func (l *Link) probeLent() {
 			}
 			if now.Sub(q.since) >= silenceMax {
 				q.fail(errSilent)
-			} else if p, ok := q.pair.(prober); ok && looks > 0 {
-				looks--
+			} else if p, ok := q.pair.(prober); ok && probes > 0 {
+				probes--
 				q.probed = now
 				if err := p.check(); err != nil {
 					q.fail(fmt.Errorf("%w: %w", link.ErrBroken, err))

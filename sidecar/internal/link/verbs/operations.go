@@ -104,7 +104,7 @@ func (o *operations) complete(n int32) bool {
 	return op.allPosted && op.pending == 0
 }
 
-func (o *operations) end(n int32) {
+func (o *operations) remove(n int32) {
 	o.table[n] = operation{}
 	o.free = append(o.free, n)
 }

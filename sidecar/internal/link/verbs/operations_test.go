@@ -39,7 +39,7 @@ func TestOperationsTakeTurns(t *testing.T) {
 			t.Errorf("request %d, of operation %d: ends it %v, %d in flight", i, token, whole, o.inFlight)
 		}
 		if whole {
-			o.end(n)
+			o.remove(n)
 		}
 	}
 	if o.add(operation{token: 3, length: 1, regUpTo: 1}); len(o.table) != 2 || o.table[o.turn()].token != 3 || !o.table[o.turn()].used {
@@ -133,7 +133,7 @@ func TestOperationsEnd(t *testing.T) {
 			t.Errorf("piece %d ends it: %v", i, !ends)
 		}
 	}
-	if o.end(0); o.table[0].used || o.table[0].token != 0 {
+	if o.remove(0); o.table[0].used || o.table[0].token != 0 {
 		t.Errorf("the operation has ended, but its entry is: %+v", o.table[0])
 	}
 	for token := range uint64(3) {

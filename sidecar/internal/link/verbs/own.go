@@ -39,7 +39,7 @@ func (k *ownRegs) find(ref link.Ref) int {
 	return -1
 }
 
-// use registers ref if necessary, and begins a use, until done.
+// use registers ref if necessary, and begins a use, until releaseUse.
 func (k *ownRegs) use(ref link.Ref) (n int, err error) {
 	k.clock++
 	if n = k.find(ref); n < 0 {
@@ -86,8 +86,8 @@ func (k *ownRegs) add(ref link.Ref) (int, error) {
 	return len(k.entries) - 1, nil
 }
 
-// done ends a use, and drops registrations beyond the bounds.
-func (k *ownRegs) done(n int) {
+// releaseUse ends a use, and drops registrations beyond the bounds.
+func (k *ownRegs) releaseUse(n int) {
 	e := &k.entries[n]
 	e.uses--
 	if e.over && e.uses == 0 {

@@ -61,17 +61,17 @@ func TestOwnFinds(t *testing.T) {
 	if other == at || len(n.regions) != 2 {
 		t.Errorf("entry %d for another region of that number", other)
 	}
-	if k.done(at); len(n.regions) != 2 {
+	if k.releaseUse(at); len(n.regions) != 2 {
 		t.Error("it ends before its last use")
 	}
-	if k.done(at); len(n.regions) != 1 || k.bytes != 8192 {
+	if k.releaseUse(at); len(n.regions) != 1 || k.bytes != 8192 {
 		t.Errorf("%d regions, %d bytes after its last use", len(n.regions), k.bytes)
 	}
 	if third := k.mustUse(t, link.Ref{Region: 7, Len: 1}); third != at {
 		t.Errorf("entry %d, and %d is free", third, at)
 	}
-	k.done(at)
-	k.done(other)
+	k.releaseUse(at)
+	k.releaseUse(other)
 	if k.close(); len(n.regions) != 0 || k.bytes != 0 || len(k.entries) != 0 {
 		t.Errorf("%d regions, %d bytes, %d entries after the end", len(n.regions), k.bytes, len(k.entries))
 	}
@@ -84,14 +84,14 @@ func TestOwnShrinks(t *testing.T) {
 	ref := func(i int) link.Ref { return link.Ref{Region: 5, Off: uint64(i) * 64, Len: 64} }
 	used := k.mustUse(t, ref(0))
 	for i := 1; i < ownMax; i++ {
-		k.done(k.mustUse(t, ref(i)))
+		k.releaseUse(k.mustUse(t, ref(i)))
 	}
-	k.done(k.mustUse(t, ref(1))) // so that 2 is the least recently used
+	k.releaseUse(k.mustUse(t, ref(1))) // so that 2 is the least recently used
 	if len(n.regions) != ownMax {
 		t.Fatalf("%d of %d are known", len(n.regions), ownMax)
 	}
 	for i := range 2 {
-		k.done(k.mustUse(t, ref(ownMax+i)))
+		k.releaseUse(k.mustUse(t, ref(ownMax+i)))
 		for j := range ownMax + 2 {
 			want := (j < 2 || j > 2+i) && j <= ownMax+i
 			if (k.find(ref(j)) >= 0) != want {
@@ -109,13 +109,13 @@ func TestOwnShrinks(t *testing.T) {
 	if at, err := k.use(ref(1001)); err == nil || at != -1 {
 		t.Errorf("entry %d, and everything is in use: %v", at, err)
 	}
-	k.done(more)
+	k.releaseUse(more)
 	n.limit = 1
 	if at, err := k.use(ref(1002)); err == nil || at != -1 {
 		t.Errorf("entry %d, and what was not in use was not enough: %v", at, err)
 	}
 	n.limit = 0
-	k.done(k.mustUse(t, ref(1000)))
+	k.releaseUse(k.mustUse(t, ref(1000)))
 	if k.shrink(1<<20) || !k.shrink(0) || k.shrink(0) {
 		t.Error("shrinks when there is enough, or does not, or twice")
 	}
@@ -124,17 +124,17 @@ func TestOwnShrinks(t *testing.T) {
 	}
 	// At most so many bytes are retained.
 	n.limit = 0
-	k.done(used)
+	k.releaseUse(used)
 	half := link.Ref{Region: 8, Len: ownBytes / 2}
-	k.done(k.mustUse(t, half))
+	k.releaseUse(k.mustUse(t, half))
 	if k.find(ref(0)) >= 0 && k.bytes > ownBytes {
 		t.Errorf("%d bytes are known", k.bytes)
 	}
-	k.done(k.mustUse(t, link.Ref{Region: 9, Len: ownBytes / 2}))
+	k.releaseUse(k.mustUse(t, link.Ref{Region: 9, Len: ownBytes / 2}))
 	if k.bytes != ownBytes || k.find(half) < 0 || k.find(ref(0)) >= 0 {
 		t.Errorf("%d bytes are known", k.bytes)
 	}
-	k.done(k.mustUse(t, link.Ref{Region: 10, Len: 1}))
+	k.releaseUse(k.mustUse(t, link.Ref{Region: 10, Len: 1}))
 	if k.bytes != ownBytes/2+1 || k.find(half) >= 0 {
 		t.Errorf("%d bytes are known when there are too many", k.bytes)
 	}
@@ -150,7 +150,7 @@ func TestOwnDropsRegion(t *testing.T) {
 		if at := k.mustUse(t, r); i%2 == 0 {
 			fives = append(fives, at)
 		} else {
-			k.done(at)
+			k.releaseUse(at)
 		}
 	}
 	k.dropRegion(6)
@@ -159,7 +159,7 @@ func TestOwnDropsRegion(t *testing.T) {
 	}
 	k.dropRegion(5)
 	for i, at := range fives {
-		if k.done(at); len(n.regions) != 2-i {
+		if k.releaseUse(at); len(n.regions) != 2-i {
 			t.Errorf("%d regions after %d ends", len(n.regions), i+1)
 		}
 	}
@@ -173,7 +173,7 @@ func TestOwnEnds(t *testing.T) {
 	for name, end := range map[string]func(*ownRegs){"gone": func(k *ownRegs) { k.dropRegion(5) }, "close": (*ownRegs).close} {
 		k, n := owned(t)
 		for i, region := range []link.Region{5, 6, 6, 5} {
-			k.done(k.mustUse(t, link.Ref{Region: region, Off: uint64(i) * 64, Len: 64}))
+			k.releaseUse(k.mustUse(t, link.Ref{Region: region, Off: uint64(i) * 64, Len: 64}))
 		}
 		k.dropRegion(6)
 		if len(k.entries) != 4 {

@@ -157,7 +157,7 @@ func TestPartRefused(t *testing.T) {
 				p.from.Deregister(k)
 			}
 			if n, err := p.from.regs.use(link.Ref{Region: arenaRegion, Len: 100}); err == nil {
-				p.from.regs.done(n)
+				p.from.regs.releaseUse(n)
 			}
 		}
 	}

@@ -116,7 +116,7 @@ func (l *Link) drain(sink link.Sink) (work int) {
 	}
 	for budget := pollBudget; budget > 0; {
 		l.stats.Polls++
-		look := l.stats.Polls
+		poll := l.stats.Polls
 		n, err := l.nic.poll(l.cq.batch[:])
 		if err != nil {
 			l.deviceLost(fmt.Errorf("polling the completion queue: %w", err))
@@ -129,7 +129,7 @@ func (l *Link) drain(sink link.Sink) (work int) {
 		work += n
 		if budget -= n; n < len(l.cq.batch) {
 			if len(l.cq.stash) == 0 {
-				l.cq.emptyAt = look
+				l.cq.emptyAt = poll
 			}
 			break
 		}

@@ -153,7 +153,7 @@ func (k *regs) have(ref link.Ref) int32 {
 	return -1
 }
 
-// use registers ref if necessary, and begins a use, until done.
+// use registers ref if necessary, and begins a use, until releaseUse.
 func (k *regs) use(ref link.Ref) (int32, error) {
 	if k.chooser.Knows(ref.Region) {
 		k.lastError = nil
@@ -176,21 +176,21 @@ func (k *regs) use(ref link.Ref) (int32, error) {
 	if err != nil {
 		return -1, err
 	}
-	defer k.own.done(at)
+	defer k.own.releaseUse(at)
 	return k.addOwn(ref, at), nil
 }
 
 // retain adds a user to a use.
 func (k *regs) retain(n int32) { k.uses[n].refs++ }
 
-// done ends a use.
-func (k *regs) done(n int32) {
+// releaseUse ends a use.
+func (k *regs) releaseUse(n int32) {
 	u := &k.uses[n]
 	if u.refs--; u.refs > 0 {
 		return
 	}
 	if u.entry >= 0 {
-		k.own.done(u.entry)
+		k.own.releaseUse(u.entry)
 	} else {
 		k.chooser.Done(u.lease)
 	}

@@ -165,7 +165,7 @@ func (c *conn) prepareLocal(op *operation) error {
 // than one.
 func (l *Link) nextPart(op *operation) error {
 	if op.reg >= 0 {
-		l.regs.done(op.reg) // the requests in flight have their own uses
+		l.regs.releaseUse(op.reg) // the requests in flight have their own uses
 		op.reg = -1
 	}
 	part := op.local.Slice(op.posted, op.length-op.posted)
@@ -273,7 +273,7 @@ func (c *conn) endOperations(o *operations, cause error) {
 			err = fmt.Errorf("%w: refused by device %s of peer %d", link.ErrKey, c.remote.device, c.peer)
 		}
 		if op.reg >= 0 {
-			l.regs.done(op.reg)
+			l.regs.releaseUse(op.reg)
 		}
 		if op.slot >= 0 {
 			c.freeSlot(op.slot)
@@ -286,9 +286,9 @@ func (c *conn) endOperations(o *operations, cause error) {
 // abort ends operation n of o, which has no requests in flight, with its error.
 func (c *conn) abort(o *operations, n int32) {
 	op := o.table[n]
-	o.end(n)
+	o.remove(n)
 	if op.reg >= 0 {
-		c.l.regs.done(op.reg)
+		c.l.regs.releaseUse(op.reg)
 	}
 	c.l.ended = append(c.l.ended, ended{c.peer, op.token, op.err})
 }
@@ -304,7 +304,7 @@ func (c *conn) operated(n int32, sink link.Sink) {
 		c.abort(&c.ops, n)
 		return
 	}
-	c.ops.end(n)
+	c.ops.remove(n)
 	if op.write {
 		l.stats.BytesOut += op.length
 	} else {
@@ -324,6 +324,6 @@ func (c *conn) settleOperation(op *operation) {
 		c.freeSlot(op.slot)
 	}
 	if op.reg >= 0 {
-		l.regs.done(op.reg)
+		l.regs.releaseUse(op.reg)
 	}
 }

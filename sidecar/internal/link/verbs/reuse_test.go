@@ -354,7 +354,7 @@ func TestOwnWithUnusedRegistrations(t *testing.T) {
 	if err != nil {
 		t.Fatalf("memory of the engine: %v", err)
 	}
-	s.from.regs.done(n)
+	s.from.regs.releaseUse(n)
 }
 
 // TestConnectionWithUnusedRegistrations checks that a later connection gets memory

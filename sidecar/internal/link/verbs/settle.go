@@ -33,13 +33,13 @@ const endsPerTurn = 4
 // passage is a position in the sequence of completions. It is passed when as many
 // completions have been handled as the queue held, or when a later poll has emptied the
 // queue.
-type passage struct{ handled, looks uint64 }
+type passage struct{ handled, polls uint64 }
 
 func (l *Link) markQueue() passage {
 	return passage{l.cq.handled + uint64(len(l.cq.stash)+l.nic.queueDepth()), l.stats.Polls}
 }
 
-func (l *Link) passed(p passage) bool { return l.cq.emptyAt > p.looks || l.cq.handled >= p.handled }
+func (l *Link) passed(p passage) bool { return l.cq.emptyAt > p.polls || l.cq.handled >= p.handled }
 
 // quiet executes the next step of c's end, and reports whether no more messages arrive on
 // c and all that arrived are handled.
