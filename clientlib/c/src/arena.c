@@ -1,8 +1,10 @@
-/* The arena's allocator, and the lists that the library is made of. */
+/* The arena's allocator (first fit over spans sorted by address), and the stack and queue
+ * that the other files use. The Go client has it in clientlib/arena.go. */
 #include <stdlib.h>
 
 #include "session.h"
 
+/* or_stack_push adds v. It fails only if the list must grow and there is no memory. */
 int or_stack_push(struct or_stack *s, uint64_t v)
 {
 	if (s->count == s->room) {
@@ -25,6 +27,7 @@ bool or_stack_pop(struct or_stack *s, uint64_t *v)
 	return true;
 }
 
+/* or_queue_push appends a request number; a full ring is copied into one of twice its size. */
 int or_queue_push(struct or_queue *q, uint32_t id)
 {
 	if (q->count == q->room) {
@@ -60,7 +63,7 @@ bool or_queue_pop(struct or_queue *q, uint32_t *id)
 	return true;
 }
 
-/* find is the place of the first span at or after offset. */
+/* find returns the index of the first span at or after offset. */
 static size_t find(const struct or_spans *s, uint64_t offset)
 {
 	size_t low = 0, high = s->count;
@@ -74,7 +77,7 @@ static size_t find(const struct or_spans *s, uint64_t offset)
 	return low;
 }
 
-/* ensure makes room for one more span, so that insert cannot fail. */
+/* ensure allocates room for one more span, so that insert cannot fail. */
 static bool ensure(struct or_spans *s)
 {
 	if (s->count < s->room)
@@ -95,13 +98,14 @@ static void insert(struct or_spans *s, size_t at, struct or_span v)
 	s->count++;
 }
 
+/* take_out removes the span at an index. */
 static void take_out(struct or_spans *s, size_t at)
 {
 	s->count--;
 	memmove(s->list + at, s->list + at + 1, (s->count - at) * sizeof *s->list);
 }
 
-/* merge joins the span at a place with the next one if they touch. */
+/* merge joins the span at an index with the next one if they touch. */
 static void merge(struct or_spans *s, size_t at)
 {
 	if (at + 1 < s->count && s->list[at].offset + s->list[at].size == s->list[at + 1].offset) {
@@ -127,7 +131,9 @@ void or_arena_free(struct or_arena *a)
 	free(a->used.list);
 }
 
-bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset)
+/* or_arena_alloc allocates bytes, rounded up to the alignment, in the first free span that is
+ * large enough. If the sidecar has not allocated that part of the arena yet, it is asked to. */
+bool or_arena_alloc(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset)
 {
 	if (bytes > a->size || !ensure(&a->used))
 		return false;
@@ -138,7 +144,7 @@ bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *of
 		struct or_span *v = &a->spare.list[i];
 		if (v->size < want)
 			continue;
-		if (v->offset + want > a->ready && !or_grow(a->owner, &a->ready, v->offset + want, a->size, insist))
+		if (v->offset + want > a->ready && !or_grow_arena(a->owner, &a->ready, v->offset + want, a->size, insist))
 			return false;
 		*offset = v->offset;
 		v->offset += want;
@@ -157,7 +163,9 @@ uint64_t or_arena_size(const struct or_arena *a, uint64_t offset)
 	return at < a->used.count && a->used.list[at].offset == offset ? a->used.list[at].size : 0;
 }
 
-bool or_arena_give(struct or_arena *a, uint64_t offset)
+/* or_arena_release frees the allocation at offset and merges it with its free neighbours. false:
+ * no allocation starts there. */
+bool or_arena_release(struct or_arena *a, uint64_t offset)
 {
 	size_t at = find(&a->used, offset);
 	if (at == a->used.count || a->used.list[at].offset != offset || !ensure(&a->spare))

@@ -1,4 +1,6 @@
-/* Attaching to the sidecar: LAYOUT §2. */
+/* Attaching to the sidecar (LAYOUT §2): connects to its socket, exchanges Hello and Welcome,
+ * maps the memory of the Welcome and checks its layout. The Go client has it in
+ * clientlib/open.go and api/shm/handshake.go. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -14,21 +16,25 @@
 
 #include "session.h"
 
-#define FDS 3
-#define OPEN_PATIENCE_NS 30000000000ull /* while no sidecar listens; one that does is waited for */
-#define OPEN_PAUSE_NS 10000000L
+#define FDS 3 /* descriptors of the Welcome: control segment, arena, doorbell */
+/* How long the library waits for a sidecar that does not listen yet: a container of the same
+ * pod may start later. A sidecar that listens is waited for without a limit. */
+#define OPEN_TIMEOUT_NS 30000000000ull
+#define OPEN_PAUSE_NS 10000000L /* between two attempts to connect */
 
-/* Of glibc 2.27 and Linux 4.14; named here for older headers. */
+/* Linux 3.17 and glibc 2.27 define these; older headers lack them. */
 #ifndef F_GET_SEALS
 #define F_GET_SEALS 1034
 #endif
 #define SEALS (0x0002 | 0x0004) /* F_SEAL_SHRINK, F_SEAL_GROW */
 
+/* Where outrigger_open puts the text of its error. */
 struct reason {
 	char *text;
 	size_t bytes;
 };
 
+/* fail formats the error text and returns code. */
 static int fail(const struct reason *why, int code, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -59,6 +65,7 @@ static uint64_t get64(const unsigned char *b)
 	return v;
 }
 
+/* or_encode_hello encodes the Hello of a client with every feature that this library has. */
 void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes)
 {
 	memset(b, 0, OR_HELLO_BYTES);
@@ -69,6 +76,7 @@ void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t ar
 	put64(b + 24, arena_bytes);
 }
 
+/* or_decode_welcome decodes a Welcome. false: the bytes are not one. */
 bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w)
 {
 	if (n != OR_WELCOME_BYTES || get32(b) != OR_WELCOME_MAGIC)
@@ -92,7 +100,7 @@ bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w)
 	return true;
 }
 
-/* size reads bytes with an optional suffix KiB, MiB or GiB. */
+/* size parses a number of bytes with an optional suffix KiB, MiB or GiB. */
 static bool size(const char *text, uint64_t *bytes)
 {
 	char *end;
@@ -109,6 +117,7 @@ static bool size(const char *text, uint64_t *bytes)
 	return true;
 }
 
+/* complete fills the zero fields of a configuration from the environment. */
 static int complete(struct outrigger_config *c, const struct reason *why)
 {
 	if (c->socket == NULL) {
@@ -131,31 +140,34 @@ static int complete(struct outrigger_config *c, const struct reason *why)
 	return OUTRIGGER_OK;
 }
 
-/* part_with closes a descriptor of the session. */
-static void part_with(int *fd)
+/* close_file closes a descriptor of the session. A fork waits meanwhile, so that a child never
+ * closes a number that the parent has closed and used again (fork.c). */
+static void close_file(int *fd)
 {
-	or_hold_forks();
+	or_lock_forks();
 	close(*fd);
 	*fd = -1;
-	or_let_fork();
+	or_unlock_forks();
 }
 
+/* new_socket creates the socket and returns 0 or an errno. */
 static int new_socket(int *fd)
 {
-	or_hold_forks();
+	or_lock_forks();
 	*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	int cause = errno;
-	or_let_fork();
+	or_unlock_forks();
 	return *fd < 0 ? cause : 0;
 }
 
+/* dial connects to the sidecar and retries for OPEN_TIMEOUT_NS while none listens. */
 static int dial(const char *path, int *fd, const struct reason *why)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	if (strlen(path) >= sizeof to.sun_path)
 		return fail(why, OUTRIGGER_INVALID, "socket path of %zu characters, the system allows %zu: %s", strlen(path), sizeof to.sun_path - 1, path);
 	strcpy(to.sun_path, path);
-	uint64_t end = or_now() + OPEN_PATIENCE_NS;
+	uint64_t end = or_now() + OPEN_TIMEOUT_NS;
 	for (;;) {
 		int cause = new_socket(fd);
 		if (cause != 0)
@@ -163,7 +175,7 @@ static int dial(const char *path, int *fd, const struct reason *why)
 		if (connect(*fd, (struct sockaddr *)&to, sizeof to) == 0)
 			return OUTRIGGER_OK;
 		cause = errno;
-		part_with(fd);
+		close_file(fd);
 		bool later = cause == ENOENT || cause == ECONNREFUSED || cause == EINTR || cause == EAGAIN;
 		if (!later || or_now() >= end)
 			return fail(why, OUTRIGGER_NO_SIDECAR, "no sidecar at %s: %s", path, strerror(cause));
@@ -172,7 +184,7 @@ static int dial(const char *path, int *fd, const struct reason *why)
 	}
 }
 
-/* await waits until there is something to read, or an end. */
+/* await waits until the socket is readable or closed. */
 static int await(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -183,9 +195,9 @@ static int await(int fd)
 	return n;
 }
 
-/* receive reads the Welcome and the descriptors that come with it; cut says that there
- * were more than this process takes. The length is not that of the room: with the
- * padding behind it the kernel would pass one more than FDS. */
+/* receive reads the Welcome and its descriptors. cut is set if the kernel dropped some of
+ * them. msg_controllen excludes the trailing padding of the buffer; otherwise the kernel could
+ * pass FDS+1 descriptors. */
 static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int *count, bool *cut)
 {
 	union {
@@ -201,7 +213,7 @@ static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int 
 		if (await(s->socket) < 0)
 			return -1;
 		m.msg_controllen = CMSG_LEN(sizeof fds);
-		or_hold_forks();
+		or_lock_forks();
 		n = recvmsg(s->socket, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 		int cause = errno;
 		struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
@@ -212,15 +224,15 @@ static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int 
 			s->files[1] = fds[1];
 			s->doorbell = fds[2];
 		}
-		or_let_fork();
+		or_unlock_forks();
 		errno = cause;
 	} while (n < 0 && (errno == EINTR || errno == EAGAIN));
 	*cut = n >= 0 && (m.msg_flags & MSG_CTRUNC) != 0;
 	return n;
 }
 
-/* map maps a file of the sidecar whose size is sealed: another one could be cut
- * under the mapping. */
+/* map maps a file of the sidecar. It requires that the size is sealed: if the file could be
+ * truncated, an access to the mapping could raise SIGBUS. */
 static int map(int fd, uint64_t bytes, unsigned char **memory, const struct reason *why)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -241,8 +253,9 @@ static uint64_t page(uint64_t n) { return (n + OR_SEG_PAGE_BYTES - 1) & ~(uint64
 static uint64_t ring_bytes(uint32_t entries) { return OR_RING_HEADER + (uint64_t)entries * OR_DESCRIPTOR_BYTES; }
 static bool ring_size(uint32_t n) { return n >= 16 && n <= 1u << 16 && (n & (n - 1)) == 0; }
 
-/* lay out the control segment by its header: LAYOUT §3.1. */
-static int lay(outrigger *s, const struct or_welcome *w, const struct reason *why)
+/* set_layout checks the header of the control segment and sets up the views of its rings and
+ * slab (LAYOUT §3.1). */
+static int set_layout(outrigger *s, const struct or_welcome *w, const struct reason *why)
 {
 	const unsigned char *h = s->control;
 	if (w->segment_bytes < OR_SEG_OFF_RINGS || get64(h + OR_SEG_OFF_MAGIC) != OR_SEG_HEADER_MAGIC)
@@ -261,35 +274,38 @@ static int lay(outrigger *s, const struct or_welcome *w, const struct reason *wh
 	return OUTRIGGER_OK;
 }
 
-static int take_over(outrigger *s, const struct or_welcome *w, const struct reason *why)
+/* map_session maps the control segment and the arena of a Welcome and closes their files. */
+static int map_session(outrigger *s, const struct or_welcome *w, const struct reason *why)
 {
 	unsigned char *control = NULL, *arena = NULL;
 	int rc = map(s->files[0], w->segment_bytes, &control, why);
-	or_hold_forks();
+	or_lock_forks();
 	s->control = control;
 	s->control_bytes = w->segment_bytes;
-	or_let_fork();
+	or_unlock_forks();
 	if (rc == OUTRIGGER_OK)
 		rc = map(s->files[1], w->arena_bytes, &arena, why);
-	part_with(&s->files[0]);
-	part_with(&s->files[1]);
+	close_file(&s->files[0]);
+	close_file(&s->files[1]);
 	if (arena != NULL && or_arena_init(&s->arena, arena, w->arena_bytes) != 0)
 		rc = fail(why, OUTRIGGER_NO_MEMORY, "no memory for the arena's list");
 	if ((w->features & OR_FEATURE_PIECES) != 0) {
 		s->arena.owner = s;
 		s->arena.ready = 0;
 	}
-	return rc == OUTRIGGER_OK ? lay(s, w, why) : rc;
+	return rc == OUTRIGGER_OK ? set_layout(s, w, why) : rc;
 }
 
+/* or_attach attaches s by a configuration. If it fails, text has the reason, and the caller
+ * calls or_detach. */
 int or_attach(const struct outrigger_config *given, outrigger *s, char *text, size_t bytes)
 {
 	const struct reason why = {text, bytes};
 	struct outrigger_config c = *given;
 	int rc = complete(&c, &why);
 	if (rc == OUTRIGGER_OK)
-		rc = or_patience_init(s, c.wait);
-	if (rc == OUTRIGGER_INVALID && c.wait != NULL && s->patience.yield_ns == UINT64_MAX)
+		rc = or_wait_policy_init(s, c.wait);
+	if (rc == OUTRIGGER_INVALID && c.wait != NULL && s->wait_policy.yield_ns == UINT64_MAX)
 		return fail(&why, rc, "wait policy \"%s\", want poll, yield or block", c.wait);
 	if (rc == OUTRIGGER_OK)
 		rc = dial(c.socket, &s->socket, &why);
@@ -316,11 +332,13 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 	if (rc != OUTRIGGER_OK)
 		return rc;
 	s->features = w.features;
-	s->place.wanted = (w.features & OR_FEATURE_PLACE) != 0;
+	s->activity.watched = (w.features & OR_FEATURE_PLACE) != 0;
 	s->world = (struct outrigger_world){w.rank, w.ranks, w.pod, w.pods, w.sharers};
-	return take_over(s, &w, &why);
+	return map_session(s, &w, &why);
 }
 
+/* or_unmap unmaps the shared memory. An arena of which a part is lent stays mapped: the
+ * application's allocator uses it until the process ends. */
 void or_unmap(outrigger *s)
 {
 	if (s->control != NULL)
@@ -333,7 +351,7 @@ void or_unmap(outrigger *s)
 
 void or_detach(outrigger *s)
 {
-	or_forget(s); /* first: a child maps zeros where it finds a control segment */
+	or_unregister_session(s); /* first: the child of a later fork replaces a control segment by zeros */
 	or_unmap(s);
 	or_arena_free(&s->arena);
 	or_ops_free(&s->ops);

@@ -1,5 +1,6 @@
-/* How sidecar and session wake each other: the doorbell of a sleeping engine, the word at which
- * threads of the session sleep (LAYOUT §8), and the socket, whose end is the sidecar's. */
+/* How sidecar and session wake each other: the doorbell of a sleeping engine, the word on which
+ * threads of the session sleep (LAYOUT §8), and the socket, whose end of file tells that the
+ * sidecar has ended. The Go client has it in api/shm/wake and clientlib/wait.go. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
@@ -10,8 +11,9 @@
 
 #include "session.h"
 
-/* or_ring rings the doorbell of a sleeping engine. A counter that is full is a rung bell. */
-int or_ring(outrigger *s)
+/* or_ring_doorbell wakes a sleeping engine by its eventfd. EAGAIN means that the counter is full: the
+ * doorbell has been rung already. */
+int or_ring_doorbell(outrigger *s)
 {
 	uint64_t one = 1;
 	ssize_t n;
@@ -19,15 +21,16 @@ int or_ring(outrigger *s)
 		n = write(s->doorbell, &one, sizeof one);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno != EAGAIN) {
-		s->gone = true; /* an engine that cannot be woken is as good as none */
+		s->gone = true; /* an engine that cannot be woken makes no progress */
 		return OUTRIGGER_NO_SIDECAR;
 	}
 	return OUTRIGGER_OK;
 }
 
-/* or_sidecar_ended looks at the socket. What is sent on it is an answer about a piece of the
- * arena, which another thread waits for, and reads; without feature pieces nothing is, so
- * that whatever there is to read is its end. */
+/* or_sidecar_ended reports whether the sidecar has closed the socket. With the feature pieces,
+ * data on the socket is an answer about a piece of the arena, which another thread waits for
+ * and reads. Without that feature the sidecar sends nothing, and data is a protocol violation,
+ * which is treated as the sidecar's end. */
 bool or_sidecar_ended(outrigger *s)
 {
 	char b;
@@ -39,22 +42,26 @@ bool or_sidecar_ended(outrigger *s)
 	return s->gone;
 }
 
-void or_nap(const outrigger *s, uint32_t word, unsigned microseconds)
+/* or_sleep_on_word sleeps on the waiting word while it has the given value, at most so many
+ * microseconds. */
+void or_sleep_on_word(const outrigger *s, uint32_t word, unsigned microseconds)
 {
 	struct timespec t = {(time_t)(microseconds / 1000000u), (long)(microseconds % 1000000u) * 1000};
-	/* Not the private kind: the word is in the memory of two processes. */
+	/* Not FUTEX_PRIVATE: the word is in the memory of two processes. */
 	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAIT, word, &t, NULL, 0);
 }
 
-void or_rouse(outrigger *s)
+/* or_wake_sleepers wakes every thread that sleeps on the waiting word. */
+void or_wake_sleepers(outrigger *s)
 {
-	s->roused++;
+	s->wakeups++;
 	atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 	syscall(SYS_futex, or_word(s, OR_SEG_OFF_WAITING), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* or_back notes that the program is in the library again. */
-void or_back(outrigger *s)
+/* or_program_back ends the watcher's turn: the program is in the library again and takes completions
+ * itself. */
+void or_program_back(outrigger *s)
 {
 	if (!s->watch.armed)
 		return;
@@ -63,8 +70,8 @@ void or_back(outrigger *s)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 }
 
-/* or_watches reports that the caller is the watcher. */
-bool or_watches(const outrigger *s)
+/* or_is_watcher reports whether the calling thread is the watcher. */
+bool or_is_watcher(const outrigger *s)
 {
 	return atomic_load_explicit(&s->watch.there, memory_order_relaxed) && pthread_equal(s->watch.thread, pthread_self());
 }

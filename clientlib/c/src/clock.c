@@ -1,4 +1,4 @@
-/* The clock of waits. */
+/* The monotonic clock. The Go client uses package time. */
 #include <time.h>
 
 #include "session.h"

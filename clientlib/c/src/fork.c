@@ -1,13 +1,14 @@
-/* What fork does to sessions. A child has copies of all that the library knows, and of
- * the descriptors, and shares the memory: its looks would take its parent's completions,
- * its goodbye would be its parent's, and while it lives the sidecar would not learn of its
- * parent's death. So a child has no session. It closes its copies of the descriptors, and
- * has private zeros where the control segment was. Other threads may have been at work in
- * the parent, so that nothing else of a copy is used.
+/* What fork does to sessions. A child inherits copies of the library's state and of the
+ * descriptors, and shares the mapped memory. If it used them, it would consume its parent's
+ * completions, its detach would detach the parent, and as long as it lives the sidecar would
+ * not notice its parent's death. Therefore a child has no session: it closes its copies of the
+ * descriptors and maps private zeros over the control segment. Other threads of the parent may
+ * have been changing the rest of the state during the fork, so the child uses none of it.
  *
- * A descriptor that a child did not know of would stay open in it. So a session is known
- * before it has any, and until it has none, and one comes or goes together with what the
- * session says of it while forks are held up. */
+ * A descriptor that is not recorded in a session would stay open in the child. Therefore a
+ * session is registered before it has a descriptor and until it has closed all, and a
+ * descriptor is opened or closed, and recorded, while forks are locked out. The Go client has
+ * no such file: a Go program does not fork without exec. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,80 +16,87 @@
 #include "session.h"
 
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
-static outrigger *known; /* sessions of this process, by next_known */
-static bool prepared; /* the handlers are known */
+static outrigger *known; /* sessions of this process, linked by next_session */
+static bool prepared; /* the handlers of fork are registered */
 
-/* Not a session's own lock: whoever holds that may wait for a lock of an allocator, which
- * may be held by the thread that forks. */
-void or_hold_forks(void) { pthread_mutex_lock(&known_lock); }
-void or_let_fork(void) { pthread_mutex_unlock(&known_lock); }
+/* A lock of its own, and not the session's: a thread that holds the session's lock may wait for
+ * a lock of an allocator, which the forking thread may hold. */
+void or_lock_forks(void) { pthread_mutex_lock(&known_lock); }
+void or_unlock_forks(void) { pthread_mutex_unlock(&known_lock); }
 
-static void shut(int *fd)
+static void close_fd(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;
 }
 
-static void shut_all(outrigger *s)
+static void close_all(outrigger *s)
 {
-	shut(&s->socket);
-	shut(&s->doorbell);
-	shut(&s->files[0]);
-	shut(&s->files[1]);
+	close_fd(&s->socket);
+	close_fd(&s->doorbell);
+	close_fd(&s->files[0]);
+	close_fd(&s->files[1]);
 }
 
-static void part(outrigger *s)
+/* disconnect makes the child's copy of a session unusable for everything but outrigger_close. */
+static void disconnect(outrigger *s)
 {
-	shut_all(s);
+	close_all(s);
 	s->gone = s->forked = true;
-	s->place.wanted = false;
+	s->activity.watched = false;
 	if (s->control != NULL && mmap(s->control, s->control_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-		munmap(s->control, s->control_bytes); /* a wrong look ends the child, and not the parent's session */
+		munmap(s->control, s->control_bytes); /* a stray access then kills the child and does not harm the parent's session */
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->asking, NULL);
+	pthread_mutex_init(&s->pieces_lock, NULL);
 }
 
+/* in_child is the handler that fork calls in the child. */
 static void in_child(void)
 {
-	or_place_forked();
-	for (outrigger *s = known; s != NULL; s = s->next_known)
-		part(s);
+	or_activity_forked();
+	for (outrigger *s = known; s != NULL; s = s->next_session)
+		disconnect(s);
 	known = NULL;
 	pthread_mutex_init(&known_lock, NULL);
 }
 
+/* prepare registers the handlers of fork once. The caller holds known_lock, or is the
+ * constructor. */
 static bool prepare(void)
 {
-	prepared = prepared || pthread_atfork(or_hold_forks, or_let_fork, in_child) == 0;
+	prepared = prepared || pthread_atfork(or_lock_forks, or_unlock_forks, in_child) == 0;
 	return prepared;
 }
 
-/* A fork that has begun does not call handlers that come later. So they are there before
- * anything else is; pthread_once would do for a second try, but for its symbol of glibc
- * 2.34. */
+/* A fork that has begun does not call handlers that are registered later. Therefore they are
+ * registered when the library is loaded. If that fails, or_register_session tries again. pthread_once is
+ * not used because its symbol is one of glibc 2.34. */
 __attribute__((constructor)) static void begin(void) { (void)prepare(); }
 
-int or_know(outrigger *s)
+/* or_register_session adds s to the sessions that a child disconnects. It is called before s has a
+ * descriptor. */
+int or_register_session(outrigger *s)
 {
-	or_hold_forks();
+	or_lock_forks();
 	bool ok = prepare();
 	if (ok) {
-		s->next_known = known;
+		s->next_session = known;
 		known = s;
 	}
-	or_let_fork();
+	or_unlock_forks();
 	return ok ? OUTRIGGER_OK : OUTRIGGER_NO_MEMORY;
 }
 
-void or_forget(outrigger *s)
+/* or_unregister_session closes the descriptors of s and removes it from the sessions of this process. */
+void or_unregister_session(outrigger *s)
 {
-	or_hold_forks();
-	shut_all(s);
-	for (outrigger **at = &known; *at != NULL; at = &(*at)->next_known)
+	or_lock_forks();
+	close_all(s);
+	for (outrigger **at = &known; *at != NULL; at = &(*at)->next_session)
 		if (*at == s) {
-			*at = s->next_known;
+			*at = s->next_session;
 			break;
 		}
-	or_let_fork();
+	or_unlock_forks();
 }

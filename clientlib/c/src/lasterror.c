@@ -1,13 +1,13 @@
-/* The last error of this rank (LAYOUT §3.1): what the job's verdict says of its process, if
- * that then ends without outrigger_close. */
+/* The last error of this rank (LAYOUT §3.1). If the process ends without outrigger_close, the
+ * job's verdict quotes it. The Go client has it in clientlib/session.go. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "session.h"
 
-/* consequence reports that a status is not what a program ends for, if it ends then: the job
- * has failed already, or the caller has asked for it. */
+/* consequence reports whether a status cannot be the cause of the process's end: the job has
+ * failed before, or the caller has asked for that status. */
 static bool consequence(int status)
 {
 	switch (status) {
@@ -23,7 +23,9 @@ static bool consequence(int status)
 	return false;
 }
 
-int or_failed(outrigger *s, const char *call, uint32_t peer, uint64_t tag, uint64_t bytes, int status)
+/* or_record_error records status as the last error, unless it is a consequence, and returns it. The
+ * length is written after the text. */
+int or_record_error(outrigger *s, const char *call, uint32_t peer, uint64_t tag, uint64_t bytes, int status)
 {
 	if (consequence(status) || s->control == NULL || s->forked)
 		return status;

@@ -1,16 +1,19 @@
-/* Sends, receives and probes. */
+/* Sends, receives, probes and tests: the functions of outrigger.h that take an envelope or a
+ * request. The Go client has it in clientlib/message.go, probe.go and request.go. */
 #include <stdlib.h>
 
 #include "session.h"
 
-/* Silent sends that the engine has not taken over yet; the contract allows
- * 65,536. */
+/* The most silent sends that the engine has not taken over yet; the contract allows 65,536. A
+ * send beyond it gets a request. */
 #define SILENT_MAX 1024
 
-#define MODEST_LEFT 512u /* requests that are left by a send that says so */
+/* Requests that a send with OUTRIGGER_MODEST leaves free, for receives. */
+#define MODEST_LEFT 512u
 
-#define CONTEXTS 0x80000000u
+#define CONTEXTS 0x80000000u /* numbers of contexts that programs may use */
 
+/* measure adds up the lengths of the segments. false: too many segments, or too long. */
 static bool measure(const struct iovec *iov, int segments, uint64_t *bytes)
 {
 	*bytes = 0;
@@ -24,14 +27,15 @@ static bool measure(const struct iovec *iov, int segments, uint64_t *bytes)
 	return true;
 }
 
-static void keep(struct or_op *op, const struct iovec *iov, int segments)
+/* set_segments copies the caller's list of segments, which need not outlive the call. */
+static void set_segments(struct or_op *op, const struct iovec *iov, int segments)
 {
 	for (int i = 0; i < segments; i++)
 		op->iov[i] = iov[i];
 	op->segments = segments;
 }
 
-/* in_arena says where a message lies in the arena, if it is in one piece. */
+/* in_arena reports whether a message is one contiguous range of the arena, and sets its offset. */
 static bool in_arena(const outrigger *s, const struct iovec *iov, int segments, uint64_t bytes, uint64_t *offset)
 {
 	const struct iovec *only = NULL;
@@ -51,9 +55,9 @@ static bool in_arena(const outrigger *s, const struct iovec *iov, int segments, 
 	return true;
 }
 
-/* own gives a send a copy of its message, for a caller that goes on before it
- * has left. */
-static int own(struct or_op *op, uint64_t bytes)
+/* copy_message copies the message of a send, so that the caller may change its memory before
+ * the message is sent. */
+static int copy_message(struct or_op *op, uint64_t bytes)
 {
 	unsigned char *copy = malloc(bytes);
 	if (copy == NULL)
@@ -65,6 +69,8 @@ static int own(struct or_op *op, uint64_t bytes)
 	return OUTRIGGER_OK;
 }
 
+/* describe_inline puts the message of a send into the descriptor; for a receive it says that a
+ * small message comes in the descriptor of the completion. */
 static void describe_inline(struct or_descriptor *d, const struct or_op *op, uint64_t bytes)
 {
 	d->class = OR_CLASS_INLINE;
@@ -73,16 +79,16 @@ static void describe_inline(struct or_descriptor *d, const struct or_op *op, uin
 		or_gather(op->iov, op->segments, 0, d->payload, bytes);
 }
 
-/* in_slot takes a slot of the slab for a message. */
+/* in_slot allocates a slot of the slab for a message that fits into one. */
 static bool in_slot(outrigger *s, struct or_op *op, uint64_t bytes)
 {
 	op->slotted = bytes <= s->slab.slot_bytes && or_stack_pop(&s->slab.slots, &op->slot);
 	return op->slotted;
 }
 
-/* describe says where the payload is: in the descriptor, in the arena, in a slab
- * slot or one chunk, or in private memory that is staged in chunks. A message whose
- * memory may change when the call has returned (fleeting) is never left where it is. */
+/* describe chooses where the payload is: in the descriptor, in the arena, in a slot of the slab,
+ * in one chunk, or in private memory that is staged in chunks. If the caller may change the
+ * memory as soon as the call returns (fleeting), the payload is always copied. */
 static int describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uint64_t bytes, bool small, bool fleeting)
 {
 	struct or_chunk at = {.class = OR_CLASS_SLAB};
@@ -96,10 +102,10 @@ static int describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uin
 		op->in_place = true;
 	} else if (in_slot(s, op, bytes)) {
 		at.offset = op->slot;
-	} else if (or_whole(s, op, bytes)) {
+	} else if (or_alloc_whole(s, op, bytes)) {
 		at = op->spare.list[0];
 	} else {
-		int rc = fleeting ? own(op, bytes) : OUTRIGGER_OK;
+		int rc = fleeting ? copy_message(op, bytes) : OUTRIGGER_OK;
 		if (rc != OUTRIGGER_OK)
 			return rc;
 		op->staged = !fleeting || !in_arena(s, op->iov, op->segments, bytes, &at.offset);
@@ -126,7 +132,7 @@ static bool may_be_silent(const outrigger *s)
 	return !s->failed && s->silent - or_retired(s) < SILENT_MAX;
 }
 
-/* find gives the operation of a request; NULL: it has ended. */
+/* find returns the operation of a request, or NULL if it has ended. */
 static struct or_op *find(const outrigger *s, outrigger_request request, uint32_t *id)
 {
 	*id = (uint32_t)request;
@@ -136,8 +142,9 @@ static struct or_op *find(const outrigger *s, outrigger_request request, uint32_
 	return op->open && op->gen == request >> 32 ? op : NULL;
 }
 
-/* name_reply has the message name the receive of its reply. One that has ended since has its
- * reply, and its number may be another's. */
+/* name_reply puts the receive that waits for the reply into the message's descriptor. If that
+ * receive has ended, it has its reply, and its number may be in use again: then the message
+ * names no receive. */
 static void name_reply(const outrigger *s, struct or_descriptor *d, outrigger_request reply)
 {
 	uint32_t id;
@@ -148,6 +155,8 @@ static void name_reply(const outrigger *s, struct or_descriptor *d, outrigger_re
 	d->status = id;
 }
 
+/* send_silently sends a small message that has no request and no completion; the engine counts
+ * it as retired when it has taken it over. */
 static int send_silently(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes)
 {
 	d->flags |= OR_FLAG_SILENT;
@@ -160,25 +169,24 @@ static int send_silently(outrigger *s, struct or_descriptor *d, const struct iov
 	return rc;
 }
 
-/* enter publishes the descriptor of an operation, and takes the operation back
- * when it cannot. */
-static int enter(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_op *op, outrigger_request *request)
+/* submit_op publishes the descriptor of an operation. If it cannot, it frees the operation. */
+static int submit_op(outrigger *s, struct or_descriptor *d, uint32_t id, struct or_op *op, outrigger_request *request)
 {
 	outrigger_request name = (uint64_t)op->gen << 32 | id;
-	uint64_t bytes = d->class == OR_CLASS_INLINE ? d->inline_length : d->len; /* the payload is where len would be */
+	uint64_t bytes = d->class == OR_CLASS_INLINE ? d->inline_length : d->len; /* an inline payload overlays len */
 	d->req = id;
 	int rc = or_submit(s, d);
 	if (rc != OUTRIGGER_OK) {
-		or_drop(s, id, op);
+		or_free_op(s, id, op);
 		return rc;
 	}
-	or_place_leaves(s, bytes);
+	or_activity_copied(s, bytes);
 	if (request != NULL)
 		*request = name;
 	return OUTRIGGER_OK;
 }
 
-/* describe_call notes what an error of the operation is told with. */
+/* describe_call records the arguments that the text of an error of the operation quotes. */
 static void describe_call(struct or_op *op, const char *call, const struct or_descriptor *d, uint64_t bytes)
 {
 	op->call = call;
@@ -187,6 +195,7 @@ static void describe_call(struct or_op *op, const char *call, const struct or_de
 	op->bytes = bytes;
 }
 
+/* send_locked is outrigger_sendv with the session's lock held and the arguments checked. */
 static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes,
 		       unsigned flags, outrigger_request reply, outrigger_done done, void *arg, outrigger_request *request)
 {
@@ -200,18 +209,18 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	struct or_op *op;
 	if ((flags & OUTRIGGER_MODEST) != 0 && outrigger_room(s) <= MODEST_LEFT)
 		return s->gone ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_TOO_MANY;
-	int rc = or_begin(s, &id, &op);
+	int rc = or_begin_op(s, &id, &op);
 	if (rc != OUTRIGGER_OK)
 		return rc;
-	keep(op, iov, segments);
+	set_segments(op, iov, segments);
 	describe_call(op, "send", d, bytes);
 	op->notify = done;
 	op->arg = arg;
-	op->nobody = nobody;
-	s->ops.unheard += nobody;
+	op->unreported = nobody;
+	s->ops.unreported += nobody;
 	rc = describe(s, d, op, bytes, small, nobody || (flags & OUTRIGGER_COPY) != 0);
 	if (rc != OUTRIGGER_OK) {
-		or_drop(s, id, op);
+		or_free_op(s, id, op);
 		return rc;
 	}
 	if ((flags & OUTRIGGER_SYNC) != 0)
@@ -219,12 +228,13 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	name_reply(s, d, reply);
 	bool staged = op->staged;
 	uint32_t gen = op->gen;
-	rc = enter(s, d, id, op, request);
-	/* Taking completions for room in the ring may have ended it already. A chunk that
-	 * cannot be submitted means the end of the session, which the next call tells: this
-	 * request is open, and may still end by what the sidecar has said before. */
+	rc = submit_op(s, d, id, op, request);
+	/* While submit_op waited for room in the ring, it handled completions, and one of them may
+	 * have ended this operation. If a chunk cannot be submitted, the session has ended, which
+	 * the next call returns: this request is open, and a completion that the sidecar published
+	 * before may still end it. */
 	if (rc == OUTRIGGER_OK && staged && op->open && op->gen == gen)
-		(void)or_stage(s, id, op);
+		(void)or_submit_chunks(s, id, op);
 	return rc;
 }
 
@@ -235,7 +245,7 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 	if (request != NULL)
 		*request = 0;
 	if (!measure(iov, segments, &bytes) || to->peer >= s->world.ranks || to->context >= CONTEXTS || flags > 63)
-		return or_failed(s, "send", to->peer, to->tag, bytes, OUTRIGGER_INVALID);
+		return or_record_error(s, "send", to->peer, to->tag, bytes, OUTRIGGER_INVALID);
 	bool replied = (flags & OUTRIGGER_REPLY) != 0;
 	if (replied && (flags & (OUTRIGGER_SYNC | OUTRIGGER_DATA)) != 0)
 		return OUTRIGGER_INVALID;
@@ -262,18 +272,19 @@ static int recv_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 {
 	uint32_t id;
 	struct or_op *op;
-	int rc = or_begin(s, &id, &op);
+	int rc = or_begin_op(s, &id, &op);
 	if (rc != OUTRIGGER_OK)
 		return rc;
-	keep(op, iov, segments);
+	set_segments(op, iov, segments);
 	describe_call(op, "recv", d, bytes);
 	op->notify = done;
 	op->arg = arg;
 	op->receives = true;
-	(void)describe(s, d, op, bytes, true, false); /* what is not fleeting needs no copy */
-	return enter(s, d, id, op, request);
+	(void)describe(s, d, op, bytes, true, false); /* fails only for want of a copy, which a receive does not make */
+	return submit_op(s, d, id, op, request);
 }
 
+/* recv_any posts a receive by an envelope or of a claimed message, as d says. */
 static int recv_any(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, outrigger_done done,
 		    void *arg, outrigger_request *request)
 {
@@ -288,13 +299,13 @@ static int recv_any(outrigger *s, struct or_descriptor *d, const struct iovec *i
 	return rc;
 }
 
-/* A receive of class inline has the fields addr and len for its payload; its
- * ignore mask is where all others have it. */
+/* In a receive of class inline the payload overlays addr and len. The ignore mask is in aux as
+ * for the other classes. */
 int outrigger_recvv(outrigger *s, const struct iovec *iov, int segments, const struct outrigger_envelope *from,
 		    outrigger_done done, void *arg, outrigger_request *request)
 {
 	if (!good_pattern(s, from))
-		return or_failed(s, "recv", from->peer, from->tag, 0, OUTRIGGER_INVALID);
+		return or_record_error(s, "recv", from->peer, from->tag, 0, OUTRIGGER_INVALID);
 	struct or_descriptor d = {.op = OR_OP_RECV, .peer = from->peer, .context = from->context, .tag = from->tag, .aux = from->ignore};
 	return recv_any(s, &d, iov, segments, done, arg, request);
 }
@@ -341,12 +352,12 @@ int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigne
 	uint32_t id;
 	struct or_op *op;
 	pthread_mutex_lock(&s->lock);
-	int rc = or_begin(s, &id, &op);
+	int rc = or_begin_op(s, &id, &op);
 	if (rc == OUTRIGGER_OK) {
 		describe_call(op, "probe", &d, 0);
 		op->notify = done;
 		op->arg = arg;
-		rc = enter(s, &d, id, op, request);
+		rc = submit_op(s, &d, id, op, request);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return rc;
@@ -390,7 +401,7 @@ int outrigger_release(outrigger *s, outrigger_request request)
 	else if (op != NULL && op->receives)
 		op->segments = 0;
 	else if (op != NULL && op->staged && op->copy == NULL && op->offset < op->want)
-		rc = own(op, op->want);
+		rc = copy_message(op, op->want);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -400,16 +411,16 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
 	uint32_t id;
 	*over = 0;
 	pthread_mutex_lock(&s->lock);
-	int rc = or_look(s);
+	int rc = or_poll(s);
 	struct or_op *op = find(s, request, &id);
 	if (op == NULL || op->done) {
 		*over = 1;
 		rc = OUTRIGGER_OK;
 		if (op != NULL) {
-			rc = or_failed(s, op->call, op->peer, op->tag, op->bytes, op->result.status);
+			rc = or_record_error(s, op->call, op->peer, op->tag, op->bytes, op->result.status);
 			if (result != NULL)
 				*result = op->result;
-			or_drop(s, id, op);
+			or_free_op(s, id, op);
 		} else if (result != NULL) {
 			*result = (struct outrigger_result){.peer = OUTRIGGER_ANY};
 		}

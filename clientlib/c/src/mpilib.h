@@ -1,6 +1,7 @@
 /*
- * The MPI library that a process has loaded, for libraries of ours that may be loaded before
- * it, or that it loads itself.
+ * Finds the MPI library that a process has loaded, and its functions. The preloaded libraries of
+ * Outrigger (alloc, steps, check) and the provider use it; they may be loaded before the MPI or
+ * by it. The Go client has no such file.
  */
 #ifndef OUTRIGGER_MPILIB_H
 #define OUTRIGGER_MPILIB_H
@@ -13,12 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A loaded file whose name begins so. */
+/* Which loaded file mpilib_matches looks for, by the first part of its name. */
 struct mpilib_wanted {
 	const char *prefixes[3]; /* ended by NULL */
 	char *path;              /* of PATH_MAX bytes */
 };
 
+/* mpilib_matches is called for each loaded file. It stores the path and returns nonzero if the
+ * name begins with one of the prefixes. */
 static inline int mpilib_matches(struct dl_phdr_info *object, size_t bytes, void *arg)
 {
 	(void)bytes;
@@ -30,14 +33,14 @@ static inline int mpilib_matches(struct dl_phdr_info *object, size_t bytes, void
 	return 0;
 }
 
-/* mpilib_loaded finds the file of an MPI among those of the process; path has PATH_MAX bytes. */
+/* mpilib_loaded reports whether an MPI is loaded, and sets path, of PATH_MAX bytes, to its file. */
 static inline bool mpilib_loaded(char *path)
 {
 	struct mpilib_wanted w = {{"libmpi.so", "libmpi_abi.so", NULL}, path};
 	return dl_iterate_phdr(mpilib_matches, &w) != 0;
 }
 
-/* mpilib_open returns a handle of a file that the process has loaded; NULL: it has not. */
+/* mpilib_open returns a handle of a file that the process has loaded, or NULL if there is none. */
 static inline void *mpilib_open(const char *prefix)
 {
 	char path[PATH_MAX];
@@ -45,8 +48,8 @@ static inline void *mpilib_open(const char *prefix)
 	return dl_iterate_phdr(mpilib_matches, &w) != 0 ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 }
 
-/* mpilib_function stores the address of a symbol in *function: C converts between pointers to
- * functions and to objects by their bytes. */
+/* mpilib_function stores the address of a symbol in *function. It copies the bytes, because C has
+ * no conversion between pointers to functions and to objects. */
 static inline bool mpilib_function(void *library, void *function, const char *name)
 {
 	void *symbol = library == NULL ? NULL : dlsym(library, name);
@@ -54,11 +57,11 @@ static inline bool mpilib_function(void *library, void *function, const char *na
 	return symbol != NULL;
 }
 
-/* The longest text of MPI_Get_library_version, of all MPIs: MPI_MAX_LIBRARY_VERSION_STRING of MPICH,
- * whose text has the options with which it was configured. Open MPI's has 256 bytes at most. */
+/* The longest text of MPI_Get_library_version of any MPI: MPI_MAX_LIBRARY_VERSION_STRING of MPICH,
+ * whose text lists the options of configure. The text of Open MPI has at most 256 bytes. */
 #define MPILIB_VERSION_MAX 8192
 
-/* mpilib_version asks an MPI for its name and version; text has MPILIB_VERSION_MAX bytes. */
+/* mpilib_version sets text, of MPILIB_VERSION_MAX bytes, to the name and version of an MPI. */
 static inline bool mpilib_version(void *library, char *text)
 {
 	int length = 0;
@@ -67,8 +70,9 @@ static inline bool mpilib_version(void *library, char *text)
 	return mpilib_function(library, &get, "PMPI_Get_library_version") && get(text, &length) == 0;
 }
 
-/* mpilib_next finds the function that comes after the caller's own of the same name: in the order
- * of symbols, or in an MPI that the program has loaded for itself alone. */
+/* mpilib_next finds the function of this name that the caller's own function of the same name
+ * hides: the next one in the order of symbols, or the one of an MPI that was loaded with
+ * RTLD_LOCAL. */
 static inline bool mpilib_next(void *function, const char *name)
 {
 	char path[PATH_MAX];

@@ -1,21 +1,24 @@
-/* Progress: completions are taken, and the chunks that they ask for are submitted. */
+/* Progress: handles completions and submits the chunks that they ask for. The Go client has it
+ * in clientlib/progress.go and submit.go. */
 #include "session.h"
 
-int or_begin(outrigger *s, uint32_t *id, struct or_op **op)
+/* or_begin_op allocates an operation. If all request numbers are in use, it handles completions
+ * once, which may free some. */
+int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 {
 	if (s->gone)
 		return OUTRIGGER_NO_SIDECAR;
-	int rc = or_op_take(&s->ops, id, op);
+	int rc = or_op_alloc(&s->ops, id, op);
 	if (rc != OUTRIGGER_TOO_MANY)
 		return rc;
-	/* Silent sends free their numbers when their completions are taken. */
+	/* Sends without request and callback free their numbers when they complete. */
 	rc = or_progress(s);
-	return rc == OUTRIGGER_OK ? or_op_take(&s->ops, id, op) : rc;
+	return rc == OUTRIGGER_OK ? or_op_alloc(&s->ops, id, op) : rc;
 }
 
-/* or_stage submits chunks of a staged operation. It is called between submissions only: chunks of
- * one message must not overtake each other. */
-int or_stage(outrigger *s, uint32_t id, struct or_op *op)
+/* or_submit_chunks submits chunks of a staged operation. It must not be called while another submission
+ * waits for room in the ring: chunks of one message would overtake each other. */
+int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op)
 {
 	struct or_descriptor d;
 	int rc = OUTRIGGER_OK;
@@ -24,37 +27,40 @@ int or_stage(outrigger *s, uint32_t id, struct or_op *op)
 	return rc;
 }
 
-/* or_look is or_progress for the program itself, which so shows where it is. What others
- * have taken for it since its last look, it finds. */
-int or_look(outrigger *s)
+/* or_poll is or_progress for a call of the program itself, and notes for the sidecar whether the
+ * program waits. Completions that other threads have handled since the program's last poll count
+ * as found by this one. */
+int or_poll(outrigger *s)
 {
-	or_back(s);
-	or_place_back(s);
+	or_program_back(s);
+	or_activity_begin_poll(s);
 	int rc = or_progress(s);
-	or_place_looks(s, s->taken - s->looked);
-	s->looked = s->taken;
+	or_activity_end_poll(s, s->completed - s->polled);
+	s->polled = s->completed;
 	return rc;
 }
 
-/* or_progress takes what has come, and supplies the chunks that it asks for. */
+/* or_progress handles the completions that are in the ring and supplies the chunks that they ask
+ * for. */
 int or_progress(outrigger *s)
 {
 	if (s->forked)
 		return OUTRIGGER_NO_SIDECAR;
-	int rc = or_drain(s);
+	int rc = or_handle_completions(s);
 	uint32_t id;
-	or_feed(s);
-	/* More comes while it is supplied. Where a watcher takes that, the program is to go on:
-	 * else its isend or irecv would last as long as the message. */
+	or_feed_starved(s);
+	/* More requests for chunks arrive during the loop. If there is a watcher, it serves those,
+	 * and the program returns after the ones that were queued at the beginning: otherwise its
+	 * isend or irecv would last as long as the transfer. */
 	size_t most = s->watch.there ? s->stage.count : SIZE_MAX;
 	while (rc == OUTRIGGER_OK && most-- > 0 && or_queue_pop(&s->stage, &id)) {
 		struct or_op *op = or_op_at(&s->ops, id);
 		op->queued = false;
 		if (op->open && !op->done)
-			rc = or_stage(s, id, op);
+			rc = or_submit_chunks(s, id, op);
 		if (rc == OUTRIGGER_OK)
-			rc = or_drain(s);
-		or_feed(s);
+			rc = or_handle_completions(s);
+		or_feed_starved(s);
 	}
 	return rc;
 }

@@ -1,4 +1,5 @@
-/* What is known of a session, and of statuses. */
+/* Questions about a session that need no lock, and the texts of statuses. The Go client has it
+ * in clientlib/session.go and errors.go. */
 #include <string.h>
 
 #include "session.h"
@@ -13,7 +14,7 @@ void outrigger_failure(outrigger *s, char *text, size_t bytes)
 		return;
 	uint32_t n = 0;
 	text[0] = 0;
-	if (s->control == NULL) /* a child has closed its copy */
+	if (s->control == NULL) /* a child has called outrigger_close */
 		return;
 	memcpy(&n, s->control + OR_SEG_OFF_FAILURE, sizeof n);
 	if (n > OR_SEG_FAILURE_MAX)

@@ -1,7 +1,7 @@
 /*
- * The rings of LAYOUT §4. There is no shared tail: an entry whose first word
- * is its position plus one is published, so that one cache line moves between
- * two cores for a message.
+ * The rings of descriptors (LAYOUT §4). The Go client has them in api/shm/ring. There is no
+ * shared tail: an entry is published if its first word is its position plus one, so that a
+ * message moves one cache line between two cores.
  */
 #ifndef OUTRIGGER_RING_H
 #define OUTRIGGER_RING_H
@@ -15,7 +15,7 @@
 
 #define OR_RING_HEADER 64
 
-/* An entry as LAYOUT §4.1 has it. seq is the ring's. */
+/* A descriptor (LAYOUT §4.1). Only the ring reads and writes seq. */
 struct or_descriptor {
 	uint32_t seq;
 	uint8_t op, flags, class, inline_length;
@@ -37,26 +37,29 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the contract is littl
 
 #define OR_WORDS (OR_DESCRIPTOR_BYTES / 8)
 
-/* Entries are read and written as eight words of 64 bits. The first one holds
- * the sequence number in its lower half. */
+/* The memory of a ring. An entry is read as eight words of 64 bits; the lower half of the first
+ * one is the sequence number. */
 struct or_view {
 	_Atomic uint64_t *head; /* only the consumer advances this */
 	unsigned char *entries;
 	uint64_t mask;
 };
 
+/* The writing end of a ring. */
 struct or_producer {
 	struct or_view view;
 	uint64_t tail;      /* next position to write */
 	uint64_t head_seen; /* the consumer's head as last read and checked */
 };
 
+/* The reading end of a ring. */
 struct or_consumer {
 	struct or_view view;
 	uint64_t pos;      /* next position to read */
 	uint64_t released; /* the head as last published */
 };
 
+/* or_view_init sets up a view of a ring of so many entries, a power of two. */
 static inline void or_view_init(struct or_view *v, void *memory, uint32_t entries)
 {
 	v->head = (_Atomic uint64_t *)memory;
@@ -69,8 +72,8 @@ static inline unsigned char *or_entry(const struct or_view *v, uint64_t pos)
 	return v->entries + (pos & v->mask) * OR_DESCRIPTOR_BYTES;
 }
 
-/* or_push publishes d: 1, or 0 when the ring is full, or -1 when the other
- * side's index is impossible. */
+/* or_push publishes d. It returns 1, or 0 if the ring is full, or -1 if the head that the other
+ * side has written is impossible. */
 static inline int or_push(struct or_producer *p, const struct or_descriptor *d)
 {
 	if (p->tail - p->head_seen > p->view.mask) {
@@ -86,14 +89,15 @@ static inline int or_push(struct or_producer *p, const struct or_descriptor *d)
 	unsigned char *e = or_entry(&p->view, p->tail);
 	memcpy(e + 4, (const unsigned char *)d + 4, OR_DESCRIPTOR_BYTES - 4);
 	p->tail++;
-	/* Sequentially consistent, and so also a release: the entry and its
-	 * payload are there for whoever sees the word, and the look at the
-	 * engine's flag that follows is not made before it (LAYOUT §8). */
+	/* Sequentially consistent, which includes release: a reader that sees the word sees the entry
+	 * and its payload, and the caller's read of the engine's flag is not reordered before the
+	 * store (LAYOUT §8). */
 	atomic_store_explicit((_Atomic uint32_t *)(void *)e, (uint32_t)p->tail, memory_order_seq_cst);
 	return 1;
 }
 
-static inline void or_release(struct or_consumer *c)
+/* or_publish_head publishes the head, so that the producer may write the entries that were read. */
+static inline void or_publish_head(struct or_consumer *c)
 {
 	if (c->released != c->pos) {
 		c->released = c->pos;
@@ -101,15 +105,16 @@ static inline void or_release(struct or_consumer *c)
 	}
 }
 
-/* or_ready reports whether an entry is waiting. */
+/* or_ready reports whether an entry can be read. */
 static inline bool or_ready(const struct or_consumer *c)
 {
 	_Atomic uint32_t *seq = (_Atomic uint32_t *)(void *)or_entry(&c->view, c->pos);
 	return atomic_load_explicit(seq, memory_order_seq_cst) == (uint32_t)(c->pos + 1);
 }
 
-/* or_pop copies the next entry into d, reading every byte once, and reports
- * whether there was one. */
+/* or_pop copies the next entry into d and reports whether there was one. It reads each byte once,
+ * because the other process may change the entry at any time. It publishes the head after each
+ * half of the ring. */
 static inline bool or_pop(struct or_consumer *c, struct or_descriptor *d)
 {
 	unsigned char *e = or_entry(&c->view, c->pos);
@@ -121,7 +126,7 @@ static inline bool or_pop(struct or_consumer *c, struct or_descriptor *d)
 	memcpy(d, words, sizeof words);
 	c->pos++;
 	if (c->pos - c->released > c->view.mask / 2)
-		or_release(c);
+		or_publish_head(c);
 	return true;
 }
 

@@ -1,4 +1,5 @@
-/* A session from its beginning to its end. */
+/* The life of a session (open, close, abort) and its memory (alloc, free, lend, extend). The Go
+ * client has it in clientlib/session.go, open.go, close.go and arena.go. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,8 +15,8 @@ int outrigger_open(const struct outrigger_config *config, outrigger **out, char 
 		return OUTRIGGER_NO_MEMORY;
 	s->socket = s->doorbell = s->files[0] = s->files[1] = -1;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->asking, NULL);
-	int rc = or_know(s);
+	pthread_mutex_init(&s->pieces_lock, NULL);
+	int rc = or_register_session(s);
 	if (rc == OUTRIGGER_OK)
 		rc = or_attach(config, s, why, why_bytes);
 	else if (why_bytes > 0)
@@ -30,10 +31,11 @@ int outrigger_open(const struct outrigger_config *config, outrigger **out, char 
 	return OUTRIGGER_OK;
 }
 
-/* unsent are sends that nobody has taken over yet. */
+/* unsent returns the number of sends that will be reported to no caller and have not been taken
+ * over yet. */
 static uint64_t unsent(outrigger *s)
 {
-	return s->ops.unheard + s->silent - or_retired(s);
+	return s->ops.unreported + s->silent - or_retired(s);
 }
 
 int outrigger_close(outrigger *s)
@@ -45,7 +47,7 @@ int outrigger_close(outrigger *s)
 	}
 	while (rc == OUTRIGGER_OK) {
 		pthread_mutex_lock(&s->lock);
-		rc = s->gone ? OUTRIGGER_NO_SIDECAR : or_progress(s); /* who was told so waits for no request any more */
+		rc = s->gone ? OUTRIGGER_NO_SIDECAR : or_progress(s); /* without a sidecar no request will complete */
 		bool over = s->failed || unsent(s) == 0;
 		pthread_mutex_unlock(&s->lock);
 		if (over)
@@ -75,7 +77,7 @@ int outrigger_abort(outrigger *s, int code, const char *reason)
 		memcpy(s->slab.memory + slot, reason, n);
 		d.class = OR_CLASS_SLAB;
 		d.addr = slot;
-		d.len = n; /* the slot is never used again; nor is the job */
+		d.len = n; /* the slot is not freed: the job ends */
 	}
 	int rc = or_submit(s, &d);
 	pthread_mutex_unlock(&s->lock);
@@ -94,20 +96,20 @@ void *outrigger_alloc(outrigger *s, size_t bytes)
 {
 	uint64_t offset;
 	pthread_mutex_lock(&s->lock);
-	bool ok = !s->forked && or_arena_take(&s->arena, bytes, true, &offset);
+	bool ok = !s->forked && or_arena_alloc(&s->arena, bytes, true, &offset);
 	pthread_mutex_unlock(&s->lock);
 	return ok ? s->arena.memory + offset : NULL;
 }
 
-/* take_unallocated takes the first bytes of an arena of which nothing is used, and has
- * nothing allocated for them. */
+/* take_unallocated allocates the first bytes of an unused arena without having the sidecar
+ * allocate them. */
 static bool take_unallocated(outrigger *s, uint64_t bytes, uint64_t *offset)
 {
 	struct or_arena *a = &s->arena;
 	uint64_t ready = a->ready;
 	a->ready = a->size;
-	bool ok = or_arena_take(a, bytes, true, offset);
-	a->ready = ok && ready < bytes ? bytes : ready; /* what is left begins there */
+	bool ok = or_arena_alloc(a, bytes, true, offset);
+	a->ready = ok && ready < bytes ? bytes : ready; /* the rest of the arena grows from there */
 	s->lent_ready = ready < bytes ? ready : bytes;
 	s->lent_size = bytes;
 	return ok;
@@ -118,8 +120,8 @@ void *outrigger_lend_pieces(outrigger *s, size_t *bytes)
 	uint64_t want = s->arena.size / 4 * 3 & ~(uint64_t)(OR_SEG_PAGE_BYTES - 1);
 	uint64_t offset;
 	pthread_mutex_lock(&s->lock);
-	/* The first piece of an arena of which nothing is used is at its start, which
-	 * is a page's. */
+	/* If nothing is used, the allocation is at the start of the arena, which is the start of a
+	 * page. */
 	bool ok = !s->forked && want > 0 && s->arena.used.count == 0 && take_unallocated(s, want, &offset);
 	s->lent = s->lent || ok;
 	pthread_mutex_unlock(&s->lock);
@@ -131,7 +133,7 @@ size_t outrigger_extend(outrigger *s, size_t bytes)
 {
 	if (bytes > s->lent_size)
 		bytes = s->lent_size;
-	if (!or_grow(s, &s->lent_ready, bytes, s->lent_size, false))
+	if (!or_grow_arena(s, &s->lent_ready, bytes, s->lent_size, false))
 		return 0;
 	return bytes;
 }
@@ -139,9 +141,9 @@ size_t outrigger_extend(outrigger *s, size_t bytes)
 void *outrigger_lend(outrigger *s, size_t *bytes)
 {
 	void *memory = outrigger_lend_pieces(s, bytes);
-	if (memory == NULL || or_grow(s, &s->lent_ready, *bytes, s->lent_size, true))
+	if (memory == NULL || or_grow_arena(s, &s->lent_ready, *bytes, s->lent_size, true))
 		return memory;
-	*bytes = 0; /* what is allocated stays lent: nothing may use it twice */
+	*bytes = 0; /* the part stays allocated, so that no message uses it */
 	return NULL;
 }
 
@@ -153,8 +155,8 @@ struct outrigger_traffic outrigger_traffic(outrigger *s)
 	return t;
 }
 
-/* uses reports that a request that has not ended reads or writes a byte of the memory. A
- * send whose message was copied reads none. */
+/* uses reports whether an open request still reads or writes a byte of the memory. A send whose
+ * message was copied reads none. */
 static bool uses(const struct or_op *op, uintptr_t at, uint64_t bytes)
 {
 	bool copied = !op->receives && !op->in_place && (!op->staged || op->offset == op->want);
@@ -168,7 +170,8 @@ static bool uses(const struct or_op *op, uintptr_t at, uint64_t bytes)
 	return false;
 }
 
-/* in_use looks through all requests: memory is freed far less often than it is sent. */
+/* in_use reports whether any request uses the memory. It visits all requests, because memory is
+ * freed far less often than it is sent. */
 static bool in_use(const outrigger *s, const void *memory, uint64_t bytes)
 {
 	if (s->gone)
@@ -187,7 +190,7 @@ int outrigger_free(outrigger *s, void *memory)
 	pthread_mutex_lock(&s->lock);
 	uint64_t bytes = s->forked ? 0 : or_arena_size(&s->arena, at - base);
 	int rc = bytes == 0 ? OUTRIGGER_INVALID : in_use(s, memory, bytes) ? OUTRIGGER_BUSY : OUTRIGGER_OK;
-	if (rc == OUTRIGGER_OK && !or_arena_give(&s->arena, at - base))
+	if (rc == OUTRIGGER_OK && !or_arena_release(&s->arena, at - base))
 		rc = OUTRIGGER_INVALID;
 	pthread_mutex_unlock(&s->lock);
 	return rc;

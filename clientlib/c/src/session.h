@@ -1,5 +1,14 @@
-/* What the library's files share. Everything here is guarded by the session's
- * lock, but for what is set once by outrigger_open. */
+/* The types of a session and the functions that the library's files share. The session's lock
+ * guards everything here except the fields that outrigger_open sets once, and atomic fields. The
+ * Go client has the types in clientlib/session.go, operation.go, arena.go and slab.go.
+ *
+ * The life of an operation (struct or_op):
+ *
+ *   or_begin_op     allocated: open
+ *   or_submit    its descriptor is in the submission ring
+ *   OR_OP_MATCHED, OR_OP_STAGED    only if staged: chunks go to the engine and come back
+ *   OR_OP_DONE   done: result is set, slot and chunks are free
+ *   or_free_op      freed, after the callback, or by the wait or test that returns the result */
 #ifndef OUTRIGGER_SESSION_H
 #define OUTRIGGER_SESSION_H
 
@@ -12,13 +21,13 @@
 #include "outrigger.h"
 #include "ring.h"
 
-/* A list of offsets that is used as a stack. */
+/* A stack of offsets. */
 struct or_stack {
 	uint64_t *list;
 	size_t count, room;
 };
 
-int or_stack_push(struct or_stack *s, uint64_t v); /* 0, or -1: no memory */
+int or_stack_push(struct or_stack *s, uint64_t v); /* returns 0, or -1 if there is no memory */
 bool or_stack_pop(struct or_stack *s, uint64_t *v);
 
 /* A queue of request numbers. */
@@ -31,8 +40,7 @@ int or_queue_push(struct or_queue *q, uint32_t id);
 bool or_queue_first(const struct or_queue *q, uint32_t *id);
 bool or_queue_pop(struct or_queue *q, uint32_t *id);
 
-/* The arena: first fit over free ranges in the order of their addresses, which
- * are merged when they meet. */
+/* A range of the arena. */
 struct or_span {
 	uint64_t offset, size;
 };
@@ -42,11 +50,13 @@ struct or_spans {
 	size_t count, room;
 };
 
+/* The arena's allocator: first fit over free spans in the order of their addresses. Adjacent free
+ * spans are merged. */
 struct or_arena {
 	unsigned char *memory;
 	uint64_t size;
-	uint64_t ready; /* up to here it is allocated: nothing behind may be touched */
-	outrigger *owner; /* that has more allocated (pieces.c); NULL: all is */
+	uint64_t ready; /* the sidecar has allocated the bytes before this offset; others must not be touched */
+	outrigger *owner; /* the session that requests more pieces (pieces.c); not used if all is allocated */
 	struct or_spans spare, used;
 };
 
@@ -54,18 +64,18 @@ struct or_arena {
 
 int or_arena_init(struct or_arena *a, unsigned char *memory, uint64_t size);
 void or_arena_free(struct or_arena *a);
-/* One that does not insist goes without for a while after the sidecar has had no memory. */
-bool or_arena_take(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset);
-bool or_arena_give(struct or_arena *a, uint64_t offset);
-uint64_t or_arena_size(const struct or_arena *a, uint64_t offset); /* of the allocation there; 0: none */
+/* insist: ask the sidecar for memory even if it had none a moment ago (or_grow_arena). */
+bool or_arena_alloc(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset);
+bool or_arena_release(struct or_arena *a, uint64_t offset);
+uint64_t or_arena_size(const struct or_arena *a, uint64_t offset); /* of the allocation that starts there; 0: none */
 
-/* A piece of shared memory that carries a message, or a part of a staged one. */
+/* A range of shared memory that carries a message, or a part of a staged one. */
 struct or_chunk {
 	uint8_t class;
 	uint64_t offset, bytes;
 };
 
-#define OR_STAGE_DEPTH 4 /* chunks of one message that are with the engine at most */
+#define OR_STAGE_DEPTH 4 /* at most so many chunks of one message are with the engine: enough to copy one while others are sent */
 
 struct or_chunks {
 	struct or_chunk list[OR_STAGE_DEPTH];
@@ -77,22 +87,23 @@ struct or_slab {
 	unsigned char *memory;
 	uint64_t slot_bytes, chunk_bytes;
 	struct or_stack slots, chunks;
-	size_t half;       /* of the chunks: as many are for sends, and for receives, */
-	size_t held[2];    /* which have so many; by or_op.receives */
-	uint64_t borrowed; /* bytes of chunks that are of the arena instead */
+	size_t half;       /* half the number of chunks: sends may use so many, and receives as many */
+	size_t held[2];    /* chunks in use by sends [0] and receives [1] */
+	uint64_t borrowed; /* bytes of chunks that were allocated in the arena instead */
 };
 
-/* The state behind a request; its index is the request number of the contract. */
+/* An operation. Its index in the table is the request number of the contract. */
 struct or_op {
-	uint32_t gen;
-	bool open, done, receives, staged, slotted;
+	uint32_t gen; /* distinguishes operations that have the same number one after the other */
+	bool open, done, receives, staged;
+	bool slotted; /* slot is allocated for it */
 	bool whole; /* one chunk, which is the first of spare, carries the message */
-	bool counted; /* its memory is private, and larger than a slot */
+	bool counted; /* in or_ops.private: its memory is private, and the message larger than a slot */
 	bool in_place; /* the engine reads or writes the caller's memory */
-	bool asked;  /* the other side waits for chunks of a staged send */
-	bool queued; /* is in the session's stage queue or one of the starved ones */
-	bool nobody; /* nobody is told of its end */
-	const char *call; /* what the caller asked for: */
+	bool peer_waits;  /* the peer waits for chunks of this staged operation */
+	bool queued; /* in the session's stage queue or in one of the starved queues */
+	bool unreported; /* neither a callback nor a request reports its end */
+	const char *call; /* the call and its arguments, for the last error: */
 	uint32_t peer;
 	uint64_t tag, bytes;
 	outrigger_done notify;
@@ -101,99 +112,102 @@ struct or_op {
 	int segments;
 	void *copy; /* of the message, freed at the end */
 	uint64_t slot;
-	uint64_t offset; /* bytes of a staged message that chunks were supplied for */
-	uint64_t want;   /* bytes that they are to be supplied for in all */
-	uint64_t room;
+	uint64_t offset; /* bytes of a staged message for which chunks were submitted */
+	uint64_t want;   /* bytes for which chunks will be submitted in all */
+	uint64_t room;   /* of the buffer */
 	struct or_chunks with_engine, spare;
 	struct outrigger_result result;
 };
 
 #define OR_OP_BLOCK 64u
 
-/* Requests are kept in blocks that never move. */
+/* The table of operations: blocks that never move, so that pointers stay valid. */
 struct or_ops {
 	struct or_op **blocks;
-	uint32_t count; /* of ops */
+	uint32_t count; /* of operations in all blocks */
 	struct or_stack free;
-	uint64_t unheard; /* open sends of which nobody is told */
-	_Atomic uint32_t private; /* open ones that are counted */
-	_Atomic uint32_t used;    /* open ones */
+	uint64_t unreported; /* open sends whose end is reported to no caller */
+	_Atomic uint32_t private; /* open operations with counted set */
+	_Atomic uint32_t used;    /* open operations */
 };
 
 struct or_op *or_op_at(const struct or_ops *t, uint32_t id);
-int or_op_take(struct or_ops *t, uint32_t *id, struct or_op **op);
+int or_op_alloc(struct or_ops *t, uint32_t *id, struct or_op **op);
 void or_op_release(struct or_ops *t, uint32_t id);
 void or_ops_free(struct or_ops *t);
 
-/* How a caller waits: looks, then looks that yield, then sleep. */
-struct or_patience {
-	bool polls;         /* for ever */
-	bool blocks;        /* at once */
-	uint64_t yield_ns;  /* before it sleeps */
-	/* What yields have cost: until when a caller sleeps instead, and how long that is.
-	 * Threads share it, and a lost update does not matter. */
-	_Atomic uint64_t crowded, crowd_ns;
+/* The wait policy: how a wait polls, yields and sleeps (wait.c). */
+struct or_wait_policy {
+	bool polls;         /* it never sleeps */
+	bool blocks;        /* it sleeps at once */
+	uint64_t yield_ns;  /* otherwise how long it polls and yields before it sleeps */
+	/* The back-off from yields: until when a wait sleeps instead of yielding, and how long that
+	 * period was. Threads share them without a lock: a lost update does no harm. */
+	_Atomic uint64_t backoff_until, backoff_ns;
 };
 
-/* Whether this process waits (place.c). Times are of or_now, but for spent. */
-struct or_place {
-	bool wanted;     /* the sidecar looks at it */
-	bool waits;      /* is said of it */
-	bool away;       /* until the look that it is in, it has computed */
-	bool slept;      /* or slept, and not within this library */
-	uint64_t looked; /* at completions, or woke, or had a message copied */
-	uint64_t marked; /* when the thread's processor time was found out, */
-	uint64_t spent;  /* which was so much, */
-	long switches;   /* and how often it had been preempted */
-	long sleeps;     /* or had gone to sleep; also after a sleep within this library */
-	pid_t thread;    /* whose time it is */
-	uint64_t vain;   /* the first of the looks in vain since the last other one, 0: none */
+/* Whether this process waits (activity.c). Times are of or_now, except cpu_ns. */
+struct or_activity {
+	bool watched;    /* the sidecar reads it (OR_FEATURE_PLACE) */
+	bool waits;      /* the word says that the process waits */
+	bool computed;   /* the program computed before the present poll */
+	bool slept;      /* or slept outside of this library */
+	uint64_t polled; /* last poll, end of a sleep or yield, or copy of a message */
+	/* The last sample: */
+	uint64_t sampled;/* when it was taken */
+	uint64_t cpu_ns; /* CPU time of the thread */
+	long switches;   /* its context switches */
+	long sleeps;     /* those to sleep; renewed after a sleep within this library */
+	pid_t thread;    /* the thread */
+	uint64_t empty_since; /* first of the empty polls since the last other one; 0: none */
 };
 
-/* A thread that watches while the program is away (watch.c). */
+/* The thread that makes progress while the program computes (watch.c). */
 struct or_watch {
 	_Atomic bool there;
-	bool away;
-	bool armed; /* the word may be set for it */
-	pthread_t thread; /* the watcher, if there */
+	bool away;  /* the program is outside of the library and leaves completions to the watcher */
+	bool armed; /* the waiting word may be set for the watcher */
+	pthread_t thread; /* the watcher, if there is one */
 };
 
 struct outrigger {
 	pthread_mutex_t lock;
-	int socket, doorbell; /* these change while nobody forks (fork.c), and -1 is none */
+	int socket, doorbell; /* -1: none; they change only while forks are locked out (fork.c) */
 	int files[2];         /* of the control segment and of the arena, until they are mapped */
 	struct outrigger_world world;
-	uint64_t features; /* of the contract, that both sides know */
+	uint64_t features; /* of the contract that both sides have */
 	unsigned char *control; /* the control segment */
 	uint64_t control_bytes;
 	struct or_producer submit;
 	struct or_consumer complete;
 	struct or_arena arena;
-	pthread_mutex_t asking; /* guards the four below; the caller may hold the lock of its allocator */
-	uint64_t asks_again;    /* when those that do not insist do; 0: at once */
-	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and all */
-	bool mute;        /* the socket has ended, or is not to be believed: nothing is asked */
+	pthread_mutex_t pieces_lock; /* guards the next four fields; a caller may hold the lock of its allocator */
+	uint64_t pieces_retry;    /* when callers that do not insist may request pieces again; 0: at once */
+	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and of all of it */
+	bool no_pieces;        /* the socket has ended, or an answer was malformed: nothing is requested */
 	struct or_slab slab;
 	struct or_ops ops;
-	struct or_queue stage, starved[2]; /* the latter by or_op.receives, as chunks are */
-	struct or_patience patience;
-	struct or_place place;
+	struct or_queue stage;      /* operations for which chunks can be submitted */
+	struct or_queue starved[2]; /* sends [0] and receives [1] that wait for a free chunk */
+	struct or_wait_policy wait_policy;
+	struct or_activity activity;
 	struct or_watch watch;
 	uint64_t silent; /* silent sends submitted */
 	struct outrigger_traffic traffic;
-	bool lent;       /* a part of the arena, which stays mapped */
-	unsigned taken;  /* completions, since somebody asked last */
-	unsigned looked; /* of these, when the program itself looked last */
+	bool lent;       /* a part of the arena is lent and stays mapped */
+	unsigned completed;  /* completions since the last outrigger_progress */
+	unsigned polled; /* completed at the last poll of the program itself */
 	unsigned sleepers; /* threads that may be blocked */
-	uint32_t roused; /* how often they were woken from here */
+	uint32_t wakeups; /* how often or_wake_sleepers woke them: a part of the waiting word's value */
 	bool gone;       /* the sidecar has ended, or cannot be reached */
-	bool lied;       /* it is not to be believed, and is gone */
-	bool failed;     /* the job has */
-	bool forked;     /* this is the copy of a child, which has no session */
-	outrigger *next_known; /* fork.c's */
+	bool violated;       /* it has violated the protocol; gone is set as well */
+	bool failed;     /* the job has failed */
+	bool forked;     /* this is a child's copy of its parent's session */
+	outrigger *next_session; /* next session of this process (fork.c) */
 };
 
-/* Functions of the files, lowest first: no file calls one below it (hack/arch, TestCClientHasNoCycle). */
+/* The functions of each file, lowest layer first: no file calls a function of a file below it in
+ * this list (hack/arch, TestCClientHasNoCycle). */
 
 /* clock.c */
 uint64_t or_now(void); /* ns */
@@ -203,68 +217,68 @@ uint64_t or_now(void); /* ns */
 /* arena.c, op.c: declared with their types */
 
 /* pieces.c */
-bool or_grow(outrigger *s, uint64_t *ready, uint64_t end, uint64_t limit, bool insist);
+bool or_grow_arena(outrigger *s, uint64_t *ready, uint64_t end, uint64_t limit, bool insist);
 
 /* bell.c */
-int or_ring(outrigger *s);
-bool or_sidecar_ended(outrigger *s); /* looks at the socket */
-void or_nap(const outrigger *s, uint32_t word, unsigned microseconds); /* while the word that the sidecar wakes by is this one */
-void or_rouse(outrigger *s);         /* wakes every thread that sleeps */
-void or_back(outrigger *s);
-bool or_watches(const outrigger *s);
+int or_ring_doorbell(outrigger *s);
+bool or_sidecar_ended(outrigger *s);
+void or_sleep_on_word(const outrigger *s, uint32_t word, unsigned microseconds);
+void or_wake_sleepers(outrigger *s);
+void or_program_back(outrigger *s);
+bool or_is_watcher(const outrigger *s);
 
-/* place.c */
-void or_place_leaves(outrigger *s, uint64_t bytes);
-void or_place_back(outrigger *s);
-void or_place_looks(outrigger *s, unsigned came);
-void or_place_waits(outrigger *s);
-void or_place_woke(outrigger *s);
-void or_place_napped(outrigger *s);
-void or_place_forked(void);
+/* activity.c */
+void or_activity_copied(outrigger *s, uint64_t bytes);
+void or_activity_begin_poll(outrigger *s);
+void or_activity_end_poll(outrigger *s, unsigned came);
+void or_activity_waits(outrigger *s);
+void or_activity_yielded(outrigger *s);
+void or_activity_slept(outrigger *s);
+void or_activity_forked(void);
 
 /* fork.c */
-int or_know(outrigger *s);   /* before it has a descriptor */
-void or_forget(outrigger *s); /* closes those that it has */
-void or_hold_forks(void);    /* nothing is allocated, and nobody waits, until */
-void or_let_fork(void);
+int or_register_session(outrigger *s);
+void or_unregister_session(outrigger *s);
+void or_lock_forks(void); /* until or_unlock_forks the caller must not allocate or block */
+void or_unlock_forks(void);
 
-/* lasterror.c: notes a status that is an error, and returns it. The lock is held, or the
- * arguments of the call are what is wrong. */
-int or_failed(outrigger *s, const char *call, uint32_t peer, uint64_t tag, uint64_t bytes, int status);
+/* lasterror.c. The session's lock is held, except for an error about the call's arguments. */
+int or_record_error(outrigger *s, const char *call, uint32_t peer, uint64_t tag, uint64_t bytes, int status);
 
 /* stage.c */
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager);
-bool or_whole(outrigger *s, struct or_op *op, uint64_t bytes);
+bool or_alloc_whole(outrigger *s, struct or_op *op, uint64_t bytes);
 unsigned char *or_chunk_at(const outrigger *s, struct or_chunk k);
 bool or_next_chunk(outrigger *s, uint32_t id, struct or_op *op, struct or_descriptor *d);
-int or_staged(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d);
-void or_want_stage(outrigger *s, uint32_t id, struct or_op *op);
-void or_give_chunks(outrigger *s, struct or_op *op);
-void or_feed(outrigger *s);
+int or_chunk_returned(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d);
+void or_queue_stage(outrigger *s, uint32_t id, struct or_op *op);
+void or_free_chunks(outrigger *s, struct or_op *op);
+void or_feed_starved(outrigger *s);
 uint64_t or_gather(const struct iovec *iov, int segments, uint64_t from, unsigned char *to, uint64_t bytes);
 void or_scatter(const struct iovec *iov, int segments, uint64_t at, const unsigned char *from, uint64_t bytes);
 
 /* complete.c */
-void or_drop(outrigger *s, uint32_t id, struct or_op *op);
-int or_drain(outrigger *s);
+void or_free_op(outrigger *s, uint32_t id, struct or_op *op);
+int or_handle_completions(outrigger *s);
 
 /* submit.c */
 int or_submit(outrigger *s, const struct or_descriptor *d);
 
 /* progress.c */
-int or_begin(outrigger *s, uint32_t *id, struct or_op **op);
-int or_stage(outrigger *s, uint32_t id, struct or_op *op);
+int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op);
+int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op);
 int or_progress(outrigger *s);
-int or_look(outrigger *s);
+int or_poll(outrigger *s);
 
 /* wait.c */
-int or_patience_init(outrigger *s, const char *name);
+int or_wait_policy_init(outrigger *s, const char *name);
 
 /* attach.c */
 int or_attach(const struct outrigger_config *config, outrigger *s, char *why, size_t why_bytes);
 void or_unmap(outrigger *s);
-void or_detach(outrigger *s); /* closes, unmaps and frees whatever is there */
+void or_detach(outrigger *s); /* closes, unmaps and frees all that s has */
 void or_encode_hello(unsigned char b[OR_HELLO_BYTES], uint32_t rank, uint64_t arena_bytes);
+/* A decoded Welcome (LAYOUT §2.2). */
 struct or_welcome {
 	uint32_t abi, accepted, rank, ranks, pod, pods, sharers;
 	uint64_t features, segment_bytes, arena_bytes, eager_bytes;
@@ -272,11 +286,13 @@ struct or_welcome {
 };
 bool or_decode_welcome(const unsigned char *b, size_t n, struct or_welcome *w);
 
+/* or_word returns a word of the control segment. */
 static inline _Atomic uint32_t *or_word(const outrigger *s, size_t offset)
 {
 	return (_Atomic uint32_t *)(void *)(s->control + offset);
 }
 
+/* or_retired returns how many silent sends the engine has taken over. */
 static inline uint64_t or_retired(const outrigger *s)
 {
 	return atomic_load((_Atomic uint64_t *)(void *)(s->control + OR_SEG_OFF_RETIRED));

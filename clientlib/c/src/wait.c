@@ -1,24 +1,32 @@
-/* Waiting: looks, then looks that yield the processor, then sleep (LAYOUT §8). */
+/* Waiting (LAYOUT §8): a wait polls and yields the CPU, and sleeps after YIELD_NS. If a yield
+ * has shown that another thread computes on the same CPU, it sleeps instead of yielding, with
+ * exponential back-off. The Go client has it in clientlib/wait.go and crowd.go. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <time.h>
 
 #include "session.h"
 
-#define YIELD_NS 300000u /* of looks that yield, before a sleep; there are none before them that do not */
-#define NAP_US 100000u    /* at most: a sidecar may have been stopped within a wake-up */
-#define POLLS 4096        /* looks of a wait that only polls, between two for the end of the sidecar */
+/* How long a wait polls and yields before it sleeps: a message over the network within that time
+ * costs no wake-up. */
+#define YIELD_NS 300000u
+/* The longest sleep: a sidecar that is killed between clearing the word and waking its sleepers
+ * wakes no thread. */
+#define NAP_US 100000u
+#define POLLS 4096 /* polls of a wait that never sleeps, between two checks whether the sidecar has ended */
 
-int or_patience_init(outrigger *s, const char *name)
+/* or_wait_policy_init sets the wait policy by its name: poll, yield (also NULL and ""), or block.
+ * yield_ns is UINT64_MAX if the name is none of them. */
+int or_wait_policy_init(outrigger *s, const char *name)
 {
-	s->patience = (struct or_patience){.yield_ns = YIELD_NS};
+	s->wait_policy = (struct or_wait_policy){.yield_ns = YIELD_NS};
 	if (name == NULL || *name == 0 || strcmp(name, "yield") == 0)
 		return OUTRIGGER_OK;
-	s->patience.polls = strcmp(name, "poll") == 0;
-	s->patience.blocks = strcmp(name, "block") == 0;
-	if (s->patience.polls || s->patience.blocks)
+	s->wait_policy.polls = strcmp(name, "poll") == 0;
+	s->wait_policy.blocks = strcmp(name, "block") == 0;
+	if (s->wait_policy.polls || s->wait_policy.blocks)
 		return OUTRIGGER_OK;
-	s->patience.yield_ns = UINT64_MAX;
+	s->wait_policy.yield_ns = UINT64_MAX;
 	return OUTRIGGER_INVALID;
 }
 
@@ -27,100 +35,104 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 	if (microseconds > NAP_US)
 		microseconds = NAP_US;
 	pthread_mutex_lock(&s->lock);
-	or_back(s);
-	/* The word is set before the look, and the engine publishes before it
-	 * looks at the word. Its value changes when another thread wakes those that sleep:
-	 * between this look and this sleep it may have taken what this thread waits for, and a
-	 * third one have set the word for itself. */
-	uint32_t word = s->roused << 1 | 1;
+	or_program_back(s);
+	/* This thread sets the word before it polls, and the engine publishes before it reads the
+	 * word: one of the two sees the other's store. The value of the word changes whenever a
+	 * thread of this process wakes the sleepers. Otherwise, between this poll and this sleep, a
+	 * second thread could take the completion that this one waits for and clear the word, a
+	 * third one could set it again for itself, and this thread would sleep. */
+	uint32_t word = s->wakeups << 1 | 1;
 	s->sleepers++;
 	atomic_store(or_word(s, OR_SEG_OFF_WAITING), word);
 	bool idle = !or_ready(&s->complete) && s->stage.count == 0 && !s->gone;
 	if (idle)
-		or_place_waits(s);
+		or_activity_waits(s);
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
-		or_nap(s, word, microseconds);
+		or_sleep_on_word(s, word, microseconds);
 	pthread_mutex_lock(&s->lock);
 	s->sleepers--;
-	or_place_napped(s);
+	or_activity_slept(s);
 	if (s->sleepers == 0 && !s->watch.away)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
-	/* What the sidecar said before it ended counts. */
+	/* Completions that the sidecar published before it ended are still handled. */
 	if (!or_ready(&s->complete))
 		(void)or_sidecar_ended(s);
-	int rc = s->gone && (s->lied || !or_ready(&s->complete)) ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
+	int rc = s->gone && (s->violated || !or_ready(&s->complete)) ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
 
-int outrigger_progress(outrigger *s, unsigned *taken)
+int outrigger_progress(outrigger *s, unsigned *completions)
 {
 	pthread_mutex_lock(&s->lock);
-	int rc = or_look(s);
-	if (taken != NULL)
-		*taken = s->taken;
-	s->taken = s->looked = 0;
+	int rc = or_poll(s);
+	if (completions != NULL)
+		*completions = s->completed;
+	s->completed = s->polled = 0;
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
 
-/* A yield that lasts so long has given the processor to somebody who computes, or works
- * as a sidecar does beside large messages, and who keeps it until his slice ends. Who
- * waits then sleeps instead, since a wake-up preempts and a yield does not; for as long
- * at first, twice as long each time, and no longer than at last. The Go client does the
- * same. */
-#define CROWDED_AFTER_NS 400000u
-#define CROWDED_MIN_NS 1000000u
-#define CROWDED_MAX_NS 64000000u
-#define DOZE_US 500u /* at most: the caller may have other things to look at */
+/* A yield that takes longer than BACKOFF_AFTER_NS has given the CPU to a thread that computes, or
+ * to a sidecar that moves large messages, and that keeps the CPU until its time slice ends. A
+ * waiting thread then sleeps instead of yielding for some time, because a thread that is woken
+ * preempts the other one and a thread that yields does not. That time is BACKOFF_MIN_NS at first
+ * and doubles each time up to BACKOFF_MAX_NS, so that a CPU that is free again is noticed within
+ * 64 ms. The Go client has the same values. */
+#define BACKOFF_AFTER_NS 400000u
+#define BACKOFF_MIN_NS 1000000u
+#define BACKOFF_MAX_NS 64000000u
+#define YIELD_SLEEP_US 500u /* the longest sleep in place of a yield: the caller may poll other queues, too */
 
-static void judge(struct or_patience *p, uint64_t now, uint64_t cost)
+/* update_backoff starts, doubles or ends the back-off by what a yield has cost. */
+static void update_backoff(struct or_wait_policy *p, uint64_t now, uint64_t cost)
 {
-	uint64_t last = p->crowd_ns;
-	if (cost < CROWDED_AFTER_NS) {
+	uint64_t last = p->backoff_ns;
+	if (cost < BACKOFF_AFTER_NS) {
 		if (last != 0)
-			p->crowd_ns = 0;
+			p->backoff_ns = 0;
 		return;
 	}
-	last = 2 * last < CROWDED_MIN_NS ? CROWDED_MIN_NS : 2 * last;
-	if (last > CROWDED_MAX_NS)
-		last = CROWDED_MAX_NS;
-	p->crowd_ns = last;
-	p->crowded = now + last;
+	last = 2 * last < BACKOFF_MIN_NS ? BACKOFF_MIN_NS : 2 * last;
+	if (last > BACKOFF_MAX_NS)
+		last = BACKOFF_MAX_NS;
+	p->backoff_ns = last;
+	p->backoff_until = now + last;
 }
 
-static void yield(struct or_patience *p, uint64_t begun)
+/* yield gives the CPU away and notes what that has cost since begun. */
+static void yield(struct or_wait_policy *p, uint64_t begun)
 {
 	sched_yield();
 	uint64_t now = or_now();
-	judge(p, now, now - begun);
+	update_backoff(p, now, now - begun);
 }
 
-int outrigger_yield_sleeps(const outrigger *s) { return or_now() < s->patience.crowded; }
+int outrigger_yield_sleeps(const outrigger *s) { return or_now() < s->wait_policy.backoff_until; }
 
 void outrigger_yield(outrigger *s)
 {
 	uint64_t begun = or_now();
-	if (begun < s->patience.crowded) {
-		(void)outrigger_sleep(s, DOZE_US); /* who looks next learns of the sidecar's end */
+	if (begun < s->wait_policy.backoff_until) {
+		(void)outrigger_sleep(s, YIELD_SLEEP_US); /* the next poll returns an error if the sidecar has ended */
 		return;
 	}
-	yield(&s->patience, begun);
-	if (!s->place.wanted)
+	yield(&s->wait_policy, begun);
+	if (!s->activity.watched)
 		return;
 	pthread_mutex_lock(&s->lock);
-	or_place_woke(s);
+	or_activity_yielded(s);
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* pause_for waits a moment of a wait that began at a time, which it notes at the first look;
- * looks counts them. */
-static int pause_for(outrigger *s, uint64_t *begun, unsigned looks)
+/* pause_wait yields or sleeps between two polls of a wait, by the wait policy. *begun is when the
+ * wait began, which the first call sets, and polls the number of polls so far. */
+static int pause_wait(outrigger *s, uint64_t *begun, unsigned polls)
 {
-	const struct or_patience *p = &s->patience;
+	const struct or_wait_policy *p = &s->wait_policy;
 	if (p->polls) {
-		if (looks % POLLS == 0)
+		if (polls % POLLS == 0)
 			return outrigger_sleep(s, 1);
 		return OUTRIGGER_OK;
 	}
@@ -139,12 +151,12 @@ static int pause_for(outrigger *s, uint64_t *begun, unsigned looks)
 int outrigger_wait(outrigger *s, outrigger_request request, struct outrigger_result *result)
 {
 	uint64_t begun = 0;
-	for (unsigned looks = 1;; looks++) {
+	for (unsigned polls = 1;; polls++) {
 		int over;
 		int rc = outrigger_test(s, request, &over, result);
 		if (over || rc != OUTRIGGER_OK)
 			return rc;
-		rc = pause_for(s, &begun, looks);
+		rc = pause_wait(s, &begun, polls);
 		if (rc != OUTRIGGER_OK)
 			return rc;
 	}

@@ -1,50 +1,53 @@
-/* A thread that watches for a program which computes (outrigger_watch). Messages of
- * private memory move by whoever is inside of the library, a piece at a time, and such a
- * program is not. The watcher sleeps at the word that the sidecar wakes sessions by
- * (LAYOUT §8). The word is set while the program is away and cleared by its first look,
- * so that it is woken by nothing that the program sees itself:
+/* The watcher: a thread that makes progress for a program that computes (outrigger_watch). A
+ * message of private memory moves a chunk at a time, by the thread that calls the library, and a
+ * program that computes does not call it. The watcher sleeps on the word by which the sidecar
+ * wakes sessions (LAYOUT §8). The word is set while the program is away and cleared by the
+ * program's first poll, so that the watcher is not woken by completions that the program takes
+ * itself:
  *
  *   program                  watcher                  sidecar
  *   isend; away: sets word   sleeps
- *   computes                          ◀────────────── publishes, clears the word, wakes
+ *   computes                          <-------------- publishes, clears the word, wakes
  *                            takes it, sets the word, sleeps
- *   looks: clears word
- *   looks again                                       publishes: there is nobody to wake
+ *   polls: clears word
+ *   polls again                                       publishes: no sleeper to wake
  *
- * A futex compares its word with what its sleeper expects when the sleep begins, and
- * never again: the word may be set and cleared over a watcher that sleeps. One that falls
- * asleep expects a word that is set, also while the program is here: it would take a zero
- * that comes of what was published meanwhile for the one that it has seen. The program's
- * next look clears that word, too. */
+ * A futex compares its word with the expected value only when a sleep begins. Therefore the word
+ * may be set and cleared while the watcher sleeps. A watcher that falls asleep always sets the
+ * word first and expects it to be set, even while the program is in the library: if it expected
+ * zero, it could not tell a zero that it has seen from one that the sidecar stored since then
+ * because it published. The program's next poll clears that word as well. The Go client has no
+ * watcher. */
 #include "session.h"
 
-static bool anything(const outrigger *s) { return or_ready(&s->complete) || s->stage.count > 0; }
+/* has_work reports whether there are completions to handle or chunks to submit. */
+static bool has_work(const outrigger *s) { return or_ready(&s->complete) || s->stage.count > 0; }
 
-/* arm sets the word, and reports what has come before that. */
+/* arm sets the word, and reports whether there is work that was there before. */
 static bool arm(outrigger *s)
 {
 	s->watch.armed = true;
-	atomic_store(or_word(s, OR_SEG_OFF_WAITING), s->roused << 1 | 1);
-	return anything(s);
+	atomic_store(or_word(s, OR_SEG_OFF_WAITING), s->wakeups << 1 | 1);
+	return has_work(s);
 }
 
 int outrigger_away(outrigger *s, int all)
 {
-	/* Who has nothing that would move without it pays for no lock. */
+	/* Without the lock, for programs that have nothing that a watcher could move. */
 	if (!atomic_load_explicit(&s->watch.there, memory_order_relaxed) ||
 	    (!all && atomic_load_explicit(&s->ops.private, memory_order_relaxed) == 0))
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	s->watch.away = !s->gone;
-	bool come = s->watch.away && arm(s);
+	bool pending = s->watch.away && arm(s);
 	pthread_mutex_unlock(&s->lock);
-	return come;
+	return pending;
 }
 
 void outrigger_wake(outrigger *s)
 {
 	pthread_mutex_lock(&s->lock);
-	or_rouse(s);
+	or_wake_sleepers(s);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -53,18 +56,18 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	pthread_mutex_lock(&s->lock);
 	s->watch.thread = pthread_self();
 	atomic_store_explicit(&s->watch.there, true, memory_order_relaxed);
-	/* A thread of the program may be about to sleep by the word that the sidecar has cleared
-	 * just now, and woken this one for: it must not find it as it was. */
-	s->roused += s->sleepers > 0;
-	bool come = arm(s), idle = !(s->watch.away && come);
-	uint32_t word = s->roused << 1 | 1;
+	/* A thread of the program may be about to sleep on the word, which the sidecar has just
+	 * cleared to wake this thread. It must not find the word with the value that it expects. */
+	s->wakeups += s->sleepers > 0;
+	bool pending = arm(s), idle = !(s->watch.away && pending);
+	uint32_t word = s->wakeups << 1 | 1;
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
-		or_nap(s, word, microseconds);
+		or_sleep_on_word(s, word, microseconds);
 	pthread_mutex_lock(&s->lock);
 	if (!or_ready(&s->complete))
 		(void)or_sidecar_ended(s);
-	bool over = s->gone && (s->lied || !or_ready(&s->complete));
+	bool over = s->gone && (s->violated || !or_ready(&s->complete));
 	if (over)
 		atomic_store_explicit(&s->watch.there, false, memory_order_relaxed);
 	pthread_mutex_unlock(&s->lock);

@@ -68,9 +68,9 @@ static void wait_long(outrigger *s)
 	uint32_t id;
 	struct or_op *op;
 	pthread_t other;
-	want(or_op_take(&s->ops, &id, &op) == 0 && id == 0, "a request");
+	want(or_op_alloc(&s->ops, &id, &op) == 0 && id == 0, "a request");
 	outrigger_request request = (uint64_t)op->gen << 32 | id;
-	s->patience.crowded = or_now() + 1000000000000u;
+	s->wait_policy.backoff_until = or_now() + 1000000000000u;
 	long before = sleeps();
 	uint64_t begun = or_now();
 	want(pthread_create(&other, NULL, end_later, NULL) == 0, "starting a thread");
@@ -89,27 +89,27 @@ int main(void)
 	s->control = control;
 	pthread_mutex_init(&s->lock, NULL);
 	or_view_init(&s->complete.view, complete, ENTRIES);
-	want(or_patience_init(s, "") == OUTRIGGER_OK, "preparing");
+	want(or_wait_policy_init(s, "") == OUTRIGGER_OK, "preparing");
 
 	stay();
 	pthread_t other;
 	want(pthread_create(&other, NULL, compute, NULL) == 0, "starting a thread");
-	for (int i = 0; i < 100000 && s->patience.crowded == 0; i++)
+	for (int i = 0; i < 100000 && s->wait_policy.backoff_until == 0; i++)
 		outrigger_yield(s);
-	want(s->patience.crowded != 0, "no yield has lasted");
-	s->patience.crowded = or_now() + 1000000000000u;
+	want(s->wait_policy.backoff_until != 0, "no yield has lasted");
+	s->wait_policy.backoff_until = or_now() + 1000000000000u;
 	long before = sleeps();
 	for (int i = 0; i < 5; i++)
 		outrigger_yield(s);
 	want(sleeps() - before >= 5, "it yields where it should sleep");
-	s->patience.crowded = 0;
+	s->wait_policy.backoff_until = 0;
 	over = true;
 	pthread_join(other, NULL);
-	for (int i = 0; i < 100000 && s->patience.crowd_ns != 0; i++) {
-		s->patience.crowded = 0; /* time for the next try */
+	for (int i = 0; i < 100000 && s->wait_policy.backoff_ns != 0; i++) {
+		s->wait_policy.backoff_until = 0; /* time for the next try */
 		outrigger_yield(s);
 	}
-	want(s->patience.crowd_ns == 0, "a yield that costs nothing has not ended the doubt");
+	want(s->wait_policy.backoff_ns == 0, "a yield that costs nothing has not ended the doubt");
 	wait_long(s);
 	puts("crowded: sleeps");
 	return 0;

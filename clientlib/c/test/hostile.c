@@ -325,7 +325,7 @@ static void flood(struct or_descriptor d)
 			return;
 		while (or_pop(&s->complete, &answer))
 			;
-		or_release(&s->complete);
+		or_publish_head(&s->complete);
 		d.req += (uint32_t)pushed;
 		if (pushed == 0)
 			sched_yield();
@@ -542,7 +542,7 @@ static void deaf(void)
 			answered++;
 			continue;
 		}
-		or_release(&s->complete);
+		or_publish_head(&s->complete);
 		if (write(s->doorbell, &one, sizeof one) != sizeof one)
 			stop("doorbell");
 		sched_yield();

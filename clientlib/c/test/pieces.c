@@ -63,7 +63,7 @@ static pthread_t begin(uint64_t bytes)
 	pthread_t t;
 	memset(&s, 0, sizeof s);
 	pthread_mutex_init(&s.lock, NULL);
-	pthread_mutex_init(&s.asking, NULL);
+	pthread_mutex_init(&s.pieces_lock, NULL);
 	memory = mmap(NULL, ARENA, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	want(memory != MAP_FAILED && socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && or_arena_init(&s.arena, memory, ARENA) == 0, "preparing");
 	s.socket = pair[0];
@@ -112,9 +112,9 @@ static void shortage(void)
 	want(outrigger_alloc(&s, 2 * MIB) == NULL && errno == 77 && asks > 0, "more than there is");
 	unsigned before = asks;
 	pthread_mutex_lock(&s.lock);
-	want(!or_arena_take(&s.arena, 64, false, &offset) && asks == before, "it was asked for at once after a refusal");
-	s.asks_again = or_now() - 1;
-	want(or_arena_take(&s.arena, MIB + 64, false, &offset) && asks > before, "nothing is asked for any more");
+	want(!or_arena_alloc(&s.arena, 64, false, &offset) && asks == before, "it was asked for at once after a refusal");
+	s.pieces_retry = or_now() - 1;
+	want(or_arena_alloc(&s.arena, MIB + 64, false, &offset) && asks > before, "nothing is asked for any more");
 	pthread_mutex_unlock(&s.lock);
 	memset(memory + offset, 1, MIB + 64);
 	want(s.arena.ready < 3 * MIB / 2, "what is needed was not asked for alone");
@@ -182,7 +182,7 @@ static void threads(void)
 static void forks(void)
 {
 	pthread_t t = begin(ARENA);
-	want(or_know(&s) == OUTRIGGER_OK && outrigger_alloc(&s, 64) != NULL, "the parent's memory");
+	want(or_register_session(&s) == OUTRIGGER_OK && outrigger_alloc(&s, 64) != NULL, "the parent's memory");
 	s.doorbell = s.files[0] = s.files[1] = -1;
 	pid_t child = fork();
 	if (child == 0)
@@ -191,7 +191,7 @@ static void forks(void)
 	want(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 5, "a child");
 	want(outrigger_alloc(&s, 8 * MIB) != NULL, "the parent's memory after a fork");
 	int own = dup(s.socket);
-	or_forget(&s);
+	or_unregister_session(&s);
 	s.socket = own;
 	end(t);
 }

@@ -1,4 +1,4 @@
-/* What a process tells of its waits (src/place.c), without a sidecar. */
+/* What a process tells of its waits (src/activity.c), without a sidecar. */
 #define _GNU_SOURCE /* sched_getcpu, cpu_set_t */
 #include <pthread.h>
 #include <sched.h>
@@ -37,8 +37,8 @@ static void compute(uint64_t ns)
 
 static void look(outrigger *s, unsigned came)
 {
-	or_place_back(s);
-	or_place_looks(s, came);
+	or_activity_begin_poll(s);
+	or_activity_end_poll(s, came);
 }
 
 static void look_in_vain(outrigger *s, uint64_t ns)
@@ -98,7 +98,7 @@ static void pauses(outrigger *s)
 	look_in_vain(s, 400000);
 	for (int i = 0; i < 10; i++) {
 		pause_for(2000);
-		or_place_napped(s);
+		or_activity_slept(s);
 		look(s, 0);
 	}
 	expect(s, "sleeps within the library", OR_PLACE_WAITS);
@@ -111,11 +111,11 @@ int main(void)
 	if (s == NULL)
 		return 1;
 	s->control = control;
-	s->place.wanted = true;
+	s->activity.watched = true;
 	look(s, 0);
 	expect(s, "at first", 0);
 
-	or_place_leaves(s, 1 << 20);
+	or_activity_copied(s, 1 << 20);
 	look_in_vain(s, 1000000);
 	expect(s, "who waits for a message", OR_PLACE_WAITS);
 	/* What a host takes of this machine's processor counts as the thread's own time: then
@@ -132,9 +132,9 @@ int main(void)
 	look(s, 0);
 	expect(s, "who computes between its looks", 0);
 
-	or_place_waits(s); /* it goes to sleep */
+	or_activity_waits(s); /* it goes to sleep */
 	expect(s, "who sleeps", OR_PLACE_WAITS);
-	or_place_woke(s);
+	or_activity_yielded(s);
 	look(s, 1);
 	expect(s, "who was woken", 0);
 	free(s);

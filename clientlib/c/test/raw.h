@@ -26,7 +26,7 @@ static inline int raw(outrigger *s, struct or_descriptor d, outrigger_request *r
 	uint32_t id;
 	struct or_op *op;
 	pthread_mutex_lock(&s->lock);
-	int rc = or_begin(s, &id, &op);
+	int rc = or_begin_op(s, &id, &op);
 	if (rc == OUTRIGGER_OK) {
 		d.req = id;
 		*request = (uint64_t)op->gen << 32 | id;
@@ -46,7 +46,7 @@ static inline uint64_t offset_of(const outrigger *s, const void *memory)
 static inline bool allocated(outrigger *s, uint64_t bytes)
 {
 	pthread_mutex_lock(&s->lock);
-	bool ok = bytes <= s->arena.ready || or_grow(s, &s->arena.ready, bytes, bytes, true);
+	bool ok = bytes <= s->arena.ready || or_grow_arena(s, &s->arena.ready, bytes, bytes, true);
 	pthread_mutex_unlock(&s->lock);
 	return ok;
 }

@@ -84,7 +84,7 @@ int main(void)
 	s->control = control;
 	pthread_mutex_init(&s->lock, NULL);
 	or_view_init(&s->complete.view, complete, ENTRIES);
-	want(or_patience_init(s, "block") == OUTRIGGER_OK && or_op_take(&s->ops, &id, &op) == 0, "preparing");
+	want(or_wait_policy_init(s, "block") == OUTRIGGER_OK && or_op_alloc(&s->ops, &id, &op) == 0, "preparing");
 	want(outrigger_wait(s, (uint64_t)op->gen << 32 | id, NULL) == OUTRIGGER_OK, "waiting");
 	pthread_join(third, NULL);
 	want(!slept, "it has slept although what it waited for had been taken");
