@@ -172,7 +172,7 @@ func TestOlderSidecarOfMPI(t *testing.T) {
 	program := m.build(t, "check")
 	job{ranks: 4, pods: 2, mpi: "mpich", env: m.env}.mustRun(t, "checked over 4 ranks", behindOlder(t, first|shm.FeatureData, program)...)
 	code, out := job{ranks: 2, pods: 2, mpi: "mpich", env: m.env}.run(t, behindOlder(t, first, program)...)
-	if code == 0 || !strings.Contains(out, "does not carry data beside a tag, which an MPI needs") {
+	if code == 0 || !strings.Contains(out, "does not carry data with a tag, which an MPI needs") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }

@@ -1,50 +1,51 @@
 /*
  * Accesses to registered memory of another process: FI_RMA and FI_ATOMIC.
  *
- * The memory is the application's own, which no sidecar can reach, so its own
- * process carries an access out while it is inside MPI (FI_PROGRESS_MANUAL). It
- * checks key, bounds and rights: nobody else could write there.
+ * The memory is private to the target's application, and no sidecar can access it. Therefore the
+ * target's process executes an access while it is inside MPI (FI_PROGRESS_MANUAL), after it has
+ * checked key, bounds and rights.
  *
  *     origin                                  target
  *     request (SPACE_REQUEST) ------------->  checks
  *       with the data, up to ACCESS_SMALL
- *     data of a long write (SPACE_REQUEST) -> straight into the region
+ *     data of a long write (SPACE_REQUEST) -> received directly into the region
  *     <------------- answer (SPACE_ANSWER)    done: status, data of a read, old values
  *
- * A tag is the origin's number of the access, eight bits for the status of the
- * answer. Requests are letters (inbox.c) and are carried out in the order in
- * which they come. Each names the receive of its answer, which ends if the target's
- * endpoint is closed: its sidecar throws the request away, or its process answers that.
+ * A tag is the origin's number of the access, followed by eight bits for the status of the
+ * answer. Requests are eager messages (rxqueue.c) and are executed in the order of arrival. Each
+ * request names the receive of its answer (OUTRIGGER_REPLY), which completes with an error if the
+ * target's endpoint is closed: the target's sidecar discards the request, or the target's process
+ * answers it.
  */
 #ifndef OUTRIGGER_ACCESS_H
 #define OUTRIGGER_ACCESS_H
 
 #include "provider.h"
 
-#define ACCESS_SMALL LETTER_MAX /* bytes that travel with a request */
+#define ACCESS_SMALL EAGER_MAX /* the most bytes of data in the message of a request */
 
 enum access { ACCESS_WRITE = 1, ACCESS_READ, ACCESS_ATOMIC, ACCESS_FETCH, ACCESS_COMPARE };
 
-/* A request as it travels; its number is in the message's tag. All processes of
- * a job are little-endian, as the contract is. */
+/* A request on the wire; its number is in the message's tag. All processes of a job are
+ * little-endian, as the contract is. */
 struct request {
 	uint8_t access, type, op;
-	uint8_t bulk;      /* 1: the data follows in a message of its own */
+	uint8_t bulk;      /* 1: the data is in a message of its own */
 	uint32_t endpoint; /* of the origin, for the answer */
 	uint64_t key, addr;
 	uint64_t length;   /* bytes of the region */
 };
 
-/* What the target is told of a write, behind the request: a message that wants a reply
- * carries no data beside its tag. */
-#define WRITE_TELLS 1 /* op of such a write */
+/* The remote data of a write (FI_REMOTE_CQ_DATA) follows the request, because a message with
+ * OUTRIGGER_REPLY cannot have OUTRIGGER_DATA. */
+#define WRITE_HAS_DATA 1 /* op of such a write */
 
-struct telling {
+struct write_header {
 	struct request request;
 	uint32_t data;
 };
 
-#define TELLING_BYTES (sizeof(struct request) + sizeof(uint32_t))
+#define WRITE_HEADER_BYTES (sizeof(struct request) + sizeof(uint32_t))
 
 _Static_assert(sizeof(struct request) == 32, "a request without data is one descriptor");
 
@@ -52,22 +53,22 @@ _Static_assert(sizeof(struct request) == 32, "a request without data is one desc
 
 static inline uint64_t tag_of(uint64_t number) { return number << 8; }
 
-/* Memory that others may access. */
+/* Registered memory. */
 struct registration {
 	struct fid_mr fid;
 	char slack[SLACK];
-	struct node node; /* of those whose keys have the same hash */
+	struct node node; /* in the bucket of its key */
 	struct domain *domain;
 	uint64_t start, length; /* addresses as accesses name them */
 	unsigned char *memory;
 	uint64_t rights;
-	unsigned busy; /* accesses under way */
+	unsigned busy; /* transfers in progress */
 };
 
 /* region.c */
-extern bool exposed; /* something was ever registered */
+extern bool exposed; /* memory was registered at least once */
 extern unsigned registrations;
-struct node *bucket(uint64_t key); /* of the table */
+struct node *bucket(uint64_t key); /* of the table of registrations */
 struct registration *find_region(const struct domain *d, uint64_t key);
 struct registration *region_of(const struct domain *d, const struct request *r, uint64_t rights, unsigned char **memory);
 
@@ -75,8 +76,8 @@ struct registration *region_of(const struct domain *d, const struct request *r, 
 bool atomic_valid(const struct request *r, uint64_t payload);
 void atomic_apply(const struct request *r, unsigned char *memory, unsigned char *operands);
 
-/* origin.c */
-struct wanted {
+/* origin.c: the arguments of any call that starts an access. */
+struct access_call {
 	struct request request;
 	const struct iovec *out; /* data of a write, operands */
 	size_t outs;
@@ -89,6 +90,6 @@ struct wanted {
 	bool inject;    /* no completion, no context */
 };
 
-ssize_t start_access(struct fid_ep *fid, const struct wanted *w);
+ssize_t start_access(struct fid_ep *fid, const struct access_call *w);
 
 #endif

@@ -1,10 +1,11 @@
-/* Atomics: what there is (fi_atomic(3)), how it is carried out, and the calls. */
+/* Atomics (fi_atomic(3)): which exist, how the target executes them, and libfabric's calls. */
 #include <complex.h>
 #include <string.h>
 
 #include "access.h"
 
-/* Memory at the target may lie at any address: elements are copied in and out. */
+/* ELEMENTS executes a statement on each element a of memory and b of the operands. Memory at the
+ * target may be misaligned; therefore elements are copied. */
 #define ELEMENTS(T, ...)                                                        \
 	for (size_t i = 0; i < n; i++) {                                        \
 		T a, b;                                                         \
@@ -22,7 +23,8 @@
 	case FI_LAND: ELEMENTS(T, a = a != 0 && b != 0);                        \
 	case FI_LXOR: ELEMENTS(T, a = (a != 0) != (b != 0))
 
-/* Sums and products of integers are modulo 2^n, which C has for unsigned ones. */
+/* Sums and products of integers are modulo 2^n. They are computed as unsigned integers, because
+ * overflow of signed ones is undefined in C. */
 #define INTEGER(NAME, T)                                                        \
 	static bool NAME(enum fi_op op, unsigned char *memory, const unsigned char *operand, size_t n) \
 	{                                                                       \
@@ -76,8 +78,8 @@ COMPLEX(complex32, float complex)
 COMPLEX(complex64, double complex)
 COMPLEX(complex80, long double complex)
 
-/* Swaps whose condition compares what is there (a) with what is given (c):
- * fi_atomic(3) has the given one on the left. */
+/* SWAPS stores the operand b in each element a for which a condition holds between a and the
+ * comparison operand c. In fi_atomic(3) the comparison operand is on the left. */
 #define SWAPS(T, CONDITION)                                                     \
 	for (size_t i = 0; i < n; i++) {                                        \
 		T a, b, c;                                                      \
@@ -130,8 +132,7 @@ SWAP_COMPLEX(swap_complex32, float complex)
 SWAP_COMPLEX(swap_complex64, double complex)
 SWAP_COMPLEX(swap_complex80, long double complex)
 
-/* What can be done with a type. Each is asked with no elements to find out which
- * operations it knows. */
+/* The operations of each type. A call with no elements reports whether an operation exists. */
 static const struct {
 	size_t size;
 	bool (*combine)(enum fi_op op, unsigned char *memory, const unsigned char *operand, size_t n);
@@ -148,7 +149,7 @@ static const struct {
 	[FI_LONG_DOUBLE_COMPLEX] = {sizeof(long double complex), complex80, swap_complex80},
 };
 
-/* most is how many elements an access may have; 0: there is no such one. */
+/* most returns the most elements of an atomic, or 0 if it does not exist. */
 static size_t most(enum access access, unsigned type, unsigned op)
 {
 	if (type >= FI_DATATYPE_LAST)
@@ -162,7 +163,7 @@ static size_t most(enum access access, unsigned type, unsigned op)
 	return good ? ACCESS_SMALL / (access == ACCESS_COMPARE ? 2 : 1) / types[type].size : 0;
 }
 
-/* operands_of is how many operands of an element travel. */
+/* operands_of returns the number of operands per element in a request. */
 static unsigned operands_of(const struct request *r)
 {
 	if (r->access == ACCESS_COMPARE)
@@ -170,6 +171,7 @@ static unsigned operands_of(const struct request *r)
 	return r->op != FI_ATOMIC_READ;
 }
 
+/* atomic_valid reports whether a request is a valid atomic with a payload of so many bytes. */
 bool atomic_valid(const struct request *r, uint64_t payload)
 {
 	if (r->access < ACCESS_ATOMIC || r->access > ACCESS_COMPARE)
@@ -178,9 +180,9 @@ bool atomic_valid(const struct request *r, uint64_t payload)
 	return n > 0 && r->length % types[r->type].size == 0 && r->length / types[r->type].size <= n && payload == operands_of(r) * r->length;
 }
 
-/* atomic_apply carries out a valid request, and leaves what was there before in
- * place of the operands: the values to swap in come first, then those to compare
- * with. */
+/* atomic_apply executes a valid request and overwrites the operands with the previous values of
+ * the memory. The operands are the new values, followed by the values to compare with if the
+ * request is a compare. */
 void atomic_apply(const struct request *r, unsigned char *memory, unsigned char *operands)
 {
 	unsigned char before[ACCESS_SMALL];
@@ -205,7 +207,7 @@ int query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op
 	return 0;
 }
 
-/* Segments of elements as segments of bytes. */
+/* The segments of an atomic's memory in bytes. */
 struct bytes {
 	struct iovec iov[IOV_LIMIT];
 	size_t segments;
@@ -224,7 +226,7 @@ static bool to_bytes(const struct fi_ioc *ioc, size_t segments, unsigned type, s
 	return true;
 }
 
-/* An atomic as any of the calls has it. */
+/* The arguments of any call that starts an atomic. */
 struct atomic {
 	enum access access;
 	const struct fi_ioc *operand, *compare, *result;
@@ -248,7 +250,7 @@ static ssize_t start_atomic(struct fid_ep *ep, const struct atomic *a)
 	uint64_t length = reads ? bytes_of(in.iov, in.segments) : bytes_of(out.iov, out.segments);
 	memcpy(out.iov + out.segments, compare.iov, compare.segments * sizeof *compare.iov);
 	out.segments += compare.segments;
-	struct wanted w = {
+	struct access_call w = {
 		.request = {.access = (uint8_t)a->access, .type = (uint8_t)a->type, .op = (uint8_t)a->op, .key = a->key, .addr = a->addr, .length = length},
 		.out = out.iov, .outs = out.segments, .in = in.iov, .ins = in.segments, .to = a->to, .data = a->data, .context = a->context,
 		.flags = a->flags & ~FI_REMOTE_CQ_DATA, .inject = a->inject,
@@ -260,7 +262,7 @@ static ssize_t start_atomic(struct fid_ep *ep, const struct atomic *a)
 
 static uint64_t flags_of(struct fid_ep *ep) { return ((struct endpoint *)ep)->tx_flags; }
 
-/* one is a segment; libfabric's structure has no const. */
+/* one returns a segment. libfabric's structure has no const. */
 static struct fi_ioc one(const void *buf, size_t count) { return (struct fi_ioc){(void *)(uintptr_t)buf, count}; }
 
 /* libfabric's calls. */

@@ -1,6 +1,6 @@
-/* Addresses: the names of endpoints, in the order in which they were inserted.
- * One that is inserted twice keeps its number, or receives that name a source
- * would not match its messages any more. */
+/* Address vectors: lists of the names of endpoints. An address is the index of a name. A name that
+ * is inserted twice keeps its address: if it had a second one, receives that name the source by
+ * the first one would no longer match. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ static size_t hash(const struct av *av, const struct peer *p)
 	return (size_t)(h >> 32) & (av->buckets - 1);
 }
 
-/* seek finds the bucket of a peer, or the free one where it belongs. */
-static uint32_t *seek(const struct av *av, const struct peer *p)
+/* find_bucket returns the bucket of a peer, or the free bucket where it belongs. */
+static uint32_t *find_bucket(const struct av *av, const struct peer *p)
 {
 	for (size_t i = hash(av, p);; i = (i + 1) & (av->buckets - 1)) {
 		uint32_t at = av->index[i];
@@ -27,6 +27,7 @@ static uint32_t *seek(const struct av *av, const struct peer *p)
 	}
 }
 
+/* grow makes room for one more peer, and hashes all peers again if it enlarges the table. */
 static bool grow(struct av *av)
 {
 	if (av->count < av->room)
@@ -44,7 +45,7 @@ static bool grow(struct av *av)
 	av->buckets = 2 * room;
 	av->room = room;
 	for (size_t i = 0; i < av->count; i++)
-		*seek(av, &list[i]) = (uint32_t)i + 1;
+		*find_bucket(av, &list[i]) = (uint32_t)i + 1;
 	return true;
 }
 
@@ -53,7 +54,7 @@ static bool insert_one(struct av *av, const struct name *n, fi_addr_t *address)
 	struct peer p = {.rank = n->rank, .endpoint = n->endpoint};
 	if (n->magic != NAME_MAGIC || !grow(av))
 		return false;
-	uint32_t *bucket = seek(av, &p);
+	uint32_t *bucket = find_bucket(av, &p);
 	if (*bucket == 0) {
 		av->list[av->count++] = p;
 		*bucket = (uint32_t)av->count;
@@ -68,7 +69,7 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 	struct av *av = (struct av *)fid;
 	int done = 0;
 	int *statuses = (flags & FI_SYNC_ERR) != 0 ? context : NULL; /* fi_av(3) */
-	if (!openmpi_mend())
+	if (!openmpi_correct())
 		return -FI_ENOSYS;
 	uint32_t tags = openmpi_tags() != 0 ? openmpi_tags() : mpich_tags();
 	lock();
@@ -101,8 +102,9 @@ static int no_insert_symmetric(struct fid_av *av, const char *node, size_t nodes
 	return -FI_ENOSYS;
 }
 
-/* A number stays its peer's, and is an address again when the peer is inserted again. One that
- * was inserted twice is removed by the second call. */
+/* av_remove undoes one insertion of each address; a peer that was inserted twice is removed by the
+ * second call. The index stays reserved for the peer and is valid again when the peer is inserted
+ * again. */
 static int av_remove(struct fid_av *fid, fi_addr_t *addresses, size_t count, uint64_t flags)
 {
 	struct av *av = (struct av *)fid;
@@ -166,7 +168,7 @@ static int av_close(struct fid *fid)
 static int av_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	(void)fid, (void)other, (void)flags;
-	return 0; /* an event queue, for insertions that end later; none does */
+	return 0; /* an event queue reports asynchronous insertions; all insertions here are synchronous */
 }
 
 static struct fi_ops av_fid_ops = {
@@ -181,7 +183,7 @@ static struct fi_ops_av av_ops = {
 int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out, void *context)
 {
 	if (attr != NULL && (attr->name != NULL || (attr->flags & FI_EVENT) != 0))
-		return -FI_ENOSYS; /* one that processes share, or tells of insertions by events */
+		return -FI_ENOSYS; /* neither vectors shared between processes nor asynchronous insertions */
 	struct av *av = calloc(1, sizeof *av);
 	if (av == NULL)
 		return -FI_ENOMEM;
@@ -192,7 +194,7 @@ int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **
 	av->fid.fid.ops = &av_fid_ops;
 	av->fid.ops = &av_ops;
 	av->domain = (struct domain *)domain;
-	keep_open(av->domain);
+	retain_domain(av->domain);
 	*out = &av->fid;
 	return 0;
 }

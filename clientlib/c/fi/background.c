@@ -1,15 +1,15 @@
 /*
- * What goes on while the program computes (OUTRIGGER_MPI_PROGRESS): a thread, the
- * attendant, that takes what has come for a program which is not inside of libfabric. It
- * moves messages of private memory on, carries out the accesses of others, and, where all
- * is wanted, has the MPI take its own steps (clientlib/c/steps).
+ * Progress while the program computes (OUTRIGGER_MPI_PROGRESS): a thread, the attendant, makes
+ * progress for a program that is not inside of libfabric. It moves messages of private memory,
+ * executes accesses of other ranks, and, with the value "all", calls the MPI's own progress
+ * (clientlib/c/steps).
  *
- * The program hands over to it by depart(), where it is likely to go and compute: when it
- * has started something or found something, and when it looks now and then. One that looks
- * again and again takes everything itself, and the attendant sleeps; it looks now and then
- * whether such a program still does, since of many looks none shows that it is the last one.
- * Where all is wanted, the library that is before every call of the MPI knows when the program
- * returns from one: then that hands over, and no look in vain does.
+ * The program hands over to the attendant by unlock_and_hand_over() when it is likely to compute next: after it
+ * has started an operation or read a completion, and after an occasional poll. While the program
+ * polls in a loop, it handles all completions itself and the attendant sleeps. The last poll of
+ * such a loop cannot be recognized; therefore the attendant checks every WATCH_US whether the
+ * program still polls. With the value "all", the library that wraps every call of the MPI knows
+ * when the program returns from a call, and hands over then; an empty poll does not.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -26,108 +26,112 @@
 #include "layout.h"
 #include "provider.h"
 
-#define STACK_BYTES (1u << 20)      /* for messages */
-#define STACK_MOST (UINT64_C(1) << 26) /* for a program that wants no limit */
-#define WATCH_US 20000u  /* at most: the end of the session, or a program that is gone, is seen by then */
-#define GONE_NS 10000000u /* a program that has not looked for so long is not one that waits */
-#define HANDOVERS 3      /* tries of the program to take what comes while it goes */
-#define PATIENCE_NS 1000000000u
-#define SLICE_NS 100000u
+#define STACK_BYTES (1u << 20)      /* the attendant's stack if it only moves messages */
+#define STACK_MOST (UINT64_C(1) << 26) /* its largest stack, for a program whose stack has no limit */
+#define WATCH_US 20000u  /* its longest sleep: after that it checks for the end of the session and whether the program still polls */
+#define GONE_NS 10000000u /* a program that has not polled for so long does not wait in a loop */
+#define HANDOVERS 3      /* tries of the program to handle completions that arrive during a hand-over */
+#define EXIT_WAIT_NS 1000000000u /* how long stop_attendant waits for the attendant's end */
+#define SLICE_NS 100000u /* 0.1 ms: the shortest time slice of Linux */
 
-static _Atomic bool dismissed; /* it is to end */
+static _Atomic bool stopping; /* the attendant must end */
 static _Atomic bool begun, ended;
 
-/* The library that makes calls of the MPI, if the program has it. */
+/* clientlib/c/steps, if the program has it: calls the MPI's progress, reports whether the program
+ * is in a call of the MPI, and calls back when it returns from one. */
 __attribute__((weak)) void outrigger_mpi_steps(void);
 __attribute__((weak)) bool outrigger_mpi_within(void);
 __attribute__((weak)) void outrigger_mpi_left_by(void (*left)(void));
 
-static void rouse(void)
+/* wake_attendant wakes the attendant. */
+static void wake_attendant(void)
 {
-	if (!program.roused)
+	if (!program.woken)
 		outrigger_wake(client());
-	program.roused = true;
+	program.woken = true;
 }
 
-/* hand_over leaves what comes from now on to the attendant. What is there already the
- * program takes itself, a few times; but not where the MPI would have to be asked. */
+/* hand_over leaves completions from now on to the attendant. Completions that are there already
+ * the program handles itself, up to HANDOVERS times, unless the MPI's progress is needed, too. */
 static void hand_over(void)
 {
 	int tries = program.all ? 0 : HANDOVERS;
-	bool come;
-	while ((come = outrigger_away(client(), program.all || served())) && tries-- > 0)
+	bool pending;
+	while ((pending = outrigger_away(client(), program.all || served())) && tries-- > 0)
 		progress();
 	program.away = true;
-	if (come || (program.all && unread > 0))
-		rouse();
+	if (pending || (program.all && unread > 0))
+		wake_attendant();
 }
 
-void depart(void)
+/* unlock_and_hand_over hands over to the attendant, if there is one, and releases the lock. */
+void unlock_and_hand_over(void)
 {
-	if (program.attended && client() != NULL && !behind())
+	if (program.attended && client() != NULL && !is_attendant())
 		hand_over();
 	unlock();
 }
 
-/* left is called by the program when it has returned from a call of its MPI. */
-static void left(void)
+/* program_left_mpi is called in the program's thread when it returns from a call of its MPI. */
+static void program_left_mpi(void)
 {
 	if (program.away && unread == 0)
-		return; /* it has neither looked nor started anything */
+		return; /* the program has neither polled nor started an operation */
 	lock();
 	if (program.attended && client() != NULL)
 		hand_over();
 	unlock();
 }
 
-/* enter takes the lock, unless the attendant is to end: who ends it has the lock. */
-static bool enter(void)
+/* lock_unless_stopping acquires the lock for the attendant, unless the attendant must end: the thread that ends
+ * it holds the lock and waits. */
+static bool lock_unless_stopping(void)
 {
 	while (pthread_mutex_trylock(&provider_lock) != 0) {
-		if (atomic_load(&dismissed))
+		if (atomic_load(&stopping))
 			return false;
 		nap();
 	}
 	return true;
 }
 
-/* take_over is hand_over for a program that has gone without a word. If it is in a call
- * that waits, its next look takes all back. */
+/* take_over does a hand-over that the program has not made: it has not polled for GONE_NS. If the
+ * program is in a call that waits after all, its next poll revokes it. */
 static void take_over(void)
 {
-	if (program.away || nanoseconds() - program.looked < GONE_NS)
+	if (program.away || nanoseconds() - program.polled < GONE_NS)
 		return;
 	(void)outrigger_away(client(), program.all || served());
 	program.away = true;
 }
 
-/* serve does what there is to do. A step that the MPI has taken may make another one
- * possible, of which nothing tells: it is asked until it has neither read nor started
- * anything, and at every wake-up, also where nothing has come. */
+/* serve makes progress until there is nothing left to do. A step of the MPI may make another step
+ * possible without any notification. Therefore the MPI's progress is called until it has neither
+ * read a completion nor started an operation, and at each wake-up, even if nothing has arrived. */
 static void serve(void)
 {
 	bool again = true;
-	while (again && enter()) {
-		program.roused = false;
+	while (again && lock_unless_stopping()) {
+		program.woken = false;
 		take_over();
 		progress();
-		uint64_t before = doings;
+		uint64_t before = activity;
 		again = program.all && program.away;
 		unlock();
 		if (!again)
 			return;
 		outrigger_mpi_steps();
-		if (!enter())
+		if (!lock_unless_stopping())
 			return;
-		again = doings != before || program.roused;
+		again = activity != before || program.woken;
 		unlock();
 	}
 }
 
-/* be_prompt asks for the shortest time slice, by which who wakes up runs at once instead of
- * after the slice of who waits there. (sched_setattr(2) of Linux 6.12; older ones change
- * nothing.) */
-static void be_prompt(void)
+/* shorten_time_slice requests the shortest time slice: a thread with a shorter slice preempts the running
+ * thread when it wakes up. Linux has this in sched_setattr(2) since 6.12; older versions ignore
+ * it. */
+static void shorten_time_slice(void)
 {
 	struct {
 		uint32_t size, policy;
@@ -137,24 +141,24 @@ static void be_prompt(void)
 		uint64_t runtime, deadline, period;
 	} attr;
 	if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER)
-		return; /* as it was told */
+		return; /* the program or its user has chosen another policy */
 	attr.runtime = SLICE_NS;
 	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
-static void *attends(void *session)
+static void *attendant_main(void *session)
 {
-	be_prompt();
-	(void)outrigger_watch(session, 0); /* from now on it is known */
+	shorten_time_slice();
+	(void)outrigger_watch(session, 0); /* makes this thread the watcher */
 	atomic_store(&begun, true);
-	while (!atomic_load(&dismissed) && outrigger_watch(session, WATCH_US) == OUTRIGGER_OK)
+	while (!atomic_load(&stopping) && outrigger_watch(session, WATCH_US) == OUTRIGGER_OK)
 		serve();
 	atomic_store(&ended, true);
 	return NULL;
 }
 
-/* wanted reads the environment. */
-static bool wanted(void)
+/* attendant_requested reports whether the environment requests an attendant, and sets program.all. */
+static bool attendant_requested(void)
 {
 	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
 	bool steps = text != NULL && strcmp(text, "all") == 0;
@@ -162,8 +166,9 @@ static bool wanted(void)
 	return steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
-/* stack_bytes is for whoever carries out the MPI's own steps what the program's first thread
- * has: the operators and callbacks that the program gave to its MPI are called there. */
+/* stack_bytes returns the size of the attendant's stack. If it calls the MPI's progress, its stack
+ * is as large as that of the program's main thread, because operators and callbacks of the
+ * program run on it. */
 static size_t stack_bytes(void)
 {
 	struct rlimit limit;
@@ -173,44 +178,45 @@ static size_t stack_bytes(void)
 	return (size_t)(bytes & ~(uint64_t)(STACK_BYTES - 1));
 }
 
-void attend(void)
+/* start_attendant starts the attendant, if the environment requests it. */
+void start_attendant(void)
 {
 	pthread_attr_t attr;
 	sigset_t signals, before;
-	if (!wanted() || pthread_attr_init(&attr) != 0)
+	if (!attendant_requested() || pthread_attr_init(&attr) != 0)
 		return;
 	(void)pthread_attr_setstacksize(&attr, stack_bytes());
-	/* Signals are the program's. */
+	/* The program's threads handle all signals. */
 	sigfillset(&signals);
 	(void)pthread_sigmask(SIG_SETMASK, &signals, &before);
-	atomic_store(&dismissed, false);
+	atomic_store(&stopping, false);
 	atomic_store(&begun, false);
 	atomic_store(&ended, false);
-	program.attended = pthread_create(&program.attendant, &attr, attends, client()) == 0;
+	program.attended = pthread_create(&program.attendant, &attr, attendant_main, client()) == 0;
 	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 	(void)pthread_attr_destroy(&attr);
 	while (program.attended && !atomic_load(&begun))
-		nap(); /* what the program leaves before would be nobody's */
+		nap(); /* no hand-over before the attendant watches: nothing would handle the completions */
 	if (program.attended && program.all)
-		outrigger_mpi_left_by(left);
+		outrigger_mpi_left_by(program_left_mpi);
 	if (!program.attended)
 		fprintf(stderr, "outrigger: rank %u: %s is set, and no thread can be started: messages wait while the program computes\n",
 			outrigger_world(client()).rank, OR_NAME_ENV_MPI_PROGRESS);
 }
 
-/* A program that ends inside of its MPI may have a lock of the MPI's, for which the
- * attendant waits: then it stays. */
-bool dismiss(void)
+/* stop_attendant ends the attendant. false: it has not ended within a second. A program that ends inside
+ * of its MPI may hold a lock of the MPI for which the attendant waits. */
+bool stop_attendant(void)
 {
 	if (!program.attended)
 		return true;
 	if (program.all)
 		outrigger_mpi_left_by(NULL);
-	atomic_store(&dismissed, true);
+	atomic_store(&stopping, true);
 	outrigger_wake(client());
 	uint64_t since = nanoseconds();
 	while (!atomic_load(&ended)) {
-		if (nanoseconds() - since > PATIENCE_NS)
+		if (nanoseconds() - since > EXIT_WAIT_NS)
 			return false;
 		nap();
 	}

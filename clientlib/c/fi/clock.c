@@ -1,8 +1,9 @@
-/* Clocks, and a moment. */
+/* Clocks, and a short sleep. */
 #include <time.h>
 
 #include "provider.h"
 
+/* reading returns the time of a clock in ns. */
 static uint64_t reading(clockid_t clock)
 {
 	struct timespec t;

@@ -1,11 +1,12 @@
-/* Completions as they are noted, until a call of the program reads them (cq.c). */
+/* Writes completions to completion queues and counters; the program reads them (cq.c). */
 #include <stdlib.h>
 
 #include "provider.h"
 
 _Atomic unsigned unread;
-uint64_t doings;
+uint64_t activity;
 
+/* cq_put appends a completion. If there is no memory, the next read returns FI_EOVERRUN. */
 void cq_put(struct cq *cq, const struct completion *c)
 {
 	if (cq == NULL)
@@ -25,10 +26,11 @@ void cq_put(struct cq *cq, const struct completion *c)
 		cq->room = room;
 	}
 	cq->list[(cq->head + cq->count++) & (cq->room - 1)] = *c;
-	cq->told = cq->told || c->status == OUTRIGGER_NO_SIDECAR;
+	cq->end_reported = cq->end_reported || c->status == OUTRIGGER_NO_SIDECAR;
 	unread++;
 }
 
+/* count adds an operation to a counter, which may be NULL. */
 void count(struct counter *c, int status)
 {
 	if (c == NULL)

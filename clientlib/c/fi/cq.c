@@ -1,4 +1,4 @@
-/* Completion queues and counters. */
+/* Completion queues and counters: the program's reads and waits. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static void pop(struct cq *cq)
 	cq->head = (cq->head + 1) & (cq->room - 1);
 	cq->count--;
 	unread--;
-	doings++;
+	activity++;
 }
 
 static size_t entry_bytes(enum fi_cq_format f)
@@ -26,18 +26,19 @@ static size_t entry_bytes(enum fi_cq_format f)
 	}
 }
 
-/* write an entry: each format is the beginning of the next longer one. */
+/* write_entry writes a completion in a format; each format is a prefix of the longer ones. */
 static void write_entry(const struct completion *c, enum fi_cq_format f, void *to)
 {
 	struct fi_cq_tagged_entry e = {c->context, c->flags, c->len, c->buf, c->data, c->tag};
 	memcpy(to, &e, entry_bytes(f));
 }
 
-static ssize_t take(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
+/* read_entries returns up to count completions to the program, or the error that fi_cq_read returns. */
+static ssize_t read_entries(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
 {
 	size_t n = 0, bytes = entry_bytes(cq->format);
 	if (count == 0 && cq->count > 0 && first(cq)->err == 0)
-		return 0; /* a program that only drives progress */
+		return 0; /* the program calls it only for progress */
 	while (n < count && cq->count > 0 && first(cq)->err == 0) {
 		write_entry(first(cq), cq->format, (char *)buf + n * bytes);
 		if (sources != NULL)
@@ -52,34 +53,36 @@ static ssize_t take(struct cq *cq, void *buf, size_t count, fi_addr_t *sources)
 	return cq->count > 0 ? -FI_EAVAIL : -FI_EAGAIN;
 }
 
-/* end reports once that there is no sidecar any more: whatever is open has ended
- * with it. An error of no request is for those alone that have none: Open MPI 4 looks for
- * the request of each. */
-static void end(struct cq *cq)
+/* report_end reports once that the sidecar has ended. All open operations end with an error. Only a queue
+ * without open operations gets an error without a context, because Open MPI 4 accesses the
+ * request of each error. */
+static void report_end(struct cq *cq)
 {
-	if (cq->told)
+	if (cq->end_reported)
 		return;
 	end_requests();
-	if (cq->told || cq->count > 0) {
-		cq->told = true;
+	if (cq->end_reported || cq->count > 0) {
+		cq->end_reported = true;
 		return;
 	}
 	cq_put(cq, &(struct completion){.err = FI_ECONNABORTED, .status = OUTRIGGER_NO_SIDECAR});
 }
 
-static ssize_t look(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, bool passes)
+/* poll_queue polls a queue: it reads what is there, else makes progress and reads again, and waits for
+ * messages that this process has sent to itself. passes: the program polls occasionally. */
+static ssize_t poll_queue(struct cq *cq, void *buf, size_t count, fi_addr_t *sources, bool passes)
 {
-	if (passes) /* what was done meanwhile shows that it was away */
+	if (passes) /* the client sees by this poll that the program has computed */
 		progress();
-	ssize_t n = take(cq, buf, count, sources);
+	ssize_t n = read_entries(cq, buf, count, sources);
 	if (n == -FI_EAGAIN || (n == 0 && count == 0)) {
 		progress();
 		if (sidecar_ended)
-			end(cq);
-		n = take(cq, buf, count, sources);
+			report_end(cq);
+		n = read_entries(cq, buf, count, sources);
 	}
-	if (n == -FI_EAGAIN && !behind() && await_self())
-		n = take(cq, buf, count, sources);
+	if (n == -FI_EAGAIN && !is_attendant() && await_self())
+		n = read_entries(cq, buf, count, sources);
 	return n;
 }
 
@@ -87,18 +90,18 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_
 {
 	struct cq *cq = (struct cq *)fid;
 	lock();
-	bool passes = passing();
-	ssize_t n = look(cq, buf, count, sources, passes);
-	if (n == -FI_EAGAIN && linger()) /* its caller may go now, and leave what has come to others */
-		n = look(cq, buf, count, sources, false);
+	bool passes = polls_occasionally();
+	ssize_t n = poll_queue(cq, buf, count, sources, passes);
+	if (n == -FI_EAGAIN && yield_if_waiting()) /* the lock was released, and completions may have arrived */
+		n = poll_queue(cq, buf, count, sources, false);
 	if (n != -FI_EAGAIN)
-		found_something();
-	end_of_look(passes, n > 0);
+		end_empty_polls();
+	end_poll(passes, n > 0);
 	return n;
 }
 
-/* woken says once that somebody has called fi_cq_signal. */
-static bool woken(struct cq *cq)
+/* was_signalled reports whether fi_cq_signal was called, and resets that. */
+static bool was_signalled(struct cq *cq)
 {
 	bool was = cq->signalled;
 	cq->signalled = false;
@@ -117,7 +120,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out, uint6
 		return -FI_EAGAIN;
 	}
 	const struct completion *c = first(cq);
-	/* Fields of a newer libfabric are left alone: the caller's may be older. */
+	/* Fields of a newer libfabric are not written: the caller's structure may be an older one. */
 	out->op_context = c->context;
 	out->flags = c->flags;
 	out->len = c->len;
@@ -140,15 +143,15 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 	(void)cond;
 	ssize_t n;
 	lock();
-	for (unsigned looks = 0;; looks++) {
-		n = look(cq, buf, count, sources, false);
-		bool over = n == -FI_EAGAIN && woken(cq);
+	for (unsigned polls = 0;; polls++) {
+		n = poll_queue(cq, buf, count, sources, false);
+		bool over = n == -FI_EAGAIN && was_signalled(cq);
 		if (n == -FI_EAGAIN && !over && sidecar_ended)
-			n = -FI_ECONNABORTED; /* nothing comes any more, of which all was told */
+			n = -FI_ECONNABORTED; /* the end was reported, and no completion will follow */
 		uint64_t waited = nanoseconds() - begun;
 		if (n != -FI_EAGAIN || over || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))
 			break;
-		(void)doze(begun, looks, true);
+		(void)back_off(begun, polls, true);
 	}
 	unlock();
 	return n;
@@ -159,8 +162,8 @@ static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void 
 	return cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
 }
 
-/* cq_signal has a thread come back that waits, or the next one that does: it looks again
- * after SLEEP_US at most. */
+/* cq_signal makes a thread that waits return, or else the next one that waits. A waiting thread
+ * polls at least every SLEEP_US. */
 static int cq_signal(struct fid_cq *fid)
 {
 	lock();
@@ -219,26 +222,26 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **
 	cq->fid.fid.ops = &cq_fid_ops;
 	cq->fid.ops = &cq_ops;
 	cq->domain = (struct domain *)domain;
-	keep_open(cq->domain);
+	retain_domain(cq->domain);
 	*out = &cq->fid;
 	return 0;
 }
 
-/* counter_read is what a program waits by that has accesses under way, often
- * with looks at a completion queue between. */
+/* counter_read reads a counter. A program with accesses in flight waits by calling it in a loop,
+ * often together with polls of a completion queue. */
 static uint64_t counter_read(struct fid_cntr *fid)
 {
 	struct counter *c = (struct counter *)fid;
 	lock();
-	bool passes = passing();
+	bool passes = polls_occasionally();
 	progress();
-	if (c->value == c->told && linger())
+	if (c->value == c->last_read && yield_if_waiting())
 		progress();
-	bool found = c->value != c->told;
+	bool found = c->value != c->last_read;
 	if (found)
-		found_something();
-	uint64_t v = c->told = c->value;
-	end_of_look(passes, found);
+		end_empty_polls();
+	uint64_t v = c->last_read = c->value;
+	end_poll(passes, found);
 	return v;
 }
 
@@ -274,7 +277,7 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 	lock();
 	uint64_t errors = c->errors;
 	int rc = -FI_EAGAIN;
-	for (unsigned looks = 0; rc == -FI_EAGAIN; looks++) {
+	for (unsigned polls = 0; rc == -FI_EAGAIN; polls++) {
 		progress();
 		if (c->value >= threshold)
 			rc = 0;
@@ -286,7 +289,7 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 			rc = -FI_ETIMEDOUT;
 		if (rc != -FI_EAGAIN)
 			break;
-		(void)doze(begun, looks, true);
+		(void)back_off(begun, polls, true);
 	}
 	unlock();
 	return rc;
@@ -319,7 +322,7 @@ int counter_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
 	c->fid.fid.ops = &counter_fid_ops;
 	c->fid.ops = &counter_ops;
 	c->domain = (struct domain *)domain;
-	keep_open(c->domain);
+	retain_domain(c->domain);
 	*out = &c->fid;
 	return 0;
 }

@@ -1,4 +1,5 @@
-/* Fabric, domain and event queue: little more than their doors. */
+/* Fabrics, domains and event queues: they hold the session open and create other objects, and
+ * have almost no operations of their own. */
 #include <stdlib.h>
 
 #include "provider.h"
@@ -13,10 +14,11 @@ struct eq {
 	char slack[SLACK];
 };
 
-static int close_held(struct fid *fid)
+/* close_holder closes an object that holds the session. */
+static int close_holder(struct fid *fid)
 {
 	lock();
-	release();
+	release_session();
 	unlock();
 	free(fid);
 	return 0;
@@ -27,28 +29,29 @@ static int close_domain(struct fid *fid)
 	lock();
 	bool used = ((struct domain *)fid)->users > 0;
 	unlock();
-	return used ? -FI_EBUSY : close_held(fid);
+	return used ? -FI_EBUSY : close_holder(fid);
 }
 
 static struct fi_ops domain_fid_ops = {
 	.size = sizeof domain_fid_ops, .close = close_domain, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
 };
 
-static struct fi_ops held_ops = {
-	.size = sizeof held_ops, .close = close_held, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
+static struct fi_ops holder_ops = {
+	.size = sizeof holder_ops, .close = close_holder, .bind = no_bind, .control = no_control, .ops_open = no_ops_open,
 };
 
-static void take_hold(struct fid *fid, size_t class, void *context)
+/* init_holder initializes an object that holds the session. */
+static void init_holder(struct fid *fid, size_t class, void *context)
 {
 	fid->fclass = class;
 	fid->context = context;
-	fid->ops = &held_ops;
+	fid->ops = &holder_ops;
 	lock();
-	hold();
+	hold_session();
 	unlock();
 }
 
-#define EQ_LOOK_NS UINT64_C(10000000) /* between looks for the end of the sidecar */
+#define EQ_CHECK_NS UINT64_C(10000000) /* between two checks whether the sidecar has ended */
 
 static ssize_t eq_nothing(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, uint64_t flags)
 {
@@ -68,13 +71,13 @@ static ssize_t eq_no_write(struct fid_eq *eq, uint32_t event, const void *buf, s
 	return -FI_ENOSYS;
 }
 
-/* eq_wait waits for its time, in milliseconds, or for the end of the sidecar: no event comes. */
+/* eq_wait waits for timeout milliseconds or until the sidecar ends. There are no events. */
 static ssize_t eq_wait(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
 {
 	(void)eq, (void)event, (void)buf, (void)len, (void)flags;
 	const uint64_t since = nanoseconds(), most = (uint64_t)(timeout < 0 ? 0 : timeout) * 1000000;
 	for (;;) {
-		uint64_t waited = nanoseconds() - since, left = timeout < 0 || most - waited > EQ_LOOK_NS ? EQ_LOOK_NS : most - waited;
+		uint64_t waited = nanoseconds() - since, left = timeout < 0 || most - waited > EQ_CHECK_NS ? EQ_CHECK_NS : most - waited;
 		if (timeout >= 0 && waited >= most)
 			return -FI_EAGAIN;
 		lock();
@@ -98,14 +101,15 @@ static struct fi_ops_eq eq_ops = {
 	.size = sizeof eq_ops, .read = eq_nothing, .readerr = eq_no_error, .write = eq_no_write, .sread = eq_wait, .strerror = eq_text,
 };
 
-/* Nothing here happens by event: an address is known at once. */
+/* eq_open opens an event queue, which never has an event: all operations that could report by
+ * events are synchronous. */
 static int eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out, void *context)
 {
 	(void)fabric, (void)attr;
 	struct eq *e = calloc(1, sizeof *e);
 	if (e == NULL)
 		return -FI_ENOMEM;
-	take_hold(&e->fid.fid, FI_CLASS_EQ, context);
+	init_holder(&e->fid.fid, FI_CLASS_EQ, context);
 	e->fid.ops = &eq_ops;
 	*out = &e->fid;
 	return 0;
@@ -153,7 +157,7 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
 	struct domain *d = calloc(1, sizeof *d);
 	if (d == NULL)
 		return -FI_ENOMEM;
-	take_hold(&d->fid.fid, FI_CLASS_DOMAIN, context);
+	init_holder(&d->fid.fid, FI_CLASS_DOMAIN, context);
 	d->fid.fid.ops = &domain_fid_ops;
 	d->fid.ops = &domain_ops;
 	d->fid.mr = &mr_ops;
@@ -190,7 +194,7 @@ int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *cont
 	struct fabric *f = calloc(1, sizeof *f);
 	if (f == NULL)
 		return -FI_ENOMEM;
-	take_hold(&f->fid.fid, FI_CLASS_FABRIC, context);
+	init_holder(&f->fid.fid, FI_CLASS_FABRIC, context);
 	f->fid.ops = &fabric_ops;
 	*out = &f->fid;
 	return 0;

@@ -1,26 +1,33 @@
-/* Endpoints: their life, their name and their options. */
+/* Endpoints: opening, enabling and closing, names and options.
+ *
+ * Closing an endpoint (drain): untagged messages and requests for accesses that have arrived are
+ * dropped or answered; receives are cancelled; the contexts are shut, so that the sidecar discards
+ * later messages; messages that arrived before are swept, that is, claimed and dropped; then the
+ * close waits for the remaining requests. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "provider.h"
 
 static uint32_t endpoints_made;
+/* is_no_send reports whether a request is neither a send nor a sweep. */
 static bool is_no_send(const struct op *op, const void *arg)
 {
 	(void)arg;
 	return op->kind != OP_SEND && op->kind != OP_DATA && op->kind != OP_SWEEP;
 }
 
+/* end_request completes an operation of the program with the end of the sidecar. */
 static void end_request(struct op *op, const void *arg)
 {
-	bool programs = op->kind == OP_SEND || op->kind == OP_RECV || op->kind == OP_PEEK || op->kind == OP_UNTAGGED || op->kind == OP_ANSWER;
+	bool of_program = op->kind == OP_SEND || op->kind == OP_RECV || op->kind == OP_PEEK || op->kind == OP_UNTAGGED || op->kind == OP_ANSWER;
 	(void)arg;
-	if (programs && op->beginning == NULL && !op->abandoned)
+	if (of_program && op->first == NULL && !op->abandoned)
 		op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
 }
 
-/* end_requests ends what the program has started, when the sidecar has ended: the client is
- * asked for nothing any more. */
+/* end_requests completes the program's operations when the sidecar has ended. The client is not
+ * called any more. */
 void end_requests(void)
 {
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
@@ -30,10 +37,12 @@ void end_requests(void)
 	}
 }
 
-#define SWEEPS_MAX 65536u /* who goes on sending does not hold up the close, where the sidecar knows no shut */
+/* The most sweeps of one close: a sidecar of an earlier release has no shut, and a peer that goes
+ * on sending must not delay the close for ever. */
+#define SWEEPS_MAX 65536u
 
-/* sweep_on drops what was found, and looks for more. */
-static void sweep_on(struct endpoint *ep)
+/* continue_sweeps drops the messages that were found, and sweeps their contexts again. */
+static void continue_sweeps(struct endpoint *ep)
 {
 	unsigned found = ep->unswept;
 	ep->unswept = 0;
@@ -43,45 +52,44 @@ static void sweep_on(struct endpoint *ep)
 			sweep(ep, space);
 }
 
-/* drop_all lets go of what an endpoint that closes has received. True: somebody is still to
- * be told. */
+/* drop_all drops the untagged messages and requests that an endpoint has received. true: an answer
+ * has still to be sent. */
 static bool drop_all(struct endpoint *ep)
 {
 	drop_untagged(ep);
 	return drop_accesses(ep);
 }
 
-/* drain takes back what is open on an endpoint that closes: receives are
- * cancelled, and sends are waited for, since what was sent must not be lost. What is open
- * when the sidecar has ended has ended with it. */
+/* drain ends the open requests of an endpoint that closes. It cancels receives, and waits for sends
+ * because sent messages must not be lost. If the sidecar ends, all requests end with it. */
 static void drain(struct endpoint *ep)
 {
 	if (client() == NULL)
 		return;
 	bool owes = drop_all(ep);
 	cancel_ops(ep, is_no_send, NULL);
-	/* Of what comes from now on the sidecar keeps nothing: who sends it does not know, and
-	 * would go without its credit, or wait. */
+	/* From now on the sidecar discards messages that arrive: if it kept them, their senders would
+	 * never get their credit back, or would wait for ever. */
 	for (enum space space = SPACE_TAGGED; space <= SPACE_ANSWER; space++)
 		(void)outrigger_shut(client(), context_of(ep->number, space));
-	ep->unswept = ~0u; /* behind the cancels, so that no receive is left that would take it */
-	sweep_on(ep);
+	ep->unswept = ~0u; /* after the cancellations, so that no receive can match a swept message */
+	continue_sweeps(ep);
 	uint64_t begun = nanoseconds();
-	for (unsigned looks = 0; (!list_empty(&ep->ops) || ep->unswept != 0 || owes) && !sidecar_ended; looks++) {
+	for (unsigned polls = 0; (!list_empty(&ep->ops) || ep->unswept != 0 || owes) && !sidecar_ended; polls++) {
 		progress();
 		owes = drop_all(ep);
-		sweep_on(ep);
-		(void)doze(begun, looks, true);
+		continue_sweeps(ep);
+		(void)back_off(begun, polls, true);
 	}
 	while (!list_empty(&ep->ops)) {
 		struct op *op = (struct op *)ep->ops.next;
 		op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
 	}
-	(void)drop_all(ep); /* what has come meanwhile, to other threads too */
+	(void)drop_all(ep); /* messages that have arrived meanwhile, also in polls of other threads */
 	drop_answers(ep);
 }
 
-/* bind_to has an endpoint use an object, and no other in its place. */
+/* bind_to sets the object that an endpoint uses in a slot, and counts the users of both. */
 #define bind_to(slot, object)                    \
 	do {                                     \
 		if ((slot) != NULL)              \
@@ -91,8 +99,8 @@ static void drain(struct endpoint *ep)
 			(slot)->users++;         \
 	} while (0)
 
-/* let_go has an endpoint that closes use nothing any more. */
-static void let_go(struct endpoint *ep)
+/* unbind_all unbinds all objects of an endpoint that closes. */
+static void unbind_all(struct endpoint *ep)
 {
 	bind_to(ep->tx, NULL);
 	bind_to(ep->rx, NULL);
@@ -112,8 +120,8 @@ static int endpoint_close(struct fid *fid)
 	drain(ep);
 	drop_claimed(ep);
 	list_remove(&ep->node);
-	let_go(ep);
-	release();
+	unbind_all(ep);
+	release_session();
 	unlock();
 	free(ep);
 	return 0;
@@ -347,8 +355,11 @@ static struct fi_ops fid_ops = {
 	.size = sizeof fid_ops, .close = endpoint_close, .bind = endpoint_bind, .control = endpoint_control, .ops_open = no_ops_open,
 };
 
+/* FI_OPT_MIN_MULTI_RECV unless the program sets it: a multi-receive buffer with fewer free bytes is
+ * retired. */
 #define MIN_MULTI_DEFAULT 64
 
+/* serve handles what has arrived for an endpoint. */
 static void serve(struct endpoint *ep)
 {
 	discard(ep);
@@ -369,9 +380,9 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	}
 	list_init(&ep->claimed);
 	list_init(&ep->posted);
-	list_init(&ep->aside);
-	list_init(&ep->untagged.letters);
-	list_init(&ep->requests.letters);
+	list_init(&ep->deferred);
+	list_init(&ep->untagged.buffers_posted);
+	list_init(&ep->requests.buffers_posted);
 	ep->untagged.space = SPACE_MSG;
 	ep->requests.space = SPACE_REQUEST;
 	list_init(&ep->answers);
@@ -392,7 +403,7 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	lock();
 	ep->number = endpoints_made++;
 	bind_to(ep->domain, (struct domain *)domain);
-	hold();
+	hold_session();
 	unlock();
 	*out = &ep->fid;
 	return 0;

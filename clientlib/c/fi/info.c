@@ -1,4 +1,4 @@
-/* What the provider says that it can do. */
+/* fi_getinfo: the provider's capabilities and limits, and whether they satisfy a program's hints. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,15 +46,15 @@ static struct fi_info *new_info(void)
 
 static bool named(const char *wanted, const char *name) { return wanted == NULL || strcmp(wanted, name) == 0; }
 
-/* fits_transfer: what a program asks of its operations alone. Completions come in the order in
- * which operations end; there is neither storage to commit to nor a fence. */
+/* fits_transfer reports whether the provider has what the hints require of operations. Completions
+ * are in the order in which operations end; FI_COMMIT_COMPLETE and FI_FENCE are not supported. */
 static bool fits_transfer(uint64_t msg_order, uint64_t comp_order, uint64_t op_flags, size_t size, size_t iov_limit)
 {
 	return (msg_order & ~ORDERS) == 0 && comp_order == FI_ORDER_NONE && (op_flags & (FI_COMMIT_COMPLETE | FI_FENCE)) == 0 && size <= QUEUE_SIZE &&
 	       iov_limit <= IOV_LIMIT;
 }
 
-/* fits reports whether the hints ask for nothing that there is not. */
+/* fits reports whether the provider has everything that the hints require. */
 static bool fits(const struct fi_info *h)
 {
 	const struct fi_ep_attr *e = h->ep_attr;
@@ -80,10 +80,10 @@ static bool fits(const struct fi_info *h)
 #define MESSAGES_WAYS (FI_SEND | FI_RECV)
 #define ACCESSES_WAYS (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 
-/* granted is what a program gets that asks for so much: the primary capabilities that it names, in
- * the ways that it names, or in all if it names none; and secondary ones that cost nothing
- * (fi_getinfo(3), Capabilities). Without FI_DIRECTED_RECV the source that a receive names does not
- * count. */
+/* granted returns the capabilities for a program that requests asked: the primary capabilities that
+ * it names, with the modifiers that it names, or with all of them if it names none; and secondary
+ * capabilities that cost nothing (fi_getinfo(3), Capabilities). Without FI_DIRECTED_RECV the
+ * source that a receive names is ignored. */
 static uint64_t granted(uint64_t asked)
 {
 	if (asked == 0)
@@ -115,9 +115,8 @@ static void fill_transfer(struct fi_info *i, const struct fi_info *h)
 		r->op_flags = h->rx_attr->op_flags;
 }
 
-/* mr_mode_for says how memory is registered: with a key that is drawn at random,
- * by addresses of its own process, for memory that is there; and without each of
- * these for a program that does not know of it. */
+/* mr_mode_for returns the mode of memory registration: random keys (FI_MR_PROV_KEY), virtual
+ * addresses of the target, and memory that is allocated, each only if the program supports it. */
 static int mr_mode_for(const struct fi_domain_attr *h)
 {
 	int mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
@@ -128,8 +127,8 @@ static int mr_mode_for(const struct fi_domain_attr *h)
 
 static void fill_domain(struct fi_domain_attr *d, const struct fi_domain_attr *h)
 {
-	/* MPICH takes what it asked for as a sign that the provider is the one it
-	 * knows; everything here is safe for threads anyway. */
+	/* The requested level is returned, because MPICH checks it to recognize the provider that it
+	 * asked for. All levels are satisfied: the provider is thread-safe. */
 	d->threading = h != NULL && h->threading != FI_THREAD_UNSPEC ? h->threading : FI_THREAD_SAFE;
 	d->control_progress = d->data_progress = FI_PROGRESS_MANUAL;
 	d->resource_mgmt = FI_RM_ENABLED;
@@ -147,7 +146,7 @@ static void fill_domain(struct fi_domain_attr *d, const struct fi_domain_attr *h
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info)
 {
 	(void)version, (void)node, (void)service, (void)flags;
-	/* Without a sidecar there is nothing to offer: the MPI takes another way. */
+	/* Without a sidecar the provider offers nothing, and the MPI uses another transport. */
 	if (getenv("OUTRIGGER_SOCKET") == NULL || (hints != NULL && !fits(hints)))
 		return -FI_ENODATA;
 	struct fi_info *i = new_info();
@@ -171,7 +170,7 @@ static void cleanup(void) {}
 
 struct fi_provider provider = {
 	.version = FI_VERSION(1, 0),
-	.fi_version = FI_VERSION(2, 99), /* libfabric skips one that is older than what it is asked for */
+	.fi_version = FI_VERSION(2, 99), /* libfabric skips a provider whose version is older than the one that the program requests */
 	.name = PROVIDER_NAME,
 	.getinfo = provider_getinfo,
 	.fabric = fabric_open,

@@ -3,7 +3,7 @@
  * starts. This provider carries a source and data in addition to the tag, so MPICH takes the bits
  * of its default set of capabilities (MPIDI_OFI_CONTEXT_BITS 20, MPIDI_OFI_SOURCE_BITS 0 and
  * MPIDI_OFI_TAG_BITS 31, as MPIR_CVAR_CH4_OFI_CAPABILITY_SETS_DEBUG=1 prints them), unless a
- * variable says another number. Other versions were not looked at.
+ * environment variable sets another number. Other versions were not examined.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -13,8 +13,8 @@
 #include "mpich.h"
 #include "mpilib.h"
 
-/* asked_for reports that the job's environment has a variable of MPICH by any of its names. */
-static bool asked_for(const char *variable)
+/* is_set reports whether the environment has a variable of MPICH with any of its prefixes. */
+static bool is_set(const char *variable)
 {
 	static const char *const prefixes[] = {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_"};
 	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
@@ -26,6 +26,7 @@ static bool asked_for(const char *variable)
 	return false;
 }
 
+/* learn_layout finds the MPICH of this process and returns the layout of its tags, or 0. */
 static uint32_t learn_layout(void)
 {
 	static const char *const files[] = {"libmpi.so", "libmpich.so", "libmpi_abi.so"};
@@ -35,7 +36,7 @@ static uint32_t learn_layout(void)
 		void *library = mpilib_open(files[i]);
 		if (library == NULL || !mpilib_version(library, text) || sscanf(text, "MPICH Version: %d.", &major) != 1)
 			continue;
-		bool usual = !asked_for("CH4_OFI_CONTEXT_ID_BITS") && !asked_for("CH4_OFI_RANK_BITS") && !asked_for("CH4_OFI_TAG_BITS") && !asked_for("CH4_OFI_ENABLE_DATA");
+		bool usual = !is_set("CH4_OFI_CONTEXT_ID_BITS") && !is_set("CH4_OFI_RANK_BITS") && !is_set("CH4_OFI_TAG_BITS") && !is_set("CH4_OFI_ENABLE_DATA");
 		return major == 5 && usual ? OR_TAGS_MPICH : 0;
 	}
 	return 0;

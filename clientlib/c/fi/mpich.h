@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* mpich_tags is the layout of the tags of this process's MPI if that is an MPICH (LAYOUT §8.2),
- * 0: it is not, or its tags are not known. Called without the provider's lock. */
+/* mpich_tags returns the layout of the tags of this process's MPI (LAYOUT §8.2) if that is an
+ * MPICH. 0: it is another MPI, or the layout is not known. It must be called without the
+ * provider's lock. */
 uint32_t mpich_tags(void);
 
 #endif

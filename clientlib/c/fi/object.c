@@ -1,5 +1,4 @@
-/* What the objects of libfabric have in common: operations that they do not have, and when they may
- * be closed. */
+/* Common functions of libfabric's objects: operations that they do not support, and closing. */
 #include <stdlib.h>
 
 #include "provider.h"
@@ -22,15 +21,15 @@ int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, v
 	return -FI_ENOSYS;
 }
 
-/* keep_open keeps a domain from being closed: what is open of it would find it gone. */
-void keep_open(struct domain *d)
+/* retain_domain counts an object of a domain. A domain with open objects cannot be closed. */
+void retain_domain(struct domain *d)
 {
 	lock();
 	d->users++;
 	unlock();
 }
 
-/* close_unused closes what endpoints use, unless one does: it would find it gone. */
+/* close_unused frees an object, and more, unless an endpoint uses it (FI_EBUSY). */
 int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more)
 {
 	lock();
@@ -44,6 +43,7 @@ int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void
 	return 0;
 }
 
+/* bytes_of returns the total length of segments. */
 size_t bytes_of(const struct iovec *iov, size_t segments)
 {
 	size_t n = 0;

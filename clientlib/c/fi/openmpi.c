@@ -1,17 +1,18 @@
 /*
- * Two defects of Open MPI's pml cm and mtl ofi, made right in a process that has such an Open
- * MPI. mpirun would choose pml ob1, which has neither; Outrigger needs cm, so they are ours.
+ * Corrects two defects of Open MPI's pml cm and mtl ofi in a process that has such an Open MPI.
+ * mpirun would choose pml ob1, which has neither defect; Outrigger needs cm, and therefore has to
+ * correct them.
  *
  * Before 4.1.6 ompi_mtl_datatype_pack (ompi/mca/mtl/base/mtl_base_datatype.h) sends contiguous
  * data from the beginning of the buffer, and not from the true lower bound of its type
  * (MPI 4.1, 5.1.8). Blocking and immediate sends add the bound themselves; persistent ones do
- * not: MPI_Send_init, MPI_Ssend_init, MPI_Rsend_init, and MPI_Alltoallw, which uses them.
- * All of them call pml_isend_init of the table mca_pml. The provider puts a function of its own
- * there, which passes an equal type with a true lower bound of 0 and an address that has the
- * bound added. A version without the defect sends the same bytes for both.
+ * not: MPI_Send_init, MPI_Ssend_init, MPI_Rsend_init, and MPI_Alltoallw, which uses them. All of
+ * them call pml_isend_init of the table mca_pml. The provider replaces that entry by a function
+ * of its own, which passes an equal type with a true lower bound of 0 and an address to which the
+ * bound was added. A version without the defect sends the same bytes for both.
  *
- * All of 3 and 4: a message of a synchronous send that MPI_Mprobe or MPI_Improbe has found is
- * never acknowledged by MPI_Mrecv or MPI_Imrecv (ompi_mtl_ofi_mrecv_callback), so that its
+ * All versions of 3 and 4: if MPI_Mprobe or MPI_Improbe has found a message of a synchronous
+ * send, MPI_Mrecv and MPI_Imrecv never acknowledge it (ompi_mtl_ofi_mrecv_callback), so that its
  * sender waits for ever. The provider sends the acknowledgement when it receives the message.
  */
 #define _GNU_SOURCE
@@ -31,10 +32,11 @@ struct request;
 typedef int isend_init_function(const void *buf, size_t count, struct datatype *type, int to, int tag, int mode,
 				struct communicator *comm, struct request **request);
 
-/* The place of pml_isend_init in mca_pml_base_module_1_0_1_t (ompi/mca/pml/pml.h), which is the
+/* The index of pml_isend_init in mca_pml_base_module_1_0_1_t (ompi/mca/pml/pml.h), which is the
  * same from 3.0.0 to 4.1.8. */
 #define ISEND_INIT 9
 
+/* The functions of the MPI; next is the replaced entry. */
 static struct {
 	isend_init_function *next;
 	int (*true_extent)(struct datatype *type, ptrdiff_t *lower, ptrdiff_t *extent);
@@ -43,13 +45,14 @@ static struct {
 	int (*release)(struct datatype **type);
 } mpi;
 
-/* Bits of mtl ofi's tags (ompi/mca/mtl/ofi/mtl_ofi_types.h): this message wants to be
- * acknowledged; this one acknowledges. */
+/* Bits of mtl ofi's tags (ompi/mca/mtl/ofi/mtl_ofi_types.h): the sender waits for an
+ * acknowledgement; this message is one. */
 static uint64_t synchronous, acknowledges;
 
 /* The layout of the tags, for outrigger_tags. */
 static uint32_t layout;
 
+/* isend_init replaces pml_isend_init. */
 static int isend_init(const void *buf, size_t count, struct datatype *type, int to, int tag, int mode, struct communicator *comm, struct request **request)
 {
 	ptrdiff_t lower, extent, back;
@@ -64,7 +67,7 @@ static int isend_init(const void *buf, size_t count, struct datatype *type, int 
 	rc = mpi.commit(&moved);
 	if (rc == 0)
 		rc = mpi.next((const void *)((uintptr_t)buf + (uintptr_t)lower), count, moved, to, tag, mode, comm, request);
-	(void)mpi.release(&moved); /* the request keeps it */
+	(void)mpi.release(&moved); /* the request has a reference to it */
 	return rc;
 }
 
@@ -74,7 +77,7 @@ struct version {
 
 static bool version_of(void *library, struct version *v)
 {
-	char text[MPILIB_VERSION_MAX]; /* the library may be another MPI's */
+	char text[MPILIB_VERSION_MAX]; /* the library may belong to another MPI */
 	return mpilib_version(library, text) && sscanf(text, "Open MPI v%d.%d.%d", &v->major, &v->minor, &v->release) == 3;
 }
 
@@ -85,9 +88,9 @@ static bool before(const struct version *v, int major, int minor, int release)
 	return v->minor != minor ? v->minor < minor : v->release < release;
 }
 
-/* stand_before puts isend_init before the MPI's own; false: this MPI is built so that its
- * sends cannot be made right. */
-static bool stand_before(void *library)
+/* replace_isend_init replaces the MPI's pml_isend_init by isend_init. false: this build of the MPI does
+ * not have the symbols that this needs. */
+static bool replace_isend_init(void *library)
 {
 	void *table = dlsym(library, "mca_pml");
 	if (table == NULL || !mpilib_function(library, &mpi.true_extent, "PMPI_Type_get_true_extent") || !mpilib_function(library, &mpi.hindexed, "PMPI_Type_create_hindexed") ||
@@ -101,8 +104,8 @@ static bool stand_before(void *library)
 	return true;
 }
 
-/* tag_bits: those of the modes auto, ofi_tag_full and ofi_tag_1, or those of ofi_tag_2, which a
- * user may ask for. mpirun passes an option on as this variable. */
+/* tag_bits sets the bits of the modes auto, ofi_tag_full and ofi_tag_1, or those of ofi_tag_2, which
+ * a user may choose. mpirun passes its option as this variable. */
 static void tag_bits(void)
 {
 	const char *mode = getenv("OMPI_MCA_mtl_ofi_tag_mode");
@@ -111,8 +114,8 @@ static void tag_bits(void)
 	acknowledges = synchronous << 1;
 }
 
-/* learn_layout knows the tags of the mode that is taken where nothing is asked for. Versions
- * that were not looked at may have others. */
+/* learn_layout sets the layout of the tags in the default mode. Versions that were not examined may
+ * have another layout. */
 static void learn_layout(const struct version *v)
 {
 	const char *mode = getenv("OMPI_MCA_mtl_ofi_tag_mode");
@@ -123,7 +126,7 @@ static void learn_layout(const struct version *v)
 
 uint32_t openmpi_tags(void) { return layout; }
 
-bool openmpi_mend(void)
+bool openmpi_correct(void)
 {
 	static bool done;
 	struct version v;
@@ -136,11 +139,11 @@ bool openmpi_mend(void)
 	}
 	learn_layout(&v);
 	if (v.major > 4) {
-		done = true; /* it has neither defect */
+		done = true; /* Open MPI 5 has neither defect */
 		return true;
 	}
 	tag_bits();
-	done = !before(&v, 4, 1, 6) || stand_before(library);
+	done = !before(&v, 4, 1, 6) || replace_isend_init(library);
 	if (!done)
 		fprintf(stderr,
 			"outrigger: Open MPI %d.%d.%d sends wrong data by MPI_Send_init and MPI_Alltoallw over pml cm, and this build of it cannot be corrected while it runs: use Open MPI 4.1.6 or newer\n",

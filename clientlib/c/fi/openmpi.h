@@ -5,17 +5,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* openmpi_mend corrects the Open MPI of this process, once; false, with a text on standard
- * error: it sends wrong data and cannot be corrected. Called without the provider's lock, when
- * the MPI has chosen its pml. */
-bool openmpi_mend(void);
+/* openmpi_correct corrects the Open MPI of this process, once. It returns false and prints an error
+ * if this Open MPI sends wrong data and cannot be corrected. It must be called without the
+ * provider's lock, after the MPI has chosen its pml. */
+bool openmpi_correct(void);
 
-/* openmpi_tags is the layout of the tags of this process's MPI (LAYOUT §8.2), 0: not known.
- * Called after openmpi_mend. */
+/* openmpi_tags returns the layout of the tags of this process's MPI (LAYOUT §8.2), or 0 if it is
+ * not known. It must be called after openmpi_correct. */
 uint32_t openmpi_tags(void);
 
-/* openmpi_acknowledges reports whether the receiver of a probed message with a tag owes its
- * sender a message without data, and gives its tag. */
+/* openmpi_acknowledges reports whether the sender of a probed message with this tag waits for an
+ * acknowledgement, a message without data, and sets its tag. */
 bool openmpi_acknowledges(uint64_t tag, uint64_t *answer);
 
 #endif

@@ -1,22 +1,28 @@
-/* Accesses that this process starts: access.h. */
+/* The origin of accesses: starts reads, writes and atomics on memory of other ranks (access.h), and
+ * libfabric's calls for reads and writes (fi_rma(3)).
+ *
+ * An access has up to three parts: the start itself, the receive of the answer, and the send of
+ * data that does not fit into the request. It completes when all parts have ended. */
 
-#include "inbox.h"
+#include "rxqueue.h"
 
-/* An access under way. It ends when its answer has come and its data has left. */
+/* An access in progress. */
 struct origin {
 	struct endpoint *ep;
 	void *context;
 	uint64_t flags;
 	struct counter *counter;
 	uint64_t want; /* bytes of the answer */
-	unsigned parts;
-	int status;
-	bool reports, abandoned;
+	unsigned parts; /* that have not ended */
+	int status; /* the first error */
+	bool reports; /* writes a completion if it succeeds */
+	bool abandoned; /* the call has failed: nothing is reported */
 };
 
 static struct pool origins = {.bytes = sizeof(struct origin)};
-static uint64_t accesses; /* numbered over all endpoints: an answer finds its own */
+static uint64_t accesses; /* the number of the last access, over all endpoints; an answer has it in its tag */
 
+/* end_part ends one part of an access; the last one reports the access. */
 static void end_part(struct origin *a, int status)
 {
 	if (a->status == OUTRIGGER_OK)
@@ -26,7 +32,7 @@ static void end_part(struct origin *a, int status)
 	struct endpoint *ep = a->ep;
 	if (!a->abandoned) {
 		count(a->counter, a->status);
-		if (!ep->closing && (a->reports || a->status != OUTRIGGER_OK) && !untold(a->context, a->status))
+		if (!ep->closing && (a->reports || a->status != OUTRIGGER_OK) && !unreportable(a->context, a->status))
 			cq_put(ep->tx, &(struct completion){.context = a->context, .flags = a->flags, .err = -to_errno(a->status), .status = a->status});
 	}
 	pool_give(&origins, a);
@@ -51,6 +57,7 @@ static void on_data_left(void *arg, const struct outrigger_result *r)
 	end_part(a, r->status);
 }
 
+/* part returns the request of one more part. */
 static struct op *part(struct origin *a, enum kind kind, outrigger_done done)
 {
 	struct op *op = op_new(a->ep, kind, done, NULL);
@@ -61,14 +68,15 @@ static struct op *part(struct origin *a, enum kind kind, outrigger_done done)
 	return op;
 }
 
+/* no_part frees the request of a part that could not be submitted. */
 static void no_part(struct origin *a, struct op *op)
 {
 	op_free(op);
 	a->parts--;
 }
 
-/* expect posts the receive of the answer. */
-static int expect(struct origin *a, const struct wanted *w, uint32_t rank, uint64_t tag, outrigger_request *out)
+/* post_answer_receive posts the receive of the answer. */
+static int post_answer_receive(struct origin *a, const struct access_call *w, uint32_t rank, uint64_t tag, outrigger_request *out)
 {
 	struct outrigger_envelope from = {.peer = rank, .context = context_of(a->ep->number, SPACE_ANSWER), .tag = tag, .ignore = TAG_STATUS};
 	struct op *op = part(a, OP_ANSWER, on_answer);
@@ -82,9 +90,9 @@ static int expect(struct origin *a, const struct wanted *w, uint32_t rank, uint6
 	return rc;
 }
 
-/* send_data sends what does not fit into the request, before it: matching does
- * not mind. It may have left when the call returns. */
-static int send_data(struct origin *a, const struct wanted *w, struct outrigger_envelope to, outrigger_request *out)
+/* send_data sends data that does not fit into the request. It is sent before the request; the
+ * target matches it by its tag. The send may complete before send_data returns. */
+static int send_data(struct origin *a, const struct access_call *w, struct outrigger_envelope to, outrigger_request *out)
 {
 	struct op *op = part(a, OP_SEND, on_data_left);
 	if (op == NULL)
@@ -96,14 +104,15 @@ static int send_data(struct origin *a, const struct wanted *w, struct outrigger_
 	return rc;
 }
 
-static int send_request(const struct wanted *w, const struct request *r, struct outrigger_envelope to, outrigger_request answer)
+/* send_request sends the request, with the data unless that is in a message of its own. */
+static int send_request(const struct access_call *w, const struct request *r, struct outrigger_envelope to, outrigger_request answer)
 {
-	struct telling t = {*r, (uint32_t)w->data};
+	struct write_header t = {*r, (uint32_t)w->data};
 	struct iovec v[1 + IOV_LIMIT] = {{&t, sizeof t.request}};
 	int n = 1;
 	if ((w->flags & FI_REMOTE_CQ_DATA) != 0) {
-		t.request.op = WRITE_TELLS;
-		v[0].iov_len = TELLING_BYTES;
+		t.request.op = WRITE_HAS_DATA;
+		v[0].iov_len = WRITE_HEADER_BYTES;
 	}
 	for (size_t i = 0; r->bulk == 0 && i < w->outs; i++)
 		v[n++] = w->out[i];
@@ -111,30 +120,31 @@ static int send_request(const struct wanted *w, const struct request *r, struct 
 	return outrigger_sendv(client(), v, n, &to, OUTRIGGER_REPLY, NULL, NULL, NULL);
 }
 
-/* abandon takes back what there is of an access that could not be started. */
-static ssize_t abandon(struct origin *a, outrigger_request answer, outrigger_request data, int rc)
+/* cancel_start cancels the parts of an access that could not be started. */
+static ssize_t cancel_start(struct origin *a, outrigger_request answer, outrigger_request data, int rc)
 {
 	a->abandoned = true;
-	(void)outrigger_cancel(client(), answer); /* they end with the session too */
+	(void)outrigger_cancel(client(), answer); /* if it fails, the session has ended */
 	if (data != 0)
 		(void)outrigger_cancel(client(), data);
 	end_part(a, rc);
 	return to_errno(rc);
 }
 
-static ssize_t start(struct endpoint *ep, const struct wanted *w)
+/* start starts an access. */
+static ssize_t start(struct endpoint *ep, const struct access_call *w)
 {
 	struct peer p;
 	if (!ep->enabled || w->outs > IOV_LIMIT || w->ins > IOV_LIMIT || !av_find(ep->av, w->to, &p))
 		return -FI_EINVAL;
-	if (crowded(LEFT_BY_ACCESSES))
+	if (requests_below(LEFT_BY_ACCESSES))
 		return -FI_EAGAIN;
 	struct origin *a = pool_take(&origins);
 	if (a == NULL)
 		return -FI_ENOMEM;
 	bool reads = w->request.access != ACCESS_WRITE && w->request.access != ACCESS_ATOMIC;
 	*a = (struct origin){
-		.parts = 1, /* until all of it is asked for: the others may end meanwhile */
+		.parts = 1, /* the start: other parts may end before all are submitted */
 		.ep = ep, .context = w->context, .counter = reads ? ep->reads : ep->writes, .want = bytes_of(w->in, w->ins),
 		.flags = (reads ? FI_READ : FI_WRITE) | (w->request.access <= ACCESS_READ ? FI_RMA : FI_ATOMIC),
 		.reports = !w->inject && (!ep->tx_selective || (w->flags & FI_COMPLETION) != 0),
@@ -144,46 +154,46 @@ static ssize_t start(struct endpoint *ep, const struct wanted *w)
 	r.bulk = bytes_of(w->out, w->outs) > ACCESS_SMALL;
 	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, SPACE_REQUEST), .tag = tag_of(++accesses)};
 	outrigger_request answer = 0, data = 0;
-	int rc = expect(a, w, p.rank, to.tag, &answer);
+	int rc = post_answer_receive(a, w, p.rank, to.tag, &answer);
 	if (rc != OUTRIGGER_OK) {
 		pool_give(&origins, a);
 		return to_errno(rc);
 	}
 	if (r.bulk != 0 && (rc = send_data(a, w, to, &data)) != OUTRIGGER_OK)
-		return abandon(a, answer, 0, rc);
+		return cancel_start(a, answer, 0, rc);
 	if ((rc = send_request(w, &r, to, answer)) != OUTRIGGER_OK)
-		return abandon(a, answer, data, rc);
+		return cancel_start(a, answer, data, rc);
 	end_part(a, OUTRIGGER_OK);
 	return 0;
 }
 
-ssize_t start_access(struct fid_ep *fid, const struct wanted *w)
+ssize_t start_access(struct fid_ep *fid, const struct access_call *w)
 {
 	lock();
 	ssize_t rc = start((struct endpoint *)fid, w);
 	if (rc == -FI_EAGAIN)
-		progress(); /* what ends makes room */
-	end_of_start(rc);
+		progress(); /* completions free requests */
+	end_start(rc);
 	return rc;
 }
 
 static ssize_t read_from(struct fid_ep *ep, const struct iovec *iov, size_t segments, fi_addr_t from, uint64_t addr, uint64_t key, void *context, uint64_t flags)
 {
-	struct wanted w = {
+	struct access_call w = {
 		.request = {.access = ACCESS_READ, .key = key, .addr = addr, .length = bytes_of(iov, segments)},
 		.in = iov, .ins = segments, .to = from, .context = context,
-		.flags = flags & ~FI_REMOTE_CQ_DATA, /* of writes alone (fi_rma(3)) */
+		.flags = flags & ~FI_REMOTE_CQ_DATA, /* only writes have remote data (fi_rma(3)) */
 	};
 	return start_access(ep, &w);
 }
 
 static ssize_t write_to(struct fid_ep *ep, const struct iovec *iov, size_t segments, fi_addr_t to, uint64_t addr, uint64_t key, uint64_t data, void *context, uint64_t flags, bool inject)
 {
-	struct wanted w = {
+	struct access_call w = {
 		.request = {.access = ACCESS_WRITE, .key = key, .addr = addr, .length = bytes_of(iov, segments)},
 		.out = iov, .outs = segments, .to = to, .data = data, .context = context, .flags = flags, .inject = inject,
 	};
-	bool at_once = inject || (flags & FI_INJECT) != 0; /* the memory may change when the call returns */
+	bool at_once = inject || (flags & FI_INJECT) != 0; /* the program may change the memory as soon as the call returns */
 	return at_once && w.request.length > INJECT_MAX ? -FI_EINVAL : start_access(ep, &w);
 }
 
@@ -204,7 +214,7 @@ static ssize_t r_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, 
 	return read_from(ep, iov, segments, from, addr, key, context, flags_of(ep));
 }
 
-/* good reports whether the remote side is one piece of the local side's length. */
+/* good reports whether the remote side is one segment of the length of the local side. */
 static bool good(const struct fi_msg_rma *m)
 {
 	return m->iov_count <= IOV_LIMIT && m->rma_iov_count == 1 && m->rma_iov[0].len == bytes_of(m->msg_iov, m->iov_count);

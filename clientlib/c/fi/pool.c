@@ -1,6 +1,6 @@
-/* Memory for what comes and goes with each request. The system's allocator may take a lock
- * or ask the kernel, which no small message is to pay for: pieces are taken from it in
- * blocks, as many as are ever needed at once, and kept. All is guarded by the lock. */
+/* Memory for the state of requests. The system's allocator may acquire a lock or call the kernel,
+ * which is too slow for each small message. Therefore pieces are allocated in blocks and never
+ * freed: a pool has as many as were ever in use at once. The provider's lock guards pools. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #define BLOCK 64u /* pieces */
 
 #ifdef __SANITIZE_ADDRESS__
-/* The sanitizer sees the use of a piece that was given back only if it is freed. */
+/* The sanitizer detects the use of a released piece only if the piece was freed. */
 void *pool_take(struct pool *p) { return calloc(1, p->bytes); }
 
 void pool_give(struct pool *p, void *piece)

@@ -1,34 +1,34 @@
-/* Where the program is, as its calls show: in a call of libfabric, or computing, when the attendant
- * takes what comes (background.c). */
+/* Whether the program is in a call of libfabric or computes, as its calls show. While it computes,
+ * the attendant makes progress (background.c). */
 #include "provider.h"
 
 struct presence program;
 
-/* The library that makes calls of the MPI, if the program has it. */
+/* clientlib/c/steps, if the program has it: reports whether the program is in a call of the MPI. */
 __attribute__((weak)) bool outrigger_mpi_within(void);
 
-bool behind(void) { return program.attended && pthread_equal(program.attendant, pthread_self()); }
+bool is_attendant(void) { return program.attended && pthread_equal(program.attendant, pthread_self()); }
 
-bool passing(void)
+bool polls_occasionally(void)
 {
-	if (!program.attended || behind() || (program.all && outrigger_mpi_within()))
+	if (!program.attended || is_attendant() || (program.all && outrigger_mpi_within()))
 		return false;
-	if (nanoseconds() - program.looked > TIGHT_NS)
-		program.tight = 0;
-	return program.tight++ < TIGHT_MAX;
+	if (nanoseconds() - program.polled > RAPID_NS)
+		program.rapid = 0;
+	return program.rapid++ < RAPID_MAX;
 }
 
-void looked(bool found)
+void note_poll(bool found)
 {
-	if (!program.attended || behind())
+	if (!program.attended || is_attendant())
 		return;
-	program.looked = nanoseconds();
+	program.polled = nanoseconds();
 	if (found)
-		program.tight = 0;
+		program.rapid = 0;
 }
 
-void came_back(void)
+void program_returned(void)
 {
-	if (!behind())
+	if (!is_attendant())
 		program.away = false;
 }

@@ -1,5 +1,6 @@
-/* The one attachment of this process, which all endpoints share. It stays while
- * anything is open here, and until the process ends if nothing was ever sent. */
+/* The session of this process, which all endpoints share: it is opened when the first endpoint is
+ * enabled, and closed when the last fabric, domain, event queue and endpoint is closed, or when
+ * the process ends. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -12,12 +13,12 @@
 #include "layout.h"
 #include "provider.h"
 
-#define PATIENCE_NS 1000000000u /* of a program that ends */
-static bool used; /* it has been attached */
-static unsigned holders; /* fabrics, domains, endpoints */
+#define EXIT_WAIT_NS 1000000000u /* how long the end of a program waits for the lock */
+static bool used; /* the process was attached at least once */
+static unsigned holders; /* open fabrics, domains, event queues and endpoints */
 
-/* alone reports whether each process of the job here has a processor: then it
- * costs nobody anything to look again at once. */
+/* alone reports whether each process of the job here has a CPU: then polling takes no CPU time
+ * from another process. */
 static bool alone(void)
 {
 	cpu_set_t set;
@@ -25,13 +26,13 @@ static bool alone(void)
 	return sharers > 0 && sched_getaffinity(0, sizeof set, &set) == 0 && (uint32_t)CPU_COUNT(&set) >= sharers;
 }
 
-/* starters are where an MPI that brings its own mpirun says which rank a process is:
- * Open MPI 5 and 4.1, MPICH and Intel MPI. */
+/* The variables in which the mpirun of an MPI passes the rank: Open MPI 5 and 4.1, MPICH and Intel
+ * MPI. */
 static const char *const starters[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
 
-/* place_by_starter is for a process that the launcher has not started itself, and so
- * has told its socket, but not its rank. */
-static void place_by_starter(struct outrigger_config *c)
+/* rank_from_starter sets socket and rank of a process that mpirun has started. Outrigger's launcher
+ * has set the socket in the environment of mpirun, but no rank. */
+static void rank_from_starter(struct outrigger_config *c)
 {
 	if (getenv(OR_NAME_ENV_RANK) != NULL)
 		return;
@@ -48,8 +49,8 @@ static void place_by_starter(struct outrigger_config *c)
 	}
 }
 
-/* missing_ranks is the refusal of a process whose mpirun has started other ranks than those of
- * the job; 0: it has started them. clientlib/c/check sees it first in most programs. */
+/* missing_ranks returns OUTRIGGER_REFUSED, with a text, if mpirun has started another number of
+ * ranks than the job has, else 0. In most programs clientlib/c/check reports that before. */
 static int missing_ranks(char *why, size_t bytes)
 {
 	const char *ranks = getenv(OR_NAME_ENV_MPI_RANKS), *world = getenv("OMPI_COMM_WORLD_SIZE");
@@ -61,15 +62,15 @@ static int missing_ranks(char *why, size_t bytes)
 	return OUTRIGGER_REFUSED;
 }
 
-/* The library that places the program's large allocations (clientlib/c/alloc), if
- * the program has it. */
+/* clientlib/c/alloc, if the program has it: allocates the program's large allocations in lent
+ * memory. */
 __attribute__((weak)) bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, size_t (*extend)(void *arg, size_t bytes), void *arg);
 
 static size_t extend(void *arg, size_t bytes) { return outrigger_extend(arg, bytes); }
 
-/* lend gives it the larger part of the arena. The environment is asked first, since
- * what is lent is not given back. */
-static void lend(void)
+/* lend_arena lends the larger part of the arena to clientlib/c/alloc if the environment requests it. Lent
+ * memory cannot be given back. */
+static void lend_arena(void)
 {
 	const char *wanted = getenv(OR_NAME_ENV_MPI_ARENA);
 	if (outrigger_alloc_adopt_pieces == NULL || wanted == NULL || *wanted == 0 || strcmp(wanted, "off") == 0)
@@ -81,37 +82,38 @@ static void lend(void)
 			outrigger_world(client()).rank, OR_NAME_ENV_MPI_ARENA);
 }
 
+/* attach opens the session, unless it is open. It prints the reason of a failure. */
 int attach(void)
 {
 	if (client() != NULL)
 		return 0;
 	struct outrigger_config config = {0};
 	outrigger *session = NULL;
-	place_by_starter(&config);
+	rank_from_starter(&config);
 	char why[512];
 	int rc = missing_ranks(why, sizeof why);
 	if (rc == 0)
 		rc = outrigger_open(&config, &session, why, sizeof why);
 	if (rc == OUTRIGGER_OK && !outrigger_has_data(session)) {
 		(void)outrigger_close(session);
-		snprintf(why, sizeof why, "the sidecar does not carry data beside a tag, which an MPI needs: it is of an earlier release; use images of one release");
+		snprintf(why, sizeof why, "the sidecar does not carry data with a tag, which an MPI needs: it is of an earlier release; use images of one release");
 		rc = OUTRIGGER_UNSUPPORTED;
 	}
 	if (rc == OUTRIGGER_OK) {
 		set_client(session);
-		set_patience(alone());
+		set_polls_before_yield(alone());
 		used = true;
-		lend();
-		attend();
+		lend_arena();
+		start_attendant();
 		return 0;
 	}
-	/* An MPI says only that the endpoint could not be made. */
+	/* An MPI prints only that it could not create the endpoint. */
 	fprintf(stderr, "outrigger: %s\n", why);
 	return to_errno(rc);
 }
 
-/* outrigger_fi_attached reports whether this process is attached to its sidecar: for
- * clientlib/c/check. */
+/* outrigger_fi_attached reports whether this process is attached to its sidecar. clientlib/c/check
+ * calls it. */
 bool outrigger_fi_attached(void);
 __attribute__((visibility("default"))) bool outrigger_fi_attached(void)
 {
@@ -121,8 +123,8 @@ __attribute__((visibility("default"))) bool outrigger_fi_attached(void)
 	return attached;
 }
 
-/* outrigger_fi_used reports whether this process, or the one that it is a copy of, has ever been
- * attached: the same. */
+/* outrigger_fi_used reports whether this process, or the one that it was forked from, was ever
+ * attached. clientlib/c/check calls it. */
 bool outrigger_fi_used(void);
 __attribute__((visibility("default"))) bool outrigger_fi_used(void)
 {
@@ -132,6 +134,7 @@ __attribute__((visibility("default"))) bool outrigger_fi_used(void)
 	return was;
 }
 
+/* lock_within acquires the lock, or reports false if that takes longer than so many ns. */
 static bool lock_within(uint64_t ns)
 {
 	uint64_t since = nanoseconds();
@@ -143,8 +146,8 @@ static bool lock_within(uint64_t ns)
 	return true;
 }
 
-/* tell says where this rank's messages were, for who asked. */
-static void tell(void)
+/* print_traffic prints how many bytes were copied, if the environment requests it. */
+static void print_traffic(void)
 {
 	const char *asked = getenv(OR_NAME_ENV_MPI_REPORT);
 	if (asked == NULL || strcmp(asked, "1") != 0)
@@ -154,40 +157,41 @@ static void tell(void)
 		(unsigned long long)t.sent_in_place, (unsigned long long)t.sent_copied, (unsigned long long)t.received_in_place, (unsigned long long)t.received_copied);
 }
 
-static void leave(void)
+/* close_session closes the session. */
+static void close_session(void)
 {
 	if (!own_client())
-		return; /* the rings of a child are its parent's */
-	if (!dismiss())
-		return; /* the session ends with the process */
-	tell();
+		return; /* a child of fork has only a copy of its parent's session */
+	if (!stop_attendant())
+		return; /* the attendant still uses the session, which ends with the process */
+	print_traffic();
 	if (outrigger_alloc_adopt_pieces != NULL)
 		(void)outrigger_alloc_adopt_pieces(NULL, 0, NULL, NULL);
 	outrigger *s = client();
 	set_client(NULL);
-	(void)outrigger_close(s); /* what could not be delivered has failed elsewhere */
+	(void)outrigger_close(s); /* undelivered messages have failed at their operations */
 }
 
-void hold(void) { holders++; }
+void hold_session(void) { holders++; }
 
-void release(void)
+void release_session(void)
 {
 	if (--holders == 0 && client() != NULL)
-		leave();
+		close_session();
 }
 
-/* at_exit is for a program that has not closed what it has. Only one whose endpoints are
- * closed says goodbye: with one open it has not called MPI_Finalize, others may wait for it,
- * and its session ends with its process, which names it. One that ends by a signal's
- * handler may have been interrupted with the lock, or the client's, which is taken behind
- * it: then nobody lets go of them any more, and the session ends with the process. */
+/* at_exit closes the session of a program that has not closed its objects. If an endpoint is open,
+ * the program has not called MPI_Finalize and other ranks may wait for it: then the session is
+ * not closed, so that the sidecar sees the process end and the job's verdict names this rank. If
+ * the program calls exit in a signal handler, it may have been interrupted while it held the lock
+ * or the client's lock, which is never released then: the session ends with the process. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	if (!own_client() || !lock_within(PATIENCE_NS))
+	if (!own_client() || !lock_within(EXIT_WAIT_NS))
 		return;
 	if (list_empty(&endpoints))
-		leave();
+		close_session();
 	else
-		(void)dismiss(); /* what it calls is about to go */
+		(void)stop_attendant(); /* libraries that the attendant calls are about to be unloaded */
 	unlock();
 }

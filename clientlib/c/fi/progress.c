@@ -1,31 +1,36 @@
-/* What a call of the program moves on, and what a thread does that has found nothing to do. */
+/* Progress: handles the client's completions, serves the endpoints, and yields or sleeps for
+ * threads that wait. */
 #define _GNU_SOURCE
 #include <sched.h>
 
 #include "provider.h"
 
-#define POLL_LOOKS 64 /* before a thread that finds nothing yields, where each process has a processor */
-/* Elsewhere: an MPI that has found something looks again, to no purpose, before its program
- * hears of it, and it may have a step of its own to take between. */
-#define FIRST_LOOKS (TIGHT_MAX + 1)
+/* Empty polls before a thread yields, if each process of the job has a CPU. */
+#define POLLS_ALONE 64
+/* Otherwise: after a poll that returned a completion, an MPI usually polls three more times before
+ * it returns to the application. Those empty polls do not yield. */
+#define POLLS_SHARED (RAPID_MAX + 1)
 
 pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
 struct node endpoints = {&endpoints, &endpoints};
 bool sidecar_ended;
 
-static unsigned patient_looks; /* in vain, before a thread yields */
+static unsigned polls_before_yield; /* empty polls before a thread yields */
 
-void set_patience(bool alone) { patient_looks = alone ? POLL_LOOKS : FIRST_LOOKS; }
+/* set_polls_before_yield sets how a thread waits. alone: each process of the job here has a CPU. */
+void set_polls_before_yield(bool alone) { polls_before_yield = alone ? POLLS_ALONE : POLLS_SHARED; }
 
-static int take(void) { return behind() ? outrigger_attend(client()) : outrigger_progress(client(), NULL); }
+/* handle_completions handles the client's completions. The attendant does so only while the program is away. */
+static int handle_completions(void) { return is_attendant() ? outrigger_attend(client()) : outrigger_progress(client(), NULL); }
 
+/* progress handles completions and has each endpoint serve what has arrived for it. */
 void progress(void)
 {
 	if (client() == NULL)
 		return;
-	came_back();
-	if (!sidecar_ended && take() == OUTRIGGER_NO_SIDECAR) {
-		(void)take(); /* what it had said before counts; what comes later finds nobody */
+	program_returned();
+	if (!sidecar_ended && handle_completions() == OUTRIGGER_NO_SIDECAR) {
+		(void)handle_completions(); /* completions that it published before its end are handled */
 		sidecar_ended = true;
 	}
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
@@ -34,11 +39,12 @@ void progress(void)
 	}
 }
 
-#define YIELD_NS 200000u     /* before it sleeps */
-#define SLEEP_US 500u        /* at most: MPI may have other things to look at */
+#define YIELD_NS 200000u     /* how long a thread yields before it sleeps */
+#define SLEEP_US 500u        /* the longest sleep: the MPI may poll other queues, such as shared memory, too */
 
-/* rest reports that there is a sidecar. */
-static bool rest(uint64_t since)
+/* yield_or_sleep yields, or sleeps if the wait has lasted for YIELD_NS since it began. It reports whether
+ * the sidecar runs. */
+static bool yield_or_sleep(uint64_t since)
 {
 	if (client() == NULL) {
 		sched_yield();
@@ -51,17 +57,17 @@ static bool rest(uint64_t since)
 	return outrigger_sleep(client(), SLEEP_US) != OUTRIGGER_NO_SIDECAR;
 }
 
-/* doze is what a thread does that has found nothing so many times in a row, the first time
- * at since: it yields, and then sleeps until something comes. One that does not wait does not
- * sleep. */
-bool doze(uint64_t since, unsigned looks, bool waits)
+/* back_off is called after so many empty polls in a row, the first one at since. It yields, and after
+ * YIELD_NS sleeps until there is a completion. A thread that does not wait does not sleep. back_off
+ * returns true if it has released the lock meanwhile. */
+bool back_off(uint64_t since, unsigned polls, bool waits)
 {
-	if (looks < patient_looks || (!waits && yields_badly()))
+	if (polls < polls_before_yield || (!waits && cpu_contended()))
 		return false;
 	unlock();
-	bool alive = rest(since);
+	bool alive = yield_or_sleep(since);
 	lock();
 	sidecar_ended = sidecar_ended || !alive;
-	came_back(); /* although another thread may have gone meanwhile */
+	program_returned(); /* even if another thread has handed over meanwhile */
 	return true;
 }

@@ -1,11 +1,17 @@
 /*
- * liboutrigger-fi.so: a libfabric provider over the C client. libfabric loads it
- * by FI_PROVIDER_PATH; it imports nothing of libfabric, so that it works with
- * whichever one an MPI brings along.
+ * liboutrigger-fi.so: a libfabric provider over the C client. libfabric loads it by
+ * FI_PROVIDER_PATH. It imports no symbol of libfabric, so that it works with any libfabric that
+ * an MPI brings along. The Go client has no such layer.
  *
- * One lock guards everything here. It is taken before the client's, and not held
- * while a thread sleeps. Completions of the client come while both are held, and
- * only note what has happened (on_* functions).
+ * One lock guards everything here. It is acquired before the client's lock and released while a
+ * thread sleeps. The client calls the callbacks of requests (on_* functions) while both locks
+ * are held; they record the result and submit nothing.
+ *
+ * The path of a call that starts an operation: transfer.c, origin.c or atomic.c submits requests
+ * to the client (request.c) and returns through end_start (linger.c). The path of a poll:
+ * cq.c calls progress (progress.c), which handles the client's completions; their callbacks
+ * write completions (completion.c), and the endpoints serve messages that have arrived
+ * (untagged.c, target.c).
  */
 #ifndef OUTRIGGER_PROVIDER_H
 #define OUTRIGGER_PROVIDER_H
@@ -28,15 +34,15 @@
 
 #define PROVIDER_NAME "outrigger"
 
-/* What a newer libfabric may add to a structure that it reads whole: zeros. */
+/* Zeros behind each structure: a newer libfabric may read fields that it has added at the end. */
 #define SLACK 512
 
-/* The limits that fi_getinfo tells. */
-#define IOV_LIMIT 8
-#define INJECT_MAX 8192 /* one slot of the slab */
-#define LETTER_MAX INJECT_MAX /* bytes of a message in a letter: inbox.c */
-/* Of each direction: together they are what is left of a session's requests (LAYOUT) when those
- * below are kept. */
+/* The limits that fi_getinfo returns. */
+#define IOV_LIMIT 8 /* one less than OUTRIGGER_IOV_MAX: a request for an access is a segment, too */
+#define INJECT_MAX 8192 /* one slot of the slab: such a message is copied by the call */
+#define EAGER_MAX INJECT_MAX /* the payload of an eager message (rxqueue.c) */
+/* Operations of each direction: both together are a session's 65,536 requests (LAYOUT) less the
+ * ones that are reserved below. */
 #define QUEUE_SIZE 32256
 #define REGISTRATIONS_MAX 65536
 
@@ -48,15 +54,15 @@
 #define CAPS_COMM (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define CAPS_ALL (CAPS_SEND | CAPS_RECV | CAPS_ORIGIN | CAPS_TARGET | CAPS_COMM)
 
-/* Requests that the program's own operations leave: letters that come are received by them,
- * and accesses of others answered. Two ranks with as many accesses under way as there are
- * requests could answer none, and so end none. Receives leave more of them than sends
- * (OUTRIGGER_MODEST) and accesses do, without which none of them may ever end. */
+/* Requests that the program's operations leave free: they receive eager messages and answer the
+ * accesses of other ranks. If two ranks could use all requests for their own accesses, neither
+ * could answer the other, and no access would complete. Receives leave more requests free than
+ * sends (OUTRIGGER_MODEST) and accesses, because receives may never complete without those. */
 #define LEFT_BY_ACCESSES 512u
 #define LEFT_BY_RECEIVES 1024u
 
-/* Messages of a rank to another are ordered, and so are atomics, which are
- * carried out in the order of their requests (target.c). */
+/* Messages from one rank to another are ordered, and so are atomics, which the target executes in
+ * the order of their requests (target.c). */
 #define ORDER_ATOMIC (FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 #define ORDERS (FI_ORDER_SAS | ORDER_ATOMIC)
 
@@ -90,16 +96,17 @@ struct name {
 
 #define NAME_MAGIC 0x5254554fu /* "OUTR" */
 
-/* Each endpoint has contexts of its own (LAYOUT §4.1), which its peers know by
- * its name. A process's own contexts, as the Go client makes them, are below. */
+/* Each endpoint has four contexts (LAYOUT §4.1), which peers compute from its name. Contexts below
+ * CONTEXT_BASE are those of the Go client. */
 #define CONTEXT_BASE 0x40000000u
 #define CONTEXTS_EACH 4u
 
+/* The contexts of an endpoint. */
 enum space {
 	SPACE_TAGGED,
 	SPACE_MSG,
-	SPACE_REQUEST, /* accesses to registered memory: access.h */
-	SPACE_ANSWER,
+	SPACE_REQUEST, /* requests for accesses to registered memory, and data of long writes: access.h */
+	SPACE_ANSWER,  /* answers to them */
 };
 
 static inline uint32_t context_of(uint32_t endpoint, enum space s)
@@ -107,6 +114,7 @@ static inline uint32_t context_of(uint32_t endpoint, enum space s)
 	return CONTEXT_BASE + endpoint * CONTEXTS_EACH + (uint32_t)s;
 }
 
+/* An entry of a completion queue, in the longest format and with the fields of an error. */
 struct completion {
 	void *context, *buf;
 	uint64_t flags, data, tag;
@@ -121,9 +129,9 @@ struct cq {
 	enum fi_cq_format format;
 	struct completion *list;
 	size_t room, head, count; /* room is a power of two */
-	bool lost;                /* there was no memory for one */
-	bool told;                /* of the end of the sidecar */
-	bool signalled;           /* who waits is to come back */
+	bool lost;                /* a completion was lost for want of memory */
+	bool end_reported;              /* the end of the sidecar was reported */
+	bool signalled;           /* fi_cq_signal was called: the next wait returns */
 	unsigned users;           /* endpoints */
 };
 
@@ -132,13 +140,14 @@ struct counter {
 	char slack[SLACK];
 	struct domain *domain;
 	uint64_t value, errors;
-	uint64_t told; /* value as it was last read */
+	uint64_t last_read; /* value when the program last read it */
 	unsigned users; /* endpoints */
 };
 
+/* An entry of an address vector. */
 struct peer {
 	uint32_t rank, endpoint;
-	uint32_t inserted; /* so many times more than removed; 0: the address is none */
+	uint32_t inserted; /* insertions less removals; 0: the address is not valid */
 };
 
 struct av {
@@ -147,7 +156,7 @@ struct av {
 	struct domain *domain;
 	struct peer *list;
 	size_t count, room;
-	uint32_t *index; /* of the list, by hash; 0: free, else place + 1 */
+	uint32_t *index; /* hash table: 0 is free, otherwise index in list + 1 */
 	size_t buckets;  /* a power of two */
 	unsigned users;  /* endpoints */
 };
@@ -155,21 +164,23 @@ struct av {
 struct domain {
 	struct fid_domain fid;
 	char slack[SLACK];
-	int mr_mode; /* as fi_getinfo told it */
+	int mr_mode; /* that fi_getinfo returned */
 	unsigned users; /* endpoints, queues, counters, address vectors, registrations */
 };
 
-struct inbox {
-	struct node letters; /* in the order of posting */
+/* A receive queue of eager messages (rxqueue.c). */
+struct rx_queue {
+	struct node buffers_posted; /* in the order of posting */
 	enum space space;
 };
 
-/* A program may have receives by the ten thousand, and cancel all of them. */
+/* Buckets of the tables of receives by context: a program may have tens of thousands of receives
+ * and cancel all of them. */
 #define RECEIVES_BITS 9u
 #define RECEIVES (1u << RECEIVES_BITS)
 
-/* by_context is where the receives of a context are, and some of other ones: by the bits of a
- * product that depend on all of the pointer's (Knuth, The Art of Computer Programming, 6.4). */
+/* by_context returns the bucket with the receives of a context: a multiplicative hash whose upper
+ * bits depend on all bits of the pointer (Knuth, The Art of Computer Programming, 6.4). */
 static inline struct node *by_context(struct node table[RECEIVES], const void *context)
 {
 	return &table[(uint64_t)(uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> (64 - RECEIVES_BITS)];
@@ -186,66 +197,78 @@ struct endpoint {
 	uint64_t tx_flags, rx_flags;
 	uint32_t number;
 	bool enabled, closing;
-	bool directed; /* the source that a receive names counts */
-	unsigned unswept; /* spaces of one that closes in which there was a message */
+	bool directed; /* the source that a receive names counts (FI_DIRECTED_RECV) */
+	unsigned unswept; /* of an endpoint that closes: bits of the spaces in which a sweep found a message */
 	unsigned sweeps;
 	size_t min_multi;
-	void (*serve)(struct endpoint *ep); /* moves on what has come for it */
-	struct node node;    /* of all endpoints */
-	struct node ops;     /* open ones */
-	struct node receives[RECEIVES]; /* those of tagged messages that nobody has cancelled, by context */
-	struct node buffers[RECEIVES];  /* those of posted, by context */
-	struct node claimed; /* messages that a peek has taken */
-	size_t unwanted;     /* of these, so many are to be thrown away */
-	struct node posted;  /* buffers for untagged messages */
-	struct node aside;   /* letters of sources for which there was none */
-	size_t laid_aside;   /* so many */
-	bool wanted;         /* one of them may have a buffer now */
-	struct node answers; /* to accesses whose data has come */
-	struct inbox untagged, requests;
+	void (*serve)(struct endpoint *ep); /* serves what has arrived for the endpoint */
+	struct node node;    /* in the list of all endpoints */
+	struct node ops;     /* open requests */
+	struct node receives[RECEIVES]; /* tagged receives that were not cancelled, by context */
+	struct node buffers[RECEIVES];  /* the buffers of posted, by context */
+	struct node claimed; /* messages that a peek has claimed */
+	size_t unwanted;     /* how many of those will be dropped */
+	struct node posted;  /* buffers for untagged messages, in the order of posting */
+	struct node deferred;  /* untagged messages of sources for which there was no buffer */
+	size_t deferred_count;   /* how many */
+	bool retry_deferred; /* there may be a buffer for one of them now */
+	struct node answers; /* answers to accesses whose data has been transferred */
+	struct rx_queue untagged, requests;
 };
 
-enum kind { OP_SWEEP, OP_SEND, OP_RECV, OP_PEEK, OP_LETTER, OP_UNTAGGED, OP_ANSWER, OP_DATA, OP_BULK };
+enum kind {
+	OP_SWEEP,    /* probe of an endpoint that closes */
+	OP_SEND,
+	OP_RECV,     /* tagged receive */
+	OP_PEEK,
+	OP_EAGER,   /* receive of an eager message */
+	OP_UNTAGGED, /* receive of a large untagged message into a buffer */
+	OP_ANSWER,   /* origin: receive of an answer */
+	OP_DATA,     /* send of an access's data */
+	OP_BULK,     /* target: receive of a long write's data */
+};
 
-/* A request at the client. */
+/* A request of the provider at the client. */
 struct op {
 	struct node node;
-	struct node receive; /* among those of its context */
+	struct node receive; /* in the bucket of its context */
 	struct endpoint *ep;
 	enum kind kind;
-	outrigger_done done; /* takes its end */
+	outrigger_done done; /* its callback */
 	void *context, *buf;
-	uint64_t flags; /* of the completion; FI_PEEK's own of a peek */
+	uint64_t flags; /* of the completion; of a peek the flags of the call */
 	size_t room;
-	bool reports;   /* writes a completion when all is well */
-	bool silent;    /* and none when it is not */
+	bool reports;   /* writes a completion if it succeeds */
+	bool silent;    /* and none if it fails */
 	outrigger_request request;
 	struct posted *posted;
-	void *of; /* a letter, or an access at its origin or target */
+	void *of; /* the eager message, or the access at its origin or target */
 	enum space space; /* of a sweep */
-	bool abandoned; /* the call that started it has failed: it ends without a word */
-	struct beginning *beginning; /* that call is under way, and takes its end */
+	bool abandoned; /* the call that started it has failed: its end is not reported */
+	struct first_request *first; /* that call is in progress and handles its end */
 };
 
 /* A buffer for untagged messages. */
 struct posted {
 	struct node node;
-	struct node receive; /* among those of its context */
+	struct node receive; /* in the bucket of its context */
 	void *context;
 	struct iovec iov[IOV_LIMIT];
 	int segments;
 	uint32_t from;
-	bool multi, reports, retired;
+	bool multi;   /* it receives many messages, one behind the other (FI_MULTI_RECV) */
+	bool reports; /* writes a completion for each message */
+	bool retired; /* it receives no more messages */
 	size_t used, room;
-	unsigned under_way;
+	unsigned in_flight; /* messages that are being received into it */
 };
 
-/* A message that a peek has taken out of matching. */
+/* A message that a peek has claimed. */
 struct claimed {
 	struct node node;
-	void *context; /* of the probe */
-	bool unwanted; /* it is to be thrown away */
-	bool acknowledged; /* by openmpi.c, if its sender waits for that */
+	void *context; /* of the peek */
+	bool unwanted; /* it will be dropped */
+	bool acknowledged; /* the acknowledgement that Open MPI's sender waits for was sent (openmpi.c) */
 	struct outrigger_result message;
 };
 
@@ -253,51 +276,54 @@ extern pthread_mutex_t provider_lock;
 static inline void lock(void) { pthread_mutex_lock(&provider_lock); }
 static inline void unlock(void) { pthread_mutex_unlock(&provider_lock); }
 
-/* pool.c: pieces of one size. */
+/* pool.c: memory in pieces of one size. */
 struct piece {
 	struct piece *next;
 };
 
 struct pool {
-	size_t bytes; /* of a piece: a multiple of a pointer's */
+	size_t bytes; /* of a piece: a multiple of the size of a pointer */
 	struct piece *spare;
 };
 
-void *pool_take(struct pool *p); /* zeros; NULL: no memory */
+void *pool_take(struct pool *p); /* returns zeroed memory, or NULL if there is none */
 void pool_give(struct pool *p, void *piece);
 
-#define TIGHT_NS 5000u /* a look so soon after another one is part of waiting */
-#define TIGHT_MAX 3u   /* looks that an MPI makes for one of its program's, or when it has found something */
+/* A poll within so many ns after the last one is part of a loop that waits. */
+#define RAPID_NS 5000u
+/* So many polls in a row need not be such a loop: an MPI polls up to three times for one call of
+ * its program, or after it has found something. */
+#define RAPID_MAX 3u
 
 /* object.c */
 int no_bind(struct fid *fid, struct fid *other, uint64_t flags);
 int no_control(struct fid *fid, int command, void *arg);
 int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
-void keep_open(struct domain *d);
-int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more); /* frees it, and more, unless it is in use */
+void retain_domain(struct domain *d);
+int close_unused(struct fid *fid, const unsigned *users, struct domain *of, void *more);
 size_t bytes_of(const struct iovec *iov, size_t segments);
 
 /* clock.c */
 uint64_t nanoseconds(void);
-uint64_t processor_time(void); /* of this thread, in ns */
-void nap(void);                /* a moment; called without the lock too */
+uint64_t processor_time(void); /* CPU time of this thread in ns */
+void nap(void);                /* sleeps 20 us; needs no lock */
 
 /* session.c: the one session of this process. */
-outrigger *client(void); /* NULL: there is none */
+outrigger *client(void); /* NULL: the process is not attached */
 void set_client(outrigger *s);
-bool own_client(void);     /* there is one, and it is not that of the process which this one is a copy of */
-bool yields_badly(void);   /* another thread computes on this processor */
-bool crowded(uint32_t left); /* fewer requests are left */
+bool own_client(void);     /* the process is attached itself; a child of fork has a copy of its parent's session */
+bool cpu_contended(void);   /* another thread computes on this CPU */
+bool requests_below(uint32_t left); /* fewer than so many requests are free */
 int to_errno(int status);
 
 /* completion.c */
 void cq_put(struct cq *cq, const struct completion *c);
 void count(struct counter *c, int status);
-/* untold reports that an end is told by no error: that of the sidecar, to an operation without
- * a context. Open MPI 4 looks for the request of each error. */
-static inline bool untold(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
+/* unreportable reports whether an error is not written to the completion queue: the end of the sidecar
+ * for an operation without a context. Open MPI 4 accesses the request of each error. */
+static inline bool unreportable(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
 extern _Atomic unsigned unread; /* completions in all queues */
-extern uint64_t doings; /* completions that were read, and requests that were started */
+extern uint64_t activity; /* counts completions that the program reads and requests that it starts */
 
 /* request.c */
 struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context);
@@ -305,45 +331,46 @@ void op_free(struct op *op);
 void visit_ops(struct endpoint *ep, void (*visit)(struct op *op, const void *arg), const void *arg);
 void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const void *arg), const void *arg);
 
-/* presence.c: the program, and the attendant that stands in for it (background.c). */
+/* presence.c: whether the program is inside of libfabric, and the attendant, a thread that makes
+ * progress while it is not (background.c). */
 struct presence {
 	pthread_t attendant;
-	bool attended; /* it is there */
-	bool all;      /* the MPI's own steps go on, too */
-	uint64_t looked; /* when the program's last look was over */
-	unsigned tight;  /* looks in vain that soon followed on others */
-	_Atomic bool away;
-	bool roused; /* the attendant was woken by it, and has not come yet */
+	bool attended; /* there is an attendant */
+	bool all;      /* it calls the MPI's progress, too */
+	uint64_t polled; /* end of the program's last poll */
+	unsigned rapid;  /* polls in a row, each within RAPID_NS of the last one, that found nothing */
+	_Atomic bool away; /* completions are the attendant's */
+	bool woken; /* the attendant was woken and has not run yet */
 };
 
 extern struct presence program;
-bool behind(void);       /* this thread is the attendant; called without the lock too */
-bool passing(void);      /* a look begins, of a program that looks now and then */
-void looked(bool found); /* it is over */
-void came_back(void);    /* this thread takes what has come: the program is here, if it is not the attendant */
+bool is_attendant(void);       /* this thread is the attendant; needs no lock */
+bool polls_occasionally(void);      /* called when a poll begins: the program polls occasionally and not in a loop */
+void note_poll(bool found); /* called when it ends */
+void program_returned(void);    /* this thread handles completions; unless it is the attendant, the program is in libfabric */
 
 /* progress.c */
 extern struct node endpoints;
 extern bool sidecar_ended;
 void progress(void);
-bool doze(uint64_t since, unsigned looks, bool waits); /* gives up the lock meanwhile, and reports so */
-void set_patience(bool alone); /* each process of the job here has a processor */
+bool back_off(uint64_t since, unsigned polls, bool waits);
+void set_polls_before_yield(bool alone);
 
 /* background.c */
-void attend(void);  /* starts the thread that goes on while the program computes, if it is wanted */
-bool dismiss(void); /* ends it; false: it cannot be */
-void depart(void);  /* gives up the lock, and hands over */
+void start_attendant(void);
+bool stop_attendant(void);
+void unlock_and_hand_over(void);
 
 /* linger.c */
-bool linger(void);
-void found_something(void);
-void end_of_start(ssize_t rc); /* gives up the lock, and hands over */
-void end_of_look(bool passes, bool found); /* gives up the lock */
+bool yield_if_waiting(void);
+void end_empty_polls(void);
+void end_start(ssize_t rc);
+void end_poll(bool passes, bool found);
 
-/* process.c: when this process is attached. */
+/* process.c: attaches and detaches this process. */
 int attach(void); /* 0 or -FI_E* */
-void hold(void);
-void release(void);
+void hold_session(void);
+void release_session(void);
 
 /* info.c */
 int provider_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints, struct fi_info **info);
@@ -367,14 +394,14 @@ void end_requests(void);
 /* transfer.c */
 extern struct fi_ops_tagged tagged_ops;
 extern struct fi_ops_msg msg_ops;
-bool await_self(void); /* what this process has sent itself has come; false: it had sent nothing */
+bool await_self(void);
 ssize_t cancel(struct endpoint *ep, void *context);
 void discard(struct endpoint *ep);
 void drop_claimed(struct endpoint *ep);
 void sweep(struct endpoint *ep, enum space space);
 
 /* region.c */
-bool served(void); /* others may access memory of this process */
+bool served(void); /* memory is registered: other ranks may access it */
 
 /* registration.c */
 extern struct fi_ops_mr mr_ops;

@@ -9,6 +9,7 @@ bool exposed;
 
 bool served(void) { return registrations > 0; }
 
+/* bucket returns the list of registrations whose keys have the same hash. */
 struct node *bucket(uint64_t key)
 {
 	struct node *n = &table[key * 0x9e3779b97f4a7c15ull >> 54];
@@ -22,6 +23,7 @@ static struct registration *registration_of(struct node *n)
 	return (struct registration *)((char *)n - offsetof(struct registration, node));
 }
 
+/* find_region returns the registration with a key, or NULL. */
 struct registration *find_region(const struct domain *d, uint64_t key)
 {
 	struct node *head = bucket(key);
@@ -33,8 +35,8 @@ struct registration *find_region(const struct domain *d, uint64_t key)
 	return NULL;
 }
 
-/* region_of finds the memory that a request names: NULL when its key, bounds or
- * rights are not good. */
+/* region_of returns the registration that a request names and the address in it, or NULL if the
+ * key, the bounds or the rights of the request are not valid. */
 struct registration *region_of(const struct domain *d, const struct request *q, uint64_t rights, unsigned char **memory)
 {
 	struct registration *r = find_region(d, q->key);

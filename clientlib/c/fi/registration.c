@@ -1,4 +1,4 @@
-/* Registered memory, found by its key. */
+/* Registration of memory (fi_mr(3)); region.c has the table. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -6,13 +6,13 @@
 
 #include "access.h"
 
-static bool has(const struct domain *d, int mode)
+static bool has_mode(const struct domain *d, int mode)
 {
 	return (d->mr_mode & (mode | FI_MR_BASIC)) != 0;
 }
 
-/* draw finds a key that nobody can guess and that is not in use. */
-static int draw(const struct domain *d, uint64_t *key)
+/* draw_key sets key to a random number that is not in use, so that a key cannot be guessed. */
+static int draw_key(const struct domain *d, uint64_t *key)
 {
 	do {
 		if (syscall(SYS_getrandom, key, sizeof *key, 0) != (long)sizeof *key)
@@ -21,10 +21,11 @@ static int draw(const struct domain *d, uint64_t *key)
 	return 0;
 }
 
-/* close_region stops the accesses that have not begun to move data, as fi_mr(3) allows:
- * their origins are told. Of the others it takes the memory away, which is the
- * application's again when it returns. Only where that is of the arena, and the sidecar
- * itself is at it, it waits: until the data has moved, or the origin has failed. */
+/* close_region closes a registration; the memory is the application's when it returns. Accesses
+ * that have not begun to transfer data are cancelled, as fi_mr(3) allows, and their origins get an
+ * error. The other accesses lose the memory and are finished without it. Only if the memory
+ * belongs to the arena and the sidecar itself accesses it, close_region waits until the data has
+ * been transferred or the origin has failed. */
 static int close_region(struct fid *fid)
 {
 	struct registration *r = (struct registration *)fid;
@@ -34,11 +35,11 @@ static int close_region(struct fid *fid)
 	if (r->busy > 0)
 		stop_transfers(r);
 	uint64_t begun = nanoseconds();
-	for (unsigned looks = 0; r->busy > 0 && !sidecar_ended; looks++) {
+	for (unsigned polls = 0; r->busy > 0 && !sidecar_ended; polls++) {
 		progress();
 		if (r->busy == 0)
 			break;
-		(void)doze(begun, looks, true);
+		(void)back_off(begun, polls, true);
 	}
 	if (r->busy > 0)
 		forget_region(r);
@@ -48,8 +49,8 @@ static int close_region(struct fid *fid)
 	return 0;
 }
 
-/* An endpoint may be bound where registrations belong to one; here they belong to
- * their domain. */
+/* bind_region accepts an endpoint, as for providers whose registrations belong to an endpoint. Here
+ * they belong to a domain. */
 static int bind_region(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	(void)fid, (void)flags;
@@ -66,13 +67,14 @@ static struct fi_ops region_ops = {
 	.size = sizeof region_ops, .close = close_region, .bind = bind_region, .control = control_region, .ops_open = no_ops_open,
 };
 
-static int enter(struct registration *r, uint64_t requested)
+/* insert_region adds a registration to the table, with a random key or the requested one. */
+static int insert_region(struct registration *r, uint64_t requested)
 {
 	uint64_t key = requested;
 	if (registrations >= REGISTRATIONS_MAX)
 		return -FI_ENOSPC;
-	if (has(r->domain, FI_MR_PROV_KEY)) {
-		int rc = draw(r->domain, &key);
+	if (has_mode(r->domain, FI_MR_PROV_KEY)) {
+		int rc = draw_key(r->domain, &key);
 		if (rc != 0)
 			return rc;
 	} else if (find_region(r->domain, key) != NULL) {
@@ -98,13 +100,13 @@ static int reg_attr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t fla
 	r->domain = d;
 	r->memory = attr->mr_iov->iov_base;
 	r->length = attr->mr_iov->iov_len;
-	r->start = has(d, FI_MR_VIRT_ADDR) ? (uintptr_t)r->memory : attr->offset;
+	r->start = has_mode(d, FI_MR_VIRT_ADDR) ? (uintptr_t)r->memory : attr->offset;
 	r->rights = attr->access;
 	r->fid.fid.fclass = FI_CLASS_MR;
 	r->fid.fid.context = attr->context;
 	r->fid.fid.ops = &region_ops;
 	lock();
-	int rc = enter(r, attr->requested_key);
+	int rc = insert_region(r, attr->requested_key);
 	unlock();
 	if (rc != 0) {
 		free(r);

@@ -1,11 +1,11 @@
-/* The session of this process, and what is said of it. */
+/* The session of this process, and the translation of its statuses to libfabric's errors. */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "provider.h"
 
 static outrigger *session;
-static pid_t owner; /* of the session: a child of a fork has none */
+static pid_t owner; /* the process that opened the session; a child of fork has none */
 
 outrigger *client(void) { return session; }
 
@@ -18,25 +18,26 @@ void set_client(outrigger *s)
 
 bool own_client(void) { return session != NULL && getpid() == owner; }
 
-bool crowded(uint32_t left) { return outrigger_room(session) < left; }
+bool requests_below(uint32_t left) { return outrigger_room(session) < left; }
 
-bool yields_badly(void) { return session != NULL && outrigger_yield_sleeps(session); }
+bool cpu_contended(void) { return session != NULL && outrigger_yield_sleeps(session); }
 
-/* blame says once why the job has failed, if it has: of an error an MPI says only of which
- * kind it is, and nothing of whose fault it was. */
-static void blame(void)
+/* print_failure prints once why the job has failed, if it has: an MPI prints only the kind of an error,
+ * and not its cause. */
+static void print_failure(void)
 {
-	static bool said;
+	static bool printed;
 	char why[512] = "";
-	if (said || !own_client())
+	if (printed || !own_client())
 		return;
 	outrigger_failure(session, why, sizeof why);
 	if (*why == 0)
 		return;
-	said = true;
+	printed = true;
 	fprintf(stderr, "outrigger: rank %u: the job has failed: %s\n", outrigger_world(session).rank, why);
 }
 
+/* to_errno returns libfabric's error for a status. */
 int to_errno(int status)
 {
 	switch (status) {
@@ -50,6 +51,6 @@ int to_errno(int status)
 	case OUTRIGGER_REFUSED: return -FI_ECONNREFUSED;
 	case OUTRIGGER_PEER_LEFT: return -FI_ESHUTDOWN;
 	}
-	blame();
+	print_failure();
 	return status == OUTRIGGER_PEER_FAILED ? -FI_ECONNRESET : -FI_ECONNABORTED;
 }

@@ -1,24 +1,29 @@
-/* Accesses of others to memory of this process: access.h. */
+/* The target of accesses: executes the requests of other ranks on registered memory (access.h).
+ *
+ * A request arrives as an eager message. Small writes and atomics are executed and answered at
+ * once. The data of a read, and of a long write, is a transfer of its own: post_transfer posts it,
+ * on_transferred completes it, and send_answers sends the answer of a write. */
 #include <string.h>
 
-#include "inbox.h"
+#include "rxqueue.h"
 
-/* An access whose data moves by itself. Its end is told by serve, since nothing can be
- * submitted where it is found out. */
+/* An access whose data is a transfer of its own. A callback cannot submit; therefore the answer of
+ * a write is sent by serve_accesses. */
 struct answer {
 	struct node node;
-	struct registration *region; /* NULL: the data is thrown away */
+	struct registration *region; /* NULL: the data is discarded */
 	struct outrigger_envelope to;
 	uint64_t want;
 	uint64_t bulk; /* tag of the data of a write */
 	uint32_t data;
 	bool read, has_data;
-	bool stopped; /* before its data came, which is still to be thrown away */
+	bool stopped; /* it was cancelled before its data arrived, which has still to be discarded */
 };
 
 static struct pool answers = {.bytes = sizeof(struct answer)};
 
-static struct outrigger_envelope back_to(const struct outrigger_result *m, uint32_t endpoint, int status)
+/* answer_to returns the envelope of the answer to a request. */
+static struct outrigger_envelope answer_to(const struct outrigger_result *m, uint32_t endpoint, int status)
 {
 	return (struct outrigger_envelope){.peer = m->peer, .context = context_of(endpoint, SPACE_ANSWER), .tag = (m->tag & ~TAG_STATUS) | (uint64_t)status};
 }
@@ -29,18 +34,17 @@ static int answer_with(const struct outrigger_envelope *to, const void *data, ui
 	return outrigger_sendv(client(), &v, 1, to, 0, NULL, NULL, NULL);
 }
 
-/* tell_target reports a write that came with data, where the application looks
- * for its receives. */
-static void tell_target(struct endpoint *ep, uint64_t length, uint32_t data)
+/* report_remote_write writes the completion of a write with remote data (FI_REMOTE_CQ_DATA). */
+static void report_remote_write(struct endpoint *ep, uint64_t length, uint32_t data)
 {
 	cq_put(ep->rx, &(struct completion){.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, .len = length, .data = data});
 }
 
-/* on_stopped ends a transfer that was taken back. Where its region was closed the origin
- * is told that there is none. */
+/* on_stopped ends a transfer that was cancelled because its region was closed: the answer is an
+ * error. */
 static void on_stopped(struct endpoint *ep, struct answer *a)
 {
-	if (ep->closing) { /* no origin of this kind: its data would have come before the request */
+	if (ep->closing) { /* the origin is no provider of this kind, which would have sent the data before the request */
 		pool_give(&answers, a);
 		return;
 	}
@@ -50,7 +54,7 @@ static void on_stopped(struct endpoint *ep, struct answer *a)
 	list_add(&ep->answers, &a->node);
 }
 
-static void on_moved(void *arg, const struct outrigger_result *r)
+static void on_transferred(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	struct answer *a = op->of;
@@ -63,22 +67,22 @@ static void on_moved(void *arg, const struct outrigger_result *r)
 		on_stopped(ep, a);
 		return;
 	}
-	if (a->read) { /* the answer was the data */
+	if (a->read) { /* the data was the answer */
 		pool_give(&answers, a);
 		return;
 	}
 	if (a->region != NULL && !whole)
 		a->to.tag |= OUTRIGGER_INVALID;
 	else if (a->region != NULL && a->has_data && !ep->closing)
-		tell_target(ep, a->want, a->data);
+		report_remote_write(ep, a->want, a->data);
 	list_add(&ep->answers, &a->node);
 }
 
-/* start begins a transfer: of a write into the region or, where there is none, into
- * nothing, or of what was read out of it. */
-static int start(struct endpoint *ep, struct answer *a, unsigned char *memory)
+/* post_transfer posts a transfer: the send of a read's data, or the receive of a write's data into the
+ * region, or of no bytes if there is no region. */
+static int post_transfer(struct endpoint *ep, struct answer *a, unsigned char *memory)
 {
-	struct op *op = op_new(ep, a->read ? OP_DATA : OP_BULK, on_moved, NULL);
+	struct op *op = op_new(ep, a->read ? OP_DATA : OP_BULK, on_transferred, NULL);
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	op->of = a;
@@ -91,22 +95,22 @@ static int start(struct endpoint *ep, struct answer *a, unsigned char *memory)
 	return rc;
 }
 
-static bool tells(const struct request *q) { return q->access == ACCESS_WRITE && q->op == WRITE_TELLS; }
+static bool has_remote_data(const struct request *q) { return q->access == ACCESS_WRITE && q->op == WRITE_HAS_DATA; }
 
-/* move is start for a request. */
-static int move(struct letter *l, struct registration *region, unsigned char *memory, bool read)
+/* start_transfer starts the transfer of a request. */
+static int start_transfer(struct eager *m, struct registration *region, unsigned char *memory, bool read)
 {
-	const struct request *q = &l->request;
+	const struct request *q = &m->request;
 	struct answer *a = pool_take(&answers);
 	if (a == NULL)
 		return OUTRIGGER_NO_MEMORY;
 	*a = (struct answer){
-		.region = region, .to = back_to(&l->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK), .read = read,
-		.want = q->length, .bulk = l->message.tag | TAG_BULK, .has_data = tells(q), .data = l->telling.data,
+		.region = region, .to = answer_to(&m->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK), .read = read,
+		.want = q->length, .bulk = m->message.tag | TAG_BULK, .has_data = has_remote_data(q), .data = m->write.data,
 	};
 	if (region != NULL)
 		region->busy++;
-	int rc = start(l->ep, a, memory);
+	int rc = post_transfer(m->ep, a, memory);
 	if (rc != OUTRIGGER_OK) {
 		if (region != NULL)
 			region->busy--;
@@ -115,19 +119,19 @@ static int move(struct letter *l, struct registration *region, unsigned char *me
 	return rc;
 }
 
-static bool moves_of(const struct op *op, const void *region)
+static bool is_transfer_of(const struct op *op, const void *region)
 {
 	return (op->kind == OP_DATA || op->kind == OP_BULK) && ((const struct answer *)op->of)->region == region;
 }
 
-/* let_go_of ends what the transfers of a region that are left have to do with it: its bytes
- * have been copied for those who read, and their data finds nothing where they write. */
-static void let_go_of(struct endpoint *ep, struct registration *r)
+/* detach_region detaches the remaining transfers from a region that closes: the client copies the data
+ * of reads, and discards the data of writes. */
+static void detach_region(struct endpoint *ep, struct registration *r)
 {
 	for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next) {
 		struct op *op = (struct op *)n;
-		if (!moves_of(op, r) || outrigger_release(client(), op->request) != OUTRIGGER_OK)
-			continue; /* the sidecar is at it, or there is no memory for a copy */
+		if (!is_transfer_of(op, r) || outrigger_release(client(), op->request) != OUTRIGGER_OK)
+			continue; /* the sidecar accesses the memory, or there is no memory for a copy */
 		struct answer *a = op->of;
 		a->region = NULL;
 		r->busy--;
@@ -136,17 +140,18 @@ static void let_go_of(struct endpoint *ep, struct registration *r)
 	}
 }
 
-/* stop_transfers takes back those of a region that have not begun, and the region from
- * the others: their origin may be at something else for hours. */
+/* stop_transfers cancels the transfers of a region that have not begun, and detaches the others
+ * from it: their origins may compute for hours before they finish. */
 void stop_transfers(struct registration *r)
 {
 	for (struct node *n = endpoints.next; n != &endpoints; n = n->next) {
 		struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
-		cancel_ops(ep, moves_of, r);
-		let_go_of(ep, r);
+		cancel_ops(ep, is_transfer_of, r);
+		detach_region(ep, r);
 	}
 }
 
+/* rights_of returns the rights of a registration that a request needs. */
 static uint64_t rights_of(const struct request *q)
 {
 	switch (q->access) {
@@ -157,77 +162,78 @@ static uint64_t rights_of(const struct request *q)
 	return FI_REMOTE_WRITE;
 }
 
-/* sound reports whether a request is one that origin.c makes. */
-static bool sound(const struct letter *l)
+/* well_formed reports whether a request is well-formed, as origin.c makes it. */
+static bool well_formed(const struct eager *m)
 {
-	const struct request *q = &l->request;
-	if (l->message.status != OUTRIGGER_OK || l->message.length < sizeof *q || q->endpoint >= (UINT32_C(1) << 28))
+	const struct request *q = &m->request;
+	if (m->message.status != OUTRIGGER_OK || m->message.length < sizeof *q || q->endpoint >= (UINT32_C(1) << 28))
 		return false;
-	uint64_t payload = l->message.length - sizeof *q;
-	if (tells(q) && payload < sizeof l->telling.data)
+	uint64_t payload = m->message.length - sizeof *q;
+	if (has_remote_data(q) && payload < sizeof m->write.data)
 		return false;
 	switch (q->access) {
-	case ACCESS_WRITE: payload -= tells(q) ? sizeof l->telling.data : 0; return q->bulk != 0 ? payload == 0 : payload == q->length;
+	case ACCESS_WRITE: payload -= has_remote_data(q) ? sizeof m->write.data : 0; return q->bulk != 0 ? payload == 0 : payload == q->length;
 	case ACCESS_READ: return payload == 0 && q->bulk == 0;
 	}
 	return q->bulk == 0 && atomic_valid(q, payload);
 }
 
-static void apply(struct letter *l, unsigned char *memory)
+/* apply executes a small write or an atomic. */
+static void apply(struct eager *m, unsigned char *memory)
 {
-	struct request *q = &l->request;
-	unsigned char *payload = l->bytes + sizeof *q;
+	struct request *q = &m->request;
+	unsigned char *payload = m->bytes + sizeof *q;
 	if (q->access != ACCESS_WRITE) {
 		atomic_apply(q, memory, payload);
 		return;
 	}
-	memcpy(memory, tells(q) ? l->bytes + TELLING_BYTES : payload, q->length);
-	if (tells(q))
-		tell_target(l->ep, q->length, l->telling.data);
+	memcpy(memory, has_remote_data(q) ? m->bytes + WRITE_HEADER_BYTES : payload, q->length);
+	if (has_remote_data(q))
+		report_remote_write(m->ep, q->length, m->write.data);
 }
 
-/* carry_out does what a request asks for, and answers. TOO_MANY: it is to be
- * called again, and answers then. */
-static int carry_out(struct letter *l)
+/* execute executes a request and sends the answer. If no request of the client is free, it
+ * returns OUTRIGGER_TOO_MANY and must be called again; it executes the request only once. */
+static int execute(struct eager *m)
 {
-	struct request *q = &l->request;
-	unsigned char *payload = l->bytes + sizeof *q, *memory = NULL;
-	struct registration *region = region_of(l->ep->domain, q, rights_of(q), &memory);
-	struct outrigger_envelope to = back_to(&l->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK);
+	struct request *q = &m->request;
+	unsigned char *payload = m->bytes + sizeof *q, *memory = NULL;
+	struct registration *region = region_of(m->ep->domain, q, rights_of(q), &memory);
+	struct outrigger_envelope to = answer_to(&m->message, q->endpoint, region == NULL ? OUTRIGGER_INVALID : OUTRIGGER_OK);
 	if (q->access == ACCESS_WRITE && q->bulk != 0)
-		return move(l, region, memory, false);
+		return start_transfer(m, region, memory, false);
 	if (region == NULL)
 		return answer_with(&to, NULL, 0);
 	if (q->access == ACCESS_READ)
-		return move(l, region, memory, true);
-	if (!l->applied)
-		apply(l, memory);
-	l->applied = true;
-	bool tells = q->access == ACCESS_FETCH || q->access == ACCESS_COMPARE;
-	return answer_with(&to, payload, tells ? q->length : 0);
+		return start_transfer(m, region, memory, true);
+	if (!m->applied)
+		apply(m, memory);
+	m->applied = true;
+	bool returns_data = q->access == ACCESS_FETCH || q->access == ACCESS_COMPARE;
+	return answer_with(&to, payload, returns_data ? q->length : 0);
 }
 
-/* forget_region is for one that is closed when there is no sidecar any more: its transfers
- * are ended when their endpoint closes. */
+/* forget_region detaches all transfers from a region that closes after the sidecar has ended. The
+ * transfers end when their endpoint closes. */
 void forget_region(const struct registration *r)
 {
 	for (struct node *e = endpoints.next; e != &endpoints; e = e->next) {
 		struct endpoint *ep = (struct endpoint *)((char *)e - offsetof(struct endpoint, node));
 		for (struct node *n = ep->ops.next; n != &ep->ops; n = n->next)
-			if (moves_of((struct op *)n, r))
+			if (is_transfer_of((struct op *)n, r))
 				((struct answer *)((struct op *)n)->of)->region = NULL;
 	}
 }
 
-/* send_answers tells the ends of transfers; those that find no room stay. What still
- * comes of one that was stopped is thrown away first, or its origin would not get rid of
- * it. */
+/* send_answers sends the answers of transfers that have ended; those for which no request is free
+ * stay. The data of a cancelled write is received and discarded before: otherwise the origin's
+ * send would never complete. */
 static void send_answers(struct endpoint *ep)
 {
 	while (!list_empty(&ep->answers)) {
 		struct answer *a = (struct answer *)ep->answers.next;
 		bool waits = a->stopped && !ep->closing;
-		int rc = waits ? start(ep, a, NULL) : answer_with(&a->to, NULL, 0);
+		int rc = waits ? post_transfer(ep, a, NULL) : answer_with(&a->to, NULL, 0);
 		if (rc == OUTRIGGER_TOO_MANY)
 			return;
 		list_remove(&a->node);
@@ -237,50 +243,50 @@ static void send_answers(struct endpoint *ep)
 	}
 }
 
-/* serve_accesses carries requests out in the order in which they were matched.
- * One that is not sound, or cannot be answered, is forgotten: its origin is no
- * provider of this kind, or gone. */
+/* serve_accesses executes requests in the order in which they were matched. A request that is not
+ * well-formed or cannot be answered is dropped: its origin is no provider of this kind, or has
+ * ended. */
 void serve_accesses(struct endpoint *ep)
 {
 	if (!exposed || ep->closing || sidecar_ended)
 		return;
 	send_answers(ep);
-	struct letter *l;
-	while ((l = inbox_first(ep, &ep->requests)) != NULL) {
-		if (sound(l) && carry_out(l) == OUTRIGGER_TOO_MANY)
+	struct eager *m;
+	while ((m = rx_first(ep, &ep->requests)) != NULL) {
+		if (well_formed(m) && execute(m) == OUTRIGGER_TOO_MANY)
 			return;
-		inbox_next(l);
+		rx_repost(m);
 	}
 }
 
-/* turn_away answers a request that comes too late for an endpoint that closes; one that was
- * carried out gets its own answer. */
-static int turn_away(struct letter *l)
+/* reject_late answers a request to an endpoint that closes with an error. A request that was executed
+ * already gets its proper answer. */
+static int reject_late(struct eager *m)
 {
-	if (l->applied)
-		return carry_out(l);
-	struct outrigger_envelope to = back_to(&l->message, l->request.endpoint, OUTRIGGER_PEER_LEFT);
+	if (m->applied)
+		return execute(m);
+	struct outrigger_envelope to = answer_to(&m->message, m->request.endpoint, OUTRIGGER_PEER_LEFT);
 	return answer_with(&to, NULL, 0);
 }
 
-/* drop_accesses lets go of what an endpoint that closes still has. It reports whether it is
- * to be called again, since an answer found no room. */
+/* drop_accesses answers and frees the requests of an endpoint that closes. It reports whether it
+ * must be called again, because no request was free for an answer. */
 bool drop_accesses(struct endpoint *ep)
 {
 	send_answers(ep);
-	for (struct node *n = ep->requests.letters.next; n != &ep->requests.letters; n = n->next) {
-		struct letter *l = (struct letter *)n;
-		if (!l->come || l->answered)
+	for (struct node *n = ep->requests.buffers_posted.next; n != &ep->requests.buffers_posted; n = n->next) {
+		struct eager *m = (struct eager *)n;
+		if (!m->arrived || m->answered)
 			continue;
-		if (sound(l) && turn_away(l) == OUTRIGGER_TOO_MANY)
+		if (well_formed(m) && reject_late(m) == OUTRIGGER_TOO_MANY)
 			return true;
-		l->answered = true;
+		m->answered = true;
 	}
-	inbox_close(&ep->requests);
+	rx_close(&ep->requests);
 	return !list_empty(&ep->answers);
 }
 
-/* drop_answers forgets those that could not be sent. */
+/* drop_answers frees the answers that could not be sent. */
 void drop_answers(struct endpoint *ep)
 {
 	while (!list_empty(&ep->answers)) {

@@ -1,15 +1,16 @@
-/* Sends, tagged receives, and what libfabric calls them. */
+/* Sends, tagged receives, peeks and claims, and libfabric's calls for them (fi_tagged(3),
+ * fi_msg(3)). Untagged receives are in untagged.c. */
 
 #include <sched.h>
 
-#include "inbox.h"
+#include "rxqueue.h"
 #include "openmpi.h"
 
 static struct pool claims = {.bytes = sizeof(struct claimed)};
 
 static struct endpoint *endpoint(struct fid_ep *fid) { return (struct endpoint *)fid; }
 
-/* A message on its way out, however it was asked for. */
+/* The arguments of any call that sends. */
 struct outgoing {
 	const struct iovec *iov;
 	size_t segments;
@@ -21,9 +22,9 @@ struct outgoing {
 	bool inject; /* neither completion nor context */
 };
 
-/* What a call that submits twice keeps of the first request while it submits the second,
- * which may take the end of the first. */
-struct beginning {
+/* The first of two requests that one call submits. While the call submits the second one, the
+ * client may complete the first. */
+struct first_request {
 	bool ended;
 	struct outrigger_result result;
 };
@@ -32,8 +33,8 @@ static void on_sent(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	struct endpoint *ep = op->ep;
-	if (op->beginning != NULL) {
-		*op->beginning = (struct beginning){true, *r};
+	if (op->first != NULL) {
+		*op->first = (struct first_request){true, *r};
 		return;
 	}
 	if (op->abandoned) {
@@ -41,67 +42,72 @@ static void on_sent(void *arg, const struct outrigger_result *r)
 		return;
 	}
 	count(ep->sent, r->status);
-	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK) && !untold(op->context, r->status))
+	if (!ep->closing && (op->reports || r->status != OUTRIGGER_OK) && !unreportable(op->context, r->status))
 		cq_put(ep->tx, &(struct completion){.context = op->context, .flags = op->flags, .err = -to_errno(r->status), .status = r->status});
 	op_free(op);
 }
 
-/* What this process has sent itself, small, and what of it is under way: its end follows
- * what its arrival has brought about (LAYOUT 5). Where an MPI has such messages in the
- * process they have come when they are sent, and programs look a few times. So a look waits
- * for them, SELF_NS at most: for a sidecar that gets no processor, or has no room for more
- * of them, no look waits again until all have come. */
+/* Small messages from this process to itself. Programs expect them to be there after a few polls,
+ * because an MPI that delivers such messages within the process has delivered them when the send
+ * returns. Therefore an empty poll waits until all of them have arrived: the completion of such a
+ * send follows the completions that its arrival causes (LAYOUT §5). The wait is bounded by
+ * SELF_NS, for a sidecar that gets no CPU time or has no room for more messages; after a wait that
+ * was too long, no poll waits until all have arrived. */
 #define SELF_NS UINT64_C(20000000)
-static unsigned to_self;
-static bool in_vain; /* was waited */
+static unsigned to_self; /* how many are in flight */
+static bool self_wait_failed; /* a wait was too long */
 
 static void on_sent_self(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	to_self--;
-	in_vain = in_vain && to_self > 0;
+	self_wait_failed = self_wait_failed && to_self > 0;
 	if (op->silent)
 		op_free(op);
 	else
 		on_sent(op, r);
 }
 
+/* await_self waits for messages from this process to itself. It reports false if there are none or
+ * the last wait was too long. */
 bool await_self(void)
 {
-	if (to_self == 0 || in_vain)
+	if (to_self == 0 || self_wait_failed)
 		return false;
 	uint64_t since = nanoseconds();
-	while (to_self > 0 && !in_vain && !sidecar_ended) {
+	while (to_self > 0 && !self_wait_failed && !sidecar_ended) {
 		sched_yield();
 		progress();
-		in_vain = to_self > 0 && nanoseconds() - since > SELF_NS;
+		self_wait_failed = to_self > 0 && nanoseconds() - since > SELF_NS;
 	}
 	return true;
 }
 
-/* comes_at_once: to this process, small, and over when it has come. */
-static bool comes_at_once(const struct outgoing *o, const struct peer *p)
+/* is_small_to_self reports whether a message is a small one from this process to itself whose send
+ * completes when it has arrived. */
+static bool is_small_to_self(const struct outgoing *o, const struct peer *p)
 {
 	return p->rank == outrigger_world(client()).rank && bytes_of(o->iov, o->segments) <= INJECT_MAX &&
 	       (o->flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) == 0;
 }
 
-/* nobody sends a small message of which nothing is to be said. */
-static bool silent(const struct endpoint *ep, const struct outgoing *o, bool reports)
+/* needs_no_completion reports whether a small message needs no completion, neither in a queue nor in a counter,
+ * and can be sent without a request. */
+static bool needs_no_completion(const struct endpoint *ep, const struct outgoing *o, bool reports)
 {
 	return !reports && ep->sent == NULL && (o->inject || bytes_of(o->iov, o->segments) <= INJECT_MAX);
 }
 
-/* send_beside sends an untagged message that does not fit into a letter, and then
- * the letter, whose place among the others is the message's. */
-static int send_beside(struct op *op, const struct outgoing *o, struct outrigger_envelope to, unsigned flags)
+/* send_bulk sends an untagged message that does not fit into an eager message as a bulk message,
+ * and then the eager message that announces it and determines its order. */
+static int send_bulk(struct op *op, const struct outgoing *o, struct outrigger_envelope to, unsigned flags)
 {
 	static uint64_t messages;
 	uint64_t length = bytes_of(o->iov, o->segments);
-	struct iovec letter = {&length, sizeof length};
+	struct iovec announcement = {&length, sizeof length};
 	outrigger_request request;
-	struct beginning b = {0};
-	op->beginning = &b;
+	struct first_request b = {0};
+	op->first = &b;
 	to.tag = ++messages | TAG_BULK;
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, &request);
 	if (rc != OUTRIGGER_OK) {
@@ -109,16 +115,17 @@ static int send_beside(struct op *op, const struct outgoing *o, struct outrigger
 		return rc;
 	}
 	to.tag &= ~TAG_BULK;
-	rc = outrigger_sendv(client(), &letter, 1, &to, 0, NULL, NULL, NULL);
-	op->beginning = NULL;
+	rc = outrigger_sendv(client(), &announcement, 1, &to, 0, NULL, NULL, NULL);
+	op->first = NULL;
 	op->abandoned = rc != OUTRIGGER_OK;
 	if (b.ended)
 		on_sent(op, &b.result);
-	else if (op->abandoned) /* without its letter nobody receives it */
-		(void)outrigger_cancel(client(), request); /* it ends with the session too */
+	else if (op->abandoned) /* no peer receives a bulk message that is not announced */
+		(void)outrigger_cancel(client(), request); /* if it fails, the session has ended */
 	return rc;
 }
 
+/* send_locked sends a message. Without a completion to report, it needs no request of the client. */
 static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 {
 	struct peer p;
@@ -127,7 +134,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 	struct outrigger_envelope to = {.peer = p.rank, .context = context_of(p.endpoint, o->space), .tag = o->tag, .data = (uint32_t)o->data};
 	unsigned flags = OUTRIGGER_MODEST | ((o->flags & FI_REMOTE_CQ_DATA) != 0 ? OUTRIGGER_DATA : 0);
 	bool reports = !o->inject && (!ep->tx_selective || (o->flags & FI_COMPLETION) != 0);
-	bool quiet = silent(ep, o, reports), own = comes_at_once(o, &p);
+	bool quiet = needs_no_completion(ep, o, reports), own = is_small_to_self(o, &p);
 	if (quiet && !own)
 		return to_errno(outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, NULL, NULL, NULL));
 	struct op *op = op_new(ep, OP_SEND, own ? on_sent_self : on_sent, o->context);
@@ -140,10 +147,10 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 		flags |= OUTRIGGER_COPY;
 	if ((o->flags & FI_DELIVERY_COMPLETE) != 0)
 		flags |= OUTRIGGER_ACKED;
-	if ((o->flags & FI_MATCH_COMPLETE) != 0 && o->space == SPACE_TAGGED) /* an untagged one is matched by its letter */
+	if ((o->flags & FI_MATCH_COMPLETE) != 0 && o->space == SPACE_TAGGED) /* an untagged message is matched by the provider, and not by the sidecar */
 		flags |= OUTRIGGER_SYNC;
-	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > LETTER_MAX)
-		return to_errno(send_beside(op, o, to, flags));
+	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > EAGER_MAX)
+		return to_errno(send_bulk(op, o, to, flags));
 	to_self += own;
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, NULL);
 	if (rc != OUTRIGGER_OK) {
@@ -158,12 +165,13 @@ static ssize_t start_send(struct fid_ep *fid, const struct outgoing *o)
 	lock();
 	ssize_t rc = send_locked(endpoint(fid), o);
 	if (rc == -FI_EAGAIN)
-		progress(); /* what ends makes room */
-	end_of_start(rc);
+		progress(); /* completions free requests */
+	end_start(rc);
 	return rc;
 }
 
-static struct completion described(const struct op *op, const struct outrigger_result *r)
+/* completion_of returns the completion of a receive or peek. */
+static struct completion completion_of(const struct op *op, const struct outrigger_result *r)
 {
 	struct completion c = {.context = op->context, .flags = op->flags, .tag = r->tag, .len = r->length, .status = r->status, .err = -to_errno(r->status)};
 	if (r->has_data) {
@@ -177,23 +185,24 @@ static void on_received(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	struct endpoint *ep = op->ep;
-	struct completion c = described(op, r);
+	struct completion c = completion_of(op, r);
 	c.buf = op->buf;
 	if (r->status == OUTRIGGER_TRUNCATED) {
 		c.len = op->room;
 		c.olen = r->length - op->room;
 	}
 	count(ep->received, r->status);
-	if (!ep->closing && (op->reports || c.err != 0) && !untold(op->context, r->status))
+	if (!ep->closing && (op->reports || c.err != 0) && !unreportable(op->context, r->status))
 		cq_put(ep->rx, &c);
 	op_free(op);
 }
 
-static void keep_claimed(struct endpoint *ep, void *context, bool unwanted, const struct outrigger_result *r)
+/* record_claimed records a claimed message, for fi_trecv with FI_CLAIM or to be dropped. */
+static void record_claimed(struct endpoint *ep, void *context, bool unwanted, const struct outrigger_result *r)
 {
 	struct claimed *c = pool_take(&claims);
 	if (c == NULL)
-		return; /* the claim that follows will say that there is none */
+		return; /* the program's claim will fail with FI_EINVAL */
 	c->context = context;
 	c->unwanted = unwanted;
 	c->message = *r;
@@ -207,16 +216,17 @@ static void on_peeked(void *arg, const struct outrigger_result *r)
 	struct endpoint *ep = op->ep;
 	uint64_t asked = op->flags;
 	op->flags = FI_RECV | FI_TAGGED;
-	struct completion c = described(op, r);
-	/* One that is to be discarded is kept as well: it is dropped by the next
-	 * look, since nothing can be submitted from here. */
+	struct completion c = completion_of(op, r);
+	/* A message to be discarded is recorded, too: a callback cannot submit, so the next poll drops
+	 * it. */
 	if (r->status == OUTRIGGER_OK && (asked & (FI_CLAIM | FI_DISCARD)) != 0)
-		keep_claimed(ep, op->context, (asked & FI_DISCARD) != 0, r);
-	if (!ep->closing && !untold(op->context, r->status))
+		record_claimed(ep, op->context, (asked & FI_DISCARD) != 0, r);
+	if (!ep->closing && !unreportable(op->context, r->status))
 		cq_put(ep->rx, &c);
 	op_free(op);
 }
 
+/* peek probes for a message (FI_PEEK), and claims it if the flags say so. */
 static ssize_t peek(struct endpoint *ep, const struct outrigger_envelope *from, void *context, uint64_t flags)
 {
 	struct op *op = op_new(ep, OP_PEEK, on_peeked, context);
@@ -230,20 +240,18 @@ static ssize_t peek(struct endpoint *ep, const struct outrigger_envelope *from, 
 	return to_errno(rc);
 }
 
-/* take_claimed takes the first message that is to be thrown away, or the first of a
- * context that is not: NULL is a context like any other. */
 static void on_swept(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	if (r->status == OUTRIGGER_OK) {
-		keep_claimed(op->ep, NULL, true, r);
+		record_claimed(op->ep, NULL, true, r);
 		op->ep->unswept |= 1u << op->space;
 	}
 	op_free(op);
 }
 
-/* sweep takes the oldest message of an endpoint that closes, for which there is no receive
- * and will be none: its sender waits for it, or has lent memory for it. */
+/* sweep claims the oldest message in a context of an endpoint that closes. No receive will match it,
+ * and its sender may wait for it or have lent memory for it. */
 void sweep(struct endpoint *ep, enum space space)
 {
 	struct outrigger_envelope any = {.peer = OUTRIGGER_ANY, .context = context_of(ep->number, space), .ignore = UINT64_MAX};
@@ -255,7 +263,9 @@ void sweep(struct endpoint *ep, enum space space)
 		op_free(op);
 }
 
-static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unwanted)
+/* remove_claimed removes and returns the first message to be dropped, or the first one with a context
+ * that is not to be dropped. NULL is a valid context. */
+static struct claimed *remove_claimed(struct endpoint *ep, void *context, bool unwanted)
 {
 	for (struct node *n = ep->claimed.next; n != &ep->claimed; n = n->next) {
 		struct claimed *c = (struct claimed *)n;
@@ -267,7 +277,8 @@ static struct claimed *take_claimed(struct endpoint *ep, void *context, bool unw
 	return NULL;
 }
 
-static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
+/* new_receive returns a request for a tagged receive. */
+static struct op *new_receive(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
 {
 	struct op *op = op_new(ep, OP_RECV, on_received, context);
 	if (op == NULL)
@@ -280,9 +291,10 @@ static struct op *receiver(struct endpoint *ep, const struct iovec *iov, size_t 
 	return op;
 }
 
-/* A message that a peek has found, and that is not longer, has come: its receive is a copy. */
-#define COME_MAX 65536u
-#define COME_NS 1000000u /* at most, for a sidecar that gets no processor */
+/* A message up to this size that a peek has found has arrived completely: its receive only copies
+ * it. */
+#define ARRIVED_MAX 65536u
+#define ARRIVED_WAIT_NS 1000000u /* the longest wait for that copy, for a sidecar that gets no CPU time */
 
 static void on_claimed(void *arg, const struct outrigger_result *r)
 {
@@ -292,13 +304,13 @@ static void on_claimed(void *arg, const struct outrigger_result *r)
 	on_received(op, r);
 }
 
-/* await_claimed waits for the end of the receive of a message that has come, which *ended
- * tells: where an MPI has its messages in its own process it is over when it has begun, and
- * programs look once. */
+/* await_claimed waits until the receive of a message that has arrived completes, which sets *ended.
+ * Programs expect one poll to find it, because in an MPI that has messages in its own process such
+ * a receive completes at once. */
 static void await_claimed(struct op *op, const bool *ended)
 {
 	uint64_t since = nanoseconds();
-	while (!*ended && nanoseconds() - since < COME_NS) {
+	while (!*ended && nanoseconds() - since < ARRIVED_WAIT_NS) {
 		progress();
 		if (!*ended)
 			sched_yield();
@@ -307,7 +319,8 @@ static void await_claimed(struct op *op, const bool *ended)
 		op->of = NULL;
 }
 
-/* acknowledge sends what Open MPI's synchronous sender waits for, if the message is one. */
+/* acknowledge sends the acknowledgement that Open MPI's sender waits for, if the message is one of a
+ * synchronous send. */
 static int acknowledge(struct endpoint *ep, struct claimed *c)
 {
 	uint64_t answer;
@@ -317,18 +330,17 @@ static int acknowledge(struct endpoint *ep, struct claimed *c)
 	for (size_t i = 0; p == NULL && ep->av != NULL && i < ep->av->count; i++)
 		p = ep->av->list[i].rank == c->message.peer ? &ep->av->list[i] : NULL;
 	if (p == NULL)
-		return OUTRIGGER_OK; /* a peer without an address has no MPI that waits */
+		return OUTRIGGER_OK; /* a peer without an address is no process of this MPI */
 	struct outrigger_envelope to = {.peer = p->rank, .context = context_of(p->endpoint, SPACE_TAGGED), .tag = answer};
 	int rc = outrigger_sendv(client(), NULL, 0, &to, OUTRIGGER_MODEST, NULL, NULL, NULL);
 	c->acknowledged = rc == OUTRIGGER_OK;
 	return rc;
 }
 
-/* claim receives, or throws away, the message that a peek with the same context
- * has found. */
+/* claim receives or drops the message that a peek with the same context has claimed. */
 static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segments, void *context, uint64_t flags)
 {
-	struct claimed *c = take_claimed(ep, context, false);
+	struct claimed *c = remove_claimed(ep, context, false);
 	if (c == NULL)
 		return -FI_EINVAL;
 	struct op *op = NULL;
@@ -340,14 +352,14 @@ static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segmen
 	}
 	if ((flags & FI_DISCARD) != 0) {
 		rc = outrigger_drop(client(), c->message.handle);
-	} else if ((op = receiver(ep, iov, segments, context, flags | FI_COMPLETION)) == NULL) {
+	} else if ((op = new_receive(ep, iov, segments, context, flags | FI_COMPLETION)) == NULL) {
 		rc = OUTRIGGER_NO_MEMORY;
 	} else {
 		op->done = on_claimed;
 		op->of = &ended;
 		rc = outrigger_claim(client(), c->message.handle, iov, (int)segments, op->done, op, &op->request);
 	}
-	if (rc != OUTRIGGER_OK) { /* it can be claimed again */
+	if (rc != OUTRIGGER_OK) { /* the program may try again */
 		if (op != NULL)
 			op_free(op);
 		list_add(&ep->claimed, &c->node);
@@ -355,12 +367,12 @@ static ssize_t claim(struct endpoint *ep, const struct iovec *iov, size_t segmen
 	}
 	if (op == NULL) {
 		struct op gone = {.context = context, .flags = FI_RECV | FI_TAGGED};
-		struct completion done = described(&gone, &c->message);
+		struct completion done = completion_of(&gone, &c->message);
 		cq_put(ep->rx, &done);
 	}
-	bool come = c->message.length <= COME_MAX;
+	bool arrived = c->message.length <= ARRIVED_MAX;
 	pool_give(&claims, c);
-	if (op != NULL && come)
+	if (op != NULL && arrived)
 		await_claimed(op, &ended);
 	else if (op != NULL)
 		op->of = NULL;
@@ -373,13 +385,13 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 	struct outrigger_envelope from = {.context = context_of(ep->number, SPACE_TAGGED), .tag = tag & ~ignore, .ignore = ignore};
 	if (!ep->enabled || segments > IOV_LIMIT || source_of(ep, source, &from.peer) != 0)
 		return -FI_EINVAL;
-	if (crowded(LEFT_BY_RECEIVES))
+	if (requests_below(LEFT_BY_RECEIVES))
 		return -FI_EAGAIN;
 	if ((flags & FI_PEEK) != 0)
 		return peek(ep, &from, context, flags);
 	if ((flags & FI_CLAIM) != 0)
 		return claim(ep, iov, segments, context, flags);
-	struct op *op = receiver(ep, iov, segments, context, flags);
+	struct op *op = new_receive(ep, iov, segments, context, flags);
 	if (op == NULL)
 		return -FI_ENOMEM;
 	int rc = outrigger_recvv(client(), iov, (int)segments, &from, op->done, op, &op->request);
@@ -388,18 +400,18 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 	return to_errno(rc);
 }
 
-/* discard drops the messages that a peek was to throw away. */
+/* discard drops the messages that peeks with FI_DISCARD have found. */
 void discard(struct endpoint *ep)
 {
 	struct claimed *c;
-	while (ep->unwanted > 0 && (c = take_claimed(ep, NULL, true)) != NULL) {
+	while (ep->unwanted > 0 && (c = remove_claimed(ep, NULL, true)) != NULL) {
 		ep->unwanted--;
-		(void)outrigger_drop(client(), c->message.handle); /* it ends with the session too */
+		(void)outrigger_drop(client(), c->message.handle); /* if it fails, the session has ended */
 		pool_give(&claims, c);
 	}
 }
 
-/* drop_claimed drops those of an endpoint that closes. */
+/* drop_claimed drops all claimed messages of an endpoint that closes. */
 void drop_claimed(struct endpoint *ep)
 {
 	while (!list_empty(&ep->claimed)) {
@@ -420,16 +432,17 @@ static ssize_t start_recv(struct fid_ep *fid, const struct iovec *iov, size_t se
 	ssize_t rc = recv_locked(ep, iov, segments, source, tag, ignore, context, flags);
 	if (rc == -FI_EAGAIN)
 		progress();
-	end_of_start(rc);
+	end_start(rc);
 	return rc;
 }
 
+/* cancel cancels a receive by its context. */
 ssize_t cancel(struct endpoint *ep, void *context)
 {
 	if (cancel_untagged(ep, context))
 		return 0;
-	/* The newest first: an MPI cancels what it has just posted. Each once: others may have
-	 * the same context. */
+	/* The newest receive first: an MPI cancels a receive that it has just posted. Each receive is
+	 * cancelled once: a second call cancels another one with the same context. */
 	struct node *all = by_context(ep->receives, context);
 	for (struct node *n = all->prev; n != all; n = n->prev) {
 		struct op *op = (struct op *)((char *)n - offsetof(struct op, receive));
@@ -441,7 +454,7 @@ ssize_t cancel(struct endpoint *ep, void *context)
 	return -FI_ENOENT;
 }
 
-/* libfabric's calls. desc is for memory registrations, which nothing here needs. */
+/* libfabric's calls. desc names a memory registration, which this provider does not need. */
 
 static ssize_t t_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag, uint64_t ignore, void *context)
 {
@@ -467,7 +480,7 @@ static ssize_t post(struct fid_ep *ep, const struct iovec *iov, size_t segments,
 	return start_send(ep, &o);
 }
 
-static ssize_t throw(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t tag, uint64_t data, uint64_t flags, enum space space)
+static ssize_t inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t tag, uint64_t data, uint64_t flags, enum space space)
 {
 	struct iovec v = {(void *)(uintptr_t)buf, len};
 	struct outgoing o = {&v, 1, to, tag, data, NULL, flags, space, true};
@@ -495,7 +508,7 @@ static ssize_t t_sendmsg(struct fid_ep *ep, const struct fi_msg_tagged *m, uint6
 
 static ssize_t t_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to, uint64_t tag)
 {
-	return throw(ep, buf, len, to, tag, 0, 0, SPACE_TAGGED);
+	return inject(ep, buf, len, to, tag, 0, 0, SPACE_TAGGED);
 }
 
 static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, uint64_t tag, void *context)
@@ -507,7 +520,7 @@ static ssize_t t_senddata(struct fid_ep *ep, const void *buf, size_t len, void *
 
 static ssize_t t_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to, uint64_t tag)
 {
-	return throw(ep, buf, len, to, tag, data, FI_REMOTE_CQ_DATA, SPACE_TAGGED);
+	return inject(ep, buf, len, to, tag, data, FI_REMOTE_CQ_DATA, SPACE_TAGGED);
 }
 
 struct fi_ops_tagged tagged_ops = {
@@ -520,7 +533,7 @@ static ssize_t start_untagged(struct fid_ep *fid, const struct iovec *iov, size_
 	struct endpoint *ep = endpoint(fid);
 	lock();
 	ssize_t rc = post_untagged(ep, iov, segments, source, context, flags);
-	end_of_start(rc);
+	end_start(rc);
 	return rc;
 }
 
@@ -561,7 +574,7 @@ static ssize_t m_sendmsg(struct fid_ep *ep, const struct fi_msg *m, uint64_t fla
 	return start_send(ep, &o);
 }
 
-static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to) { return throw(ep, buf, len, to, 0, 0, 0, SPACE_MSG); }
+static ssize_t m_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t to) { return inject(ep, buf, len, to, 0, 0, 0, SPACE_MSG); }
 
 static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t to, void *context)
 {
@@ -572,7 +585,7 @@ static ssize_t m_senddata(struct fid_ep *ep, const void *buf, size_t len, void *
 
 static ssize_t m_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t to)
 {
-	return throw(ep, buf, len, to, 0, data, FI_REMOTE_CQ_DATA, SPACE_MSG);
+	return inject(ep, buf, len, to, 0, data, FI_REMOTE_CQ_DATA, SPACE_MSG);
 }
 
 struct fi_ops_msg msg_ops = {

@@ -1,75 +1,78 @@
 /*
- * Untagged messages. One buffer takes many of them (FI_MULTI_RECV), one after the
- * other, which the engine's matching does not know: where a message goes is known
- * when its length is. So they come as letters (inbox.c), of which short ones are
- * copied into place. A long one's letter says how long the message is that is
- * then received into its place. A letter of a source for which there is no buffer, while
- * there is one for others, is laid aside until there is: it does not hold up theirs.
+ * Untagged messages. One buffer may receive many of them one behind the other (FI_MULTI_RECV).
+ * The engine's matching does not have that, because the position of a message in the buffer
+ * depends on the lengths of those before it. Therefore the provider receives eager messages
+ * (rxqueue.c): a short message is copied from there into a buffer, and for a long one the eager
+ * message has the length of a bulk message, which is then received into the buffer. If there is
+ * no buffer for the source of a message, but there are buffers for other sources, the message is
+ * deferred until there is one, so that it does not delay messages of other sources.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "inbox.h"
+#include "rxqueue.h"
 
-#define ALIGN 16u /* of a message in a buffer for many */
-#define ASIDE_MAX QUEUE_SIZE /* letters that are laid aside; one more waits, with all behind it */
+#define ALIGN 16u /* alignment of messages in a multi-receive buffer */
+#define DEFERRED_MAX QUEUE_SIZE /* the most deferred messages, which bounds memory; one more blocks all behind it */
 
 static struct pool buffers = {.bytes = sizeof(struct posted)};
 
 static struct posted *posted_of(struct node *n) { return (struct posted *)n; }
 
-/* unpost takes a buffer out of those that take messages. */
+/* unpost removes a buffer from the buffers that receive messages. */
 static void unpost(struct posted *p)
 {
 	list_remove(&p->node);
 	list_remove(&p->receive);
 }
 
-/* What a letter is about. */
+/* The length of the message that an eager message carries or announces. */
 struct envelope {
 	uint64_t length;
-	bool bulk; /* the message travels beside the letter */
+	bool bulk; /* it announces a bulk message */
 };
 
-static bool open_letter(const struct letter *l, struct envelope *e)
+/* decode_eager decodes an eager message. false: its receive has failed, or it is malformed. */
+static bool decode_eager(const struct eager *m, struct envelope *e)
 {
-	e->bulk = l->message.tag != 0;
-	e->length = e->bulk ? l->length : l->message.length;
-	return l->message.status == OUTRIGGER_OK && (!e->bulk || l->message.length == sizeof l->length);
+	e->bulk = m->message.tag != 0;
+	e->length = e->bulk ? m->length : m->message.length;
+	return m->message.status == OUTRIGGER_OK && (!e->bulk || m->message.length == sizeof m->length);
 }
 
-/* retire ends a buffer that takes no more messages; the last message in it says
- * so, or nobody else will. */
+/* retire ends a buffer: it receives no more messages. The completion of its last message has
+ * FI_MULTI_RECV; if none is in flight, retire writes a completion of its own. */
 static void retire(struct endpoint *ep, struct posted *p)
 {
 	if (!p->retired)
 		unpost(p);
 	p->retired = true;
-	if (p->under_way > 0)
+	if (p->in_flight > 0)
 		return;
 	if (p->multi)
 		cq_put(ep->rx, &(struct completion){.context = p->context, .flags = FI_MULTI_RECV});
 	pool_give(&buffers, p);
 }
 
-/* placed ends a message: in a buffer, or cut off at its end. */
-static void placed(struct endpoint *ep, struct posted *p, struct completion *c, size_t room)
+/* delivered completes a message that was received into a buffer, and perhaps truncated. */
+static void delivered(struct endpoint *ep, struct posted *p, struct completion *c, size_t room)
 {
 	if (c->status == OUTRIGGER_TRUNCATED) {
 		c->olen = c->len - room;
 		c->len = room;
 	}
 	count(ep->received, c->status);
-	bool last = p->retired && p->under_way == 0;
+	bool last = p->retired && p->in_flight == 0;
 	if (last && p->multi)
 		c->flags |= FI_MULTI_RECV;
-	if (!ep->closing && (p->reports || c->err != 0 || (c->flags & FI_MULTI_RECV) != 0) && !untold(p->context, c->status))
+	if (!ep->closing && (p->reports || c->err != 0 || (c->flags & FI_MULTI_RECV) != 0) && !unreportable(p->context, c->status))
 		cq_put(ep->rx, c);
 	if (last)
 		pool_give(&buffers, p);
 }
 
-static struct completion described(const struct posted *p, void *buf, const struct outrigger_result *r, int status)
+/* completion_of returns the completion of a message. */
+static struct completion completion_of(const struct posted *p, void *buf, const struct outrigger_result *r, int status)
 {
 	struct completion c = {.context = p->context, .buf = buf, .flags = FI_RECV | FI_MSG, .len = r->length, .status = status, .err = -to_errno(status)};
 	if (r->has_data) {
@@ -79,17 +82,18 @@ static struct completion described(const struct posted *p, void *buf, const stru
 	return c;
 }
 
-static void on_placed(void *arg, const struct outrigger_result *r)
+static void on_delivered(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
 	struct posted *p = op->posted;
-	struct completion c = described(p, op->buf, r, r->status);
-	p->under_way--;
-	placed(op->ep, p, &c, op->room);
+	struct completion c = completion_of(p, op->buf, r, r->status);
+	p->in_flight--;
+	delivered(op->ep, p, &c, op->room);
 	op_free(op);
 }
 
-/* find is the first buffer for a message; one that it does not fit is retired. */
+/* find returns the first buffer for a message, or NULL. It retires multi-receive buffers into which
+ * the message does not fit. */
 static struct posted *find(struct endpoint *ep, uint32_t source, uint64_t length)
 {
 	for (struct node *n = ep->posted.next, *next; n != &ep->posted; n = next) {
@@ -104,8 +108,9 @@ static struct posted *find(struct endpoint *ep, uint32_t source, uint64_t length
 	return NULL;
 }
 
-/* use takes room out of a buffer; it may be its end. Preconditions: it has as much. */
-static void use(struct endpoint *ep, struct posted *p, size_t length)
+/* consume advances the position in a buffer by a message, and retires the buffer if it is used up. The
+ * buffer must have so many free bytes. */
+static void consume(struct endpoint *ep, struct posted *p, size_t length)
 {
 	size_t used = p->used + length;
 	used = (used + ALIGN - 1) & ~(size_t)(ALIGN - 1);
@@ -114,169 +119,173 @@ static void use(struct endpoint *ep, struct posted *p, size_t length)
 		retire(ep, p);
 }
 
-static void copy_out(const struct letter *l, const struct iovec *iov, int segments)
+/* copy_out copies an eager message to segments. */
+static void copy_out(const struct eager *m, const struct iovec *iov, int segments)
 {
-	size_t done = 0, length = (size_t)l->message.length;
+	size_t done = 0, length = (size_t)m->message.length;
 	for (int i = 0; i < segments && done < length; i++) {
 		size_t n = iov[i].iov_len < length - done ? iov[i].iov_len : length - done;
 		if (n > 0)
-			memcpy(iov[i].iov_base, l->bytes + done, n);
+			memcpy(iov[i].iov_base, m->bytes + done, n);
 		done += n;
 	}
 }
 
-/* place brings the message of a letter into a buffer. */
-static bool place(struct endpoint *ep, struct posted *p, const struct letter *l, const struct envelope *e)
+/* deliver receives a message into a buffer. false: there is no request or memory for a bulk message. */
+static bool deliver(struct endpoint *ep, struct posted *p, const struct eager *m, const struct envelope *e)
 {
-	/* In a buffer for many it has the room that its letter says, however long the
-	 * message is that comes later: the next one lies behind it. */
+	/* In a multi-receive buffer the message gets as many bytes as the eager message announces,
+	 * however long the bulk message is: the next message lies behind them. */
 	size_t left = p->room - p->used;
 	struct iovec one = {(char *)p->iov[0].iov_base + p->used, e->length < left ? (size_t)e->length : left};
 	const struct iovec *iov = p->multi ? &one : p->iov;
 	int segments = p->multi ? 1 : p->segments;
 	size_t room = p->multi ? one.iov_len : p->room;
 	void *buf = segments > 0 ? iov[0].iov_base : NULL;
-	p->under_way++;
+	p->in_flight++;
 	if (!e->bulk) {
-		copy_out(l, iov, segments);
-		struct completion c = described(p, buf, &l->message, e->length > room ? OUTRIGGER_TRUNCATED : OUTRIGGER_OK);
-		use(ep, p, one.iov_len);
-		p->under_way--;
-		placed(ep, p, &c, room);
+		copy_out(m, iov, segments);
+		struct completion c = completion_of(p, buf, &m->message, e->length > room ? OUTRIGGER_TRUNCATED : OUTRIGGER_OK);
+		consume(ep, p, one.iov_len);
+		p->in_flight--;
+		delivered(ep, p, &c, room);
 		return true;
 	}
-	struct op *op = op_new(ep, OP_UNTAGGED, on_placed, p->context);
+	struct op *op = op_new(ep, OP_UNTAGGED, on_delivered, p->context);
 	if (op != NULL) {
-		struct outrigger_envelope from = {.peer = l->message.peer, .context = context_of(ep->number, SPACE_MSG), .tag = l->message.tag | TAG_BULK};
+		struct outrigger_envelope from = {.peer = m->message.peer, .context = context_of(ep->number, SPACE_MSG), .tag = m->message.tag | TAG_BULK};
 		op->posted = p;
 		op->buf = buf;
 		op->room = room;
 		if (outrigger_recvv(client(), iov, segments, &from, op->done, op, &op->request) == OUTRIGGER_OK) {
-			use(ep, p, one.iov_len);
+			consume(ep, p, one.iov_len);
 			return true;
 		}
 		op_free(op);
 	}
-	p->under_way--;
+	p->in_flight--;
 	return false;
 }
 
-/* fail_untagged ends all buffers: nothing comes for them any more. */
+/* fail_untagged completes all buffers with an error: no more messages arrive. */
 void fail_untagged(struct endpoint *ep, int status)
 {
 	while (!list_empty(&ep->posted)) {
 		struct posted *p = posted_of(ep->posted.next);
-		if (p->under_way > 0) {
-			retire(ep, p); /* its last message ends it, with the same */
+		if (p->in_flight > 0) {
+			retire(ep, p); /* its last message completes it, with the same error */
 			continue;
 		}
-		struct completion c = described(p, NULL, &(struct outrigger_result){.status = status}, status);
+		struct completion c = completion_of(p, NULL, &(struct outrigger_result){.status = status}, status);
 		unpost(p);
 		p->retired = true;
-		placed(ep, p, &c, 0);
+		delivered(ep, p, &c, 0);
 	}
 }
 
-/* over reports that a letter has ended with all that is under way, since the job has failed. */
-static bool over(const struct letter *l) { return l->message.status == OUTRIGGER_ABORTED || l->message.status == OUTRIGGER_PEER_FAILED; }
+/* job_failed reports whether the receive of an eager message has failed because the job has. */
+static bool job_failed(const struct eager *m) { return m->message.status == OUTRIGGER_ABORTED || m->message.status == OUTRIGGER_PEER_FAILED; }
 
-/* lay_aside keeps the message of a letter. False: it stays where it is. */
-static bool lay_aside(struct endpoint *ep, const struct letter *l)
+/* defer_message defers a message. false: it stays in the queue. */
+static bool defer_message(struct endpoint *ep, const struct eager *m)
 {
-	struct letter *copy = ep->laid_aside < ASIDE_MAX ? inbox_copy(l) : NULL;
+	struct eager *copy = ep->deferred_count < DEFERRED_MAX ? rx_copy(m) : NULL;
 	if (copy == NULL)
 		return false;
-	list_add(&ep->aside, &copy->node);
-	ep->laid_aside++;
+	list_add(&ep->deferred, &copy->node);
+	ep->deferred_count++;
 	return true;
 }
 
-static void forget_aside(struct endpoint *ep, struct letter *l)
+/* free_deferred frees a deferred message. */
+static void free_deferred(struct endpoint *ep, struct eager *m)
 {
-	list_remove(&l->node);
-	ep->laid_aside--;
-	free(l);
+	list_remove(&m->node);
+	ep->deferred_count--;
+	free(m);
 }
 
-/* want_aside notes for which letters that were laid aside there is a new buffer. */
-static void want_aside(struct endpoint *ep, const struct posted *p)
+/* mark_deferred marks the deferred messages that a new buffer can receive. */
+static void mark_deferred(struct endpoint *ep, const struct posted *p)
 {
-	for (struct node *n = ep->aside.next; n != &ep->aside; n = n->next) {
-		struct letter *l = (struct letter *)n;
-		l->wanted = l->wanted || p->from == OUTRIGGER_ANY || p->from == l->message.peer;
-		ep->wanted = ep->wanted || l->wanted;
+	for (struct node *n = ep->deferred.next; n != &ep->deferred; n = n->next) {
+		struct eager *m = (struct eager *)n;
+		m->retry = m->retry || p->from == OUTRIGGER_ANY || p->from == m->message.peer;
+		ep->retry_deferred = ep->retry_deferred || m->retry;
 	}
 }
 
-/* serve_aside brings those into buffers, the oldest first. False: it is to be called again
- * before what has come later is looked at. */
-static bool serve_aside(struct endpoint *ep)
+/* receive_deferred receives marked messages into buffers, the oldest first. false: it must be called
+ * again before later messages are handled. */
+static bool receive_deferred(struct endpoint *ep)
 {
-	for (struct node *n = ep->aside.next, *next; ep->wanted && n != &ep->aside; n = next) {
-		struct letter *l = (struct letter *)n;
+	for (struct node *n = ep->deferred.next, *next; ep->retry_deferred && n != &ep->deferred; n = next) {
+		struct eager *m = (struct eager *)n;
 		struct envelope e;
 		next = n->next;
-		if (!l->wanted)
+		if (!m->retry)
 			continue;
-		(void)open_letter(l, &e); /* it was good */
-		struct posted *p = find(ep, l->message.peer, e.length);
-		l->wanted = p != NULL;
+		(void)decode_eager(m, &e); /* it was decoded before it was deferred */
+		struct posted *p = find(ep, m->message.peer, e.length);
+		m->retry = p != NULL;
 		if (p == NULL)
 			continue;
-		if (!place(ep, p, l, &e))
+		if (!deliver(ep, p, m, &e))
 			return false;
-		forget_aside(ep, l);
+		free_deferred(ep, m);
 	}
-	ep->wanted = false;
+	ep->retry_deferred = false;
 	return true;
 }
 
-/* serve_new brings letters that were laid aside into a buffer that was just posted: no other
- * one is for them, unless some are to be served already. */
-static void serve_new(struct endpoint *ep, struct posted *p)
+/* receive_into_new receives deferred messages into a buffer that was just posted. No other buffer is for
+ * them, unless some are marked already. */
+static void receive_into_new(struct endpoint *ep, struct posted *p)
 {
-	if (ep->wanted) {
-		want_aside(ep, p);
+	if (ep->retry_deferred) {
+		mark_deferred(ep, p);
 		return;
 	}
-	for (struct node *n = ep->aside.next, *next; n != &ep->aside; n = next) {
-		struct letter *l = (struct letter *)n;
+	for (struct node *n = ep->deferred.next, *next; n != &ep->deferred; n = next) {
+		struct eager *m = (struct eager *)n;
 		struct envelope e;
 		next = n->next;
-		if (p->from != OUTRIGGER_ANY && p->from != l->message.peer)
+		if (p->from != OUTRIGGER_ANY && p->from != m->message.peer)
 			continue;
-		(void)open_letter(l, &e); /* it was good */
+		(void)decode_eager(m, &e); /* it was decoded before it was deferred */
 		if (p->multi && p->used > 0 && p->room - p->used < e.length) {
 			retire(ep, p);
 			return;
 		}
-		if (!place(ep, p, l, &e)) {
-			want_aside(ep, p);
+		if (!deliver(ep, p, m, &e)) {
+			mark_deferred(ep, p);
 			return;
 		}
-		forget_aside(ep, l);
+		free_deferred(ep, m);
 		if (ep->posted.prev != &p->node)
-			return; /* it is used up */
+			return; /* the buffer is used up */
 	}
 }
 
+/* serve_untagged receives the messages that have arrived into buffers, as long as there are any. */
 void serve_untagged(struct endpoint *ep)
 {
-	struct letter *l;
-	while (!ep->closing && !sidecar_ended && !list_empty(&ep->posted) && serve_aside(ep) && (l = inbox_first(ep, &ep->untagged)) != NULL) {
+	struct eager *m;
+	while (!ep->closing && !sidecar_ended && !list_empty(&ep->posted) && receive_deferred(ep) && (m = rx_first(ep, &ep->untagged)) != NULL) {
 		struct envelope e;
-		if (open_letter(l, &e)) { /* else it is of no provider of this kind */
-			struct posted *p = find(ep, l->message.peer, e.length);
-			bool kept = p != NULL ? place(ep, p, l, &e) : !list_empty(&ep->posted) && lay_aside(ep, l);
-			if (!kept)
+		if (decode_eager(m, &e)) { /* otherwise its sender is no provider of this kind, or the receive has failed */
+			struct posted *p = find(ep, m->message.peer, e.length);
+			bool handled = p != NULL ? deliver(ep, p, m, &e) : !list_empty(&ep->posted) && defer_message(ep, m);
+			if (!handled)
 				return;
-		} else if (over(l)) {
-			fail_untagged(ep, l->message.status);
+		} else if (job_failed(m)) {
+			fail_untagged(ep, m->message.status);
 		}
-		inbox_next(l);
+		rx_repost(m);
 	}
 }
 
+/* post_untagged posts a buffer. */
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags)
 {
 	bool multi = (flags & FI_MULTI_RECV) != 0;
@@ -301,11 +310,12 @@ ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segme
 	}
 	list_add(&ep->posted, &p->node);
 	list_add(by_context(ep->buffers, context), &p->receive);
-	serve_new(ep, p);
+	receive_into_new(ep, p);
 	serve_untagged(ep);
 	return 0;
 }
 
+/* cancel_untagged cancels the oldest buffer with a context. false: there is none. */
 bool cancel_untagged(struct endpoint *ep, void *context)
 {
 	struct node *all = by_context(ep->buffers, context);
@@ -313,8 +323,8 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 		struct posted *p = (struct posted *)((char *)n - offsetof(struct posted, receive));
 		if (p->context != context)
 			continue;
-		if (p->under_way > 0) {
-			retire(ep, p); /* its last message ends it */
+		if (p->in_flight > 0) {
+			retire(ep, p); /* its last message completes it */
 			return true;
 		}
 		cq_put(ep->rx, &(struct completion){.context = context, .flags = FI_RECV | FI_MSG, .err = FI_ECANCELED, .status = OUTRIGGER_CANCELLED});
@@ -326,18 +336,18 @@ bool cancel_untagged(struct endpoint *ep, void *context)
 	return false;
 }
 
-/* drop_untagged lets go of what an endpoint that closes still has. */
+/* drop_untagged frees the messages and buffers of an endpoint that closes. */
 void drop_untagged(struct endpoint *ep)
 {
-	inbox_close(&ep->untagged);
-	while (!list_empty(&ep->aside))
-		forget_aside(ep, (struct letter *)ep->aside.next);
+	rx_close(&ep->untagged);
+	while (!list_empty(&ep->deferred))
+		free_deferred(ep, (struct eager *)ep->deferred.next);
 	while (!list_empty(&ep->posted)) {
 		struct posted *p = posted_of(ep->posted.next);
 		unpost(p);
-		p->multi = false; /* nobody is told of its end */
+		p->multi = false; /* its end is not reported */
 		p->retired = true;
-		if (p->under_way == 0)
+		if (p->in_flight == 0)
 			pool_give(&buffers, p);
 	}
 }
