@@ -10,18 +10,18 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// arena allocates from the memory shared with the sidecar: first fit over free
-// ranges in address order, which are merged when they meet.
+// arena allocates memory that is shared with the sidecar: first fit over free spans in
+// address order. Adjacent free spans are merged.
 type arena struct {
-	everFreed atomic.Bool // the program has given something back: it may hold slices of it
+	everFreed atomic.Bool // the program has freed memory and may still have slices of it
 
 	mu     sync.Mutex
 	total  int
-	ready  int           // bytes from the start on that are allocated: no other may be touched
-	pieces *pieces       // that allocates more; nil: all are
+	ready  int           // the sidecar has allocated so many bytes from the start; others must not be touched
+	pieces *pieces       // requests more of them; nil: all are allocated
 	spare  []span        // free, by offset
 	used   map[int]int   // offset -> bytes
-	cache  map[int][]int // free blocks of the library's own, by size
+	cache  map[int][]int // free blocks for the library itself, by size
 }
 
 type span struct{ off, size int }
@@ -47,7 +47,7 @@ func (a *arena) alloc(n int) (int, error) {
 	return 0, fmt.Errorf("%w: %s wanted, %s of %s free; %s", ErrNoMemory, memory.Text(uint64(n)), memory.Text(uint64(a.free())), memory.Text(uint64(a.total)), raiseArena)
 }
 
-// raiseArena is what to do where the arena is too small.
+// raiseArena is the remedy for an arena that is too small.
 const raiseArena = "raise memory.arena of the MPIJob, --arena of outrigger run, or " + names.EnvArena
 
 func (a *arena) free() (bytes int) {
@@ -59,14 +59,15 @@ func (a *arena) free() (bytes int) {
 	return bytes
 }
 
-// take is alloc for those that can do without.
-func (a *arena) take(n int) (off int, ok bool) {
+// tryAlloc is alloc for callers that can do without the memory: it fails at once for a while
+// after the sidecar had no memory.
+func (a *arena) tryAlloc(n int) (off int, ok bool) {
 	off, ok, _ = a.find(n, false)
 	return off, ok
 }
 
-// find takes n bytes; false without an error: there is no room for them. It fails where
-// there is, and the sidecar has no memory for it.
+// find allocates n bytes. It returns false without an error if the arena has no room for them,
+// and an error if it has room but the sidecar has no memory.
 func (a *arena) find(n int, insist bool) (off int, ok bool, err error) {
 	want := max((n+arenaAlign-1)&^(arenaAlign-1), arenaAlign)
 	a.mu.Lock()
@@ -96,7 +97,7 @@ func (a *arena) release(off int) error {
 	if !ok {
 		for first, size := range a.used {
 			if first < off && off < first+size {
-				return fmt.Errorf("%w: the slice begins in the midst of an allocation; free the one that Alloc returned", ErrInvalid)
+				return fmt.Errorf("%w: the slice begins within an allocation; free the one that Alloc returned", ErrInvalid)
 			}
 		}
 		return ErrNotAllocated
@@ -113,14 +114,14 @@ func (a *arena) release(off int) error {
 	return nil
 }
 
-// sizeOf is the size of the allocation that begins at off; 0: none does.
+// sizeOf returns the size of the allocation that begins at off, or 0.
 func (a *arena) sizeOf(off int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.used[off]
 }
 
-// freed reports whether any of n bytes from off on belong to nobody.
+// freed reports whether any of n bytes from off on are free.
 func (a *arena) freed(off, n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,7 +129,7 @@ func (a *arena) freed(off, n int) bool {
 	return i < len(a.spare) && a.spare[i].off < off+n
 }
 
-// merge joins the free range i with the next one if they touch.
+// merge joins the free span i with the next one if they touch.
 func (a *arena) merge(i int) {
 	if i+1 < len(a.spare) && a.spare[i].off+a.spare[i].size == a.spare[i+1].off {
 		a.spare[i].size += a.spare[i+1].size
@@ -136,8 +137,8 @@ func (a *arena) merge(i int) {
 	}
 }
 
-// borrow and giveBack are for the library's own short-lived blocks: sizes are
-// powers of two, and small blocks are kept for the next time.
+// borrow allocates a block for a short time for the library itself. Sizes are powers of two, and
+// returnBlock keeps small blocks for the next borrow.
 func (a *arena) borrow(n int) (off, size int, err error) {
 	size = 4 << 10
 	for size < n {
@@ -158,21 +159,21 @@ func (a *arena) borrow(n int) (off, size int, err error) {
 	return off, size, err
 }
 
-// cacheMax is the largest block, and cacheDepth the most of one size, that is
-// kept.
+// cacheMax is the size of the largest block that returnBlock keeps, and cacheDepth the most blocks of
+// one size: together they bound the memory that is kept.
 const (
 	cacheMax   = 64 << 10
 	cacheDepth = 8
 )
 
-func (a *arena) giveBack(off, size int) {
+func (a *arena) returnBlock(off, size int) {
 	a.mu.Lock()
-	size = max(size, a.used[off]) // as borrow has rounded it
+	size = max(size, a.used[off]) // borrow may have rounded it up
 	if size <= cacheMax && len(a.cache[size]) < cacheDepth {
 		a.cache[size] = append(a.cache[size], off)
 		a.mu.Unlock()
 		return
 	}
 	a.mu.Unlock()
-	_ = a.release(off) // it came from alloc
+	_ = a.release(off) // cannot fail: alloc returned it
 }

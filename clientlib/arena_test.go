@@ -42,7 +42,7 @@ func TestBorrowedBlocksAreFoundAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.giveBack(first, n)
+		a.returnBlock(first, n)
 		if again, _, err := a.borrow(n); err != nil || again != first {
 			t.Errorf("%d bytes: at %d, and then at %d: %v", n, first, again, err)
 		}

@@ -40,8 +40,8 @@ func TestMatchedProbeBeatsContext(t *testing.T) {
 	}
 }
 
-// A matched probe of a caller who has gone takes a message that nobody will
-// receive: it is given back.
+// A matched probe whose caller has given up claims a message that no receive will
+// match: the message is dropped.
 func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	r, err := s.World().startProbe(t.Context(), "mprobe", shm.OpMprobe, 0, AnySource, AnyTag)
@@ -61,8 +61,8 @@ func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
 	}
 }
 
-// A lock that comes for a caller who has gone is given back: nobody else would
-// ever get it.
+// A lock that is granted after its caller has given up is released: otherwise no other
+// rank could get it.
 func TestAbandonedLockIsGivenBack(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	w := &Window[byte]{comm: s.World(), number: 9}
@@ -155,7 +155,7 @@ func TestAbandonedReceiveLeavesBufferAlone(t *testing.T) {
 		for i := range f.memory(&k) {
 			f.memory(&k)[i] = 0xff
 		}
-		f.giveBack(&k, k.Len(), off)
+		f.returnBlock(&k, k.Len(), off)
 		off += k.Len()
 		settle(t, s)
 	}

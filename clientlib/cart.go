@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Cart is a communicator whose ranks lie in a grid (MPI-4 §8.5), in row-major
-// order: the last coordinate changes fastest.
+// Cart is a communicator whose ranks form a grid (MPI-4 §8.5) in row-major order: the last
+// coordinate changes fastest.
 type Cart struct {
 	*Comm
 	dims     []int
 	periodic []bool
 }
 
-// Dims fills the zeros of dims so that the product of all is n, as near to each
-// other as they can be, larger ones first (MPI_Dims_create).
+// Dims replaces the zeros of dims so that the product of all is n. The new numbers are as close to
+// each other as possible, larger ones first (MPI_Dims_create).
 func Dims(n int, dims []int) ([]int, error) {
 	out, rest, open := slices.Clone(dims), n, 0
 	for _, d := range dims {
@@ -59,7 +59,7 @@ func smallest(list []int) *int {
 	return &list[at]
 }
 
-// factors are the prime factors of n, largest first.
+// factors returns the prime factors of n, largest first.
 func factors(n int) (list []int) {
 	for p := 2; p*p <= n; p++ {
 		for ; n%p == 0; n /= p {
@@ -73,10 +73,9 @@ func factors(n int) (list []int) {
 	return list
 }
 
-// Cart lays the first ranks of the communicator out as a grid (MPI_Cart_create
-// without reordering). All ranks call it with the same dims and periodic; those
-// beyond the grid get nil. periodic says of each dimension whether its ends are
-// neighbours; nil: none.
+// Cart returns a communicator of the first ranks as a grid (MPI_Cart_create without reordering). All
+// ranks call it with the same dims and periodic; ranks beyond the grid get nil. periodic is whether
+// the ends of each dimension are neighbours; nil: of none.
 func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool) (*Cart, error) {
 	fail := func(err error) (*Cart, error) { return nil, c.session.fail("cart", c, AnySource, AnyTag, 0, err) }
 	n := 1
@@ -115,7 +114,7 @@ func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool) (*Cart, er
 	return &Cart{in, slices.Clone(dims), slices.Clone(periodic)}, nil
 }
 
-// Coords are the coordinates of a rank.
+// Coords returns the coordinates of a rank.
 func (c *Cart) Coords(rank int) []int {
 	out := make([]int, len(c.dims))
 	for i := len(c.dims) - 1; i >= 0; i-- {
@@ -125,8 +124,8 @@ func (c *Cart) Coords(rank int) []int {
 	return out
 }
 
-// RankAt is the rank at coordinates, which wrap around where the grid is
-// periodic; NullRank: there is none.
+// RankAt returns the rank at coordinates, which wrap around in periodic dimensions, or NullRank if
+// there is none.
 func (c *Cart) RankAt(coords ...int) int {
 	rank := 0
 	for i, x := range coords {
@@ -141,8 +140,8 @@ func (c *Cart) RankAt(coords ...int) int {
 	return rank
 }
 
-// Shift is whom this rank receives from and sends to when all send by steps along
-// a dimension (MPI_Cart_shift). NullRank is beyond the edge.
+// Shift returns the ranks from which this rank receives and to which it sends if all ranks send by
+// steps along a dimension (MPI_Cart_shift). Beyond the edge it is NullRank.
 func (c *Cart) Shift(dimension, steps int) (src, dst int) {
 	at := c.Coords(c.Rank())
 	at[dimension] -= steps
@@ -151,9 +150,8 @@ func (c *Cart) Shift(dimension, steps int) (src, dst int) {
 	return src, c.RankAt(at...)
 }
 
-// Include makes a communicator of the ranks listed, in that order (MPI_Comm_create
-// with MPI_Group_incl). All ranks of c call it with the same list; those that are
-// not in it get nil.
+// Include returns a communicator of the listed ranks, in that order (MPI_Comm_create with
+// MPI_Group_incl). All ranks of c call it with the same list; ranks that are not in it get nil.
 func (c *Comm) Include(ctx context.Context, ranks []int) (*Comm, error) {
 	color, key := -1, 0
 	seen := make(map[int]bool, len(ranks))
@@ -176,8 +174,8 @@ func (c *Comm) Include(ctx context.Context, ranks []int) (*Comm, error) {
 	return in, c.during("include", err)
 }
 
-// Exscan combines in of ranks 0 to the one before this into out. On rank 0, out
-// stays as it is (MPI_Exscan). It is a Scan and one message to the next rank.
+// Exscan combines in of the ranks before this one into out. On rank 0, out stays as it is
+// (MPI_Exscan). It is a Scan and one message to the next rank.
 func Exscan[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error {
 	if err := c.want("exscan", len(out), len(in), "out"); err != nil {
 		return err
@@ -186,8 +184,8 @@ func Exscan[T Number](ctx context.Context, c *Comm, in, out []T, op Op) error {
 	if err := Scan(ctx, c, in, upTo, op); err != nil {
 		return err
 	}
-	// An alltoallv, in which a rank has something for its next only: a message
-	// could meet a receive of the application's.
+	// The message is an alltoallv in which a rank sends to the next one only: a plain message could
+	// match a receive of the application.
 	to, from, none := make([]int, c.Size()), make([]int, c.Size()), make([]int, c.Size())
 	if c.Rank()+1 < c.Size() {
 		to[c.Rank()+1] = len(in)

@@ -34,9 +34,9 @@ func (f *fake) meets(req uint32, n uint64) {
 	f.tell(d)
 }
 
-// TestWhatMovesGetsAChunk: whoever waits for ever, and however large what moves is, a send
-// that was asked for and a receive that has met its message get memory: else two ranks that
-// exchange messages wait for each other.
+// TestWhatMovesGetsAChunk: however many operations wait for ever, and however large the messages, a
+// matched send and a matched receive get memory. Otherwise two ranks that exchange messages could
+// wait for each other.
 func TestWhatMovesGetsAChunk(t *testing.T) {
 	for _, size := range []int{1 << 18, 1 << 20, 4 << 20} {
 		s, f := attachTo(t, shape{slab: size})
@@ -138,7 +138,7 @@ func TestTruncatedReceives(t *testing.T) {
 	}
 }
 
-// TestLengthsOfALyingSidecar harm nobody: what it says is longer than it can be is cut, or
+// TestLengthsOfALyingSidecar: a length that is larger than possible is cut, or
 // is an error.
 func TestLengthsOfALyingSidecar(t *testing.T) {
 	for _, n := range []int{4 << 10, 32 << 10, 256 << 10} {

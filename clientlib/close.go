@@ -13,32 +13,34 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// cancelPatience bounds how long a call whose context has ended waits for the
-// sidecar's last word.
-const cancelPatience = 10 * time.Second
+// cancelTimeout bounds how long a call whose context has ended waits for the completion of its
+// cancelled operation.
+const cancelTimeout = 10 * time.Second
 
-// Close says goodbye when everything that was sent, also by an Isend that nobody has
-// waited for, has been taken over by its receivers, however long they take, as
-// MPI_Finalize does (MPI 4.1, section 11.2.2); it returns early when the job fails. Receivers that have closed take
-// over nothing more: what they have not received is dropped, and a send that had
-// ended by then, as one of a copied message does at once, does not tell. A send that
-// its sidecar knows to be for a rank that has closed fails at once; of one of which a
-// copy was made Close tells, but for those of up to 32 bytes, and for those to a pod
-// that this one had never had anything to do with before, of which nobody does. A
-// window's lock that this rank still has is an error, and ends. So is a receive or a
-// collective that is open and that no goroutine waits for, as MPI calls it erroneous (in
-// the same section): what it waits for is lost, and other ranks of a collective may wait
-// for ever. Wait for it, or Cancel it if it is a receive, which then needs no Wait. A
-// goroutine that waits for several, one after the other, is only known to wait for the
-// first: WaitAll and WaitAllPacked wait for all. Calls that
-// other goroutines are in return ErrClosed, which is a way to end a loop of receives, and memory from Alloc is gone afterwards: no slice of it
-// may be touched any more.
+// Close detaches from the sidecar after the receivers have taken over all messages that were sent,
+// including those of an Isend that was not waited for, however long that takes, as MPI_Finalize
+// does (MPI 4.1, section 11.2.2). It returns early if the job fails. Calls of other goroutines
+// return ErrClosed, which is a way to end a loop of receives. After Close no slice of memory from
+// Alloc may be used.
+//
+// A receiver that has closed its session takes over no more messages: messages that it has not
+// received are dropped. A send that had completed before, as the send of a copied message does at
+// once, does not report that. A send to a rank that this rank's sidecar knows to have closed fails
+// at once. If such a message was copied, Close reports the failure, except for messages of up to 32
+// bytes and for messages to a pod to which this pod had no connection before: their loss is not
+// reported.
+//
+// It is an error if this rank still has the lock of a window; the lock is released. It is also an
+// error if a receive or a collective is open and no goroutine waits for it (erroneous by MPI, in
+// the same section): its messages are lost, and other ranks of a collective may wait for ever.
+// Wait for it, or Cancel it if it is a receive, which then needs no Wait. A goroutine that calls
+// Wait for several requests in turn counts as waiting for the first one only: WaitAll and
+// WaitAllPacked wait for all.
 func (s *Session) Close() error { return s.CloseContext(context.Background()) }
 
-// CloseContext is Close that waits no longer than ctx. What the sidecar has a
-// copy of by then is delivered all the same while the sidecar runs; the error
-// says how many sends are not. When ctx has ended by then, nothing is said of receives
-// and collectives that are open.
+// CloseContext is Close that waits no longer than ctx. Messages of which the sidecar has a copy by
+// then are still delivered while the sidecar runs; the error has the number of sends that are not
+// received. If ctx has ended, open receives and collectives are not reported.
 func (s *Session) CloseContext(ctx context.Context) error {
 	if err := s.startClose(); err != nil {
 		return s.fail("close", s.world, AnySource, AnyTag, 0, err)
@@ -46,7 +48,7 @@ func (s *Session) CloseContext(ctx context.Context) error {
 	open := uint64(0)
 	err := s.waitFor(ctx, func() bool {
 		open = uint64(s.ops.sending) + s.silent - s.control.Retired()
-		s.ending = s.failed || open == 0 // nothing may begin after this
+		s.ending = s.failed || open == 0 // no operation may begin after this
 		return s.ending
 	})
 	s.mu.Lock()
@@ -59,7 +61,7 @@ func (s *Session) CloseContext(ctx context.Context) error {
 		}
 		err = fmt.Errorf("%w: %s not been received", err, sends)
 	}
-	left := s.leftOpen(ctx)
+	left := s.openAtClose(ctx)
 	err = errors.Join(err, s.detach())
 	err = errors.Join(err, partOf(s.late), left, s.conn.Close())
 	<-s.watched
@@ -80,22 +82,22 @@ func (s *Session) startClose() error {
 	return nil
 }
 
-// A goroutine has, at Close, this time and so many looks from the beginning of its call
-// to its wait. They begin again whenever one of them gets there: many goroutines on few
-// processors take their turns, and a process that is throttled or stopped meanwhile
-// looks seldom.
+// When Close is called, a goroutine may be between the start of an operation and its wait for it.
+// Close gives it entryTimeout and at least entryPolls checks to get there, and begins again whenever
+// one goroutine does: many goroutines on few CPUs run in turn, and a process that is throttled or
+// stopped meanwhile makes few checks.
 const (
-	entryPatience = 100 * time.Millisecond
-	entryLooks    = 256
+	entryTimeout = 100 * time.Millisecond
+	entryPolls   = 256
 )
 
-// leftOpen says what the program should have ended before. In a job that has failed
-// nothing of it is its mistake.
-func (s *Session) leftOpen(ctx context.Context) error {
+// openAtClose returns an error for locks, receives and collectives that the program should have ended
+// before Close. In a job that has failed they are no mistake of the program.
+func (s *Session) openAtClose(ctx context.Context) error {
 	held := s.stillLocked(0)
 	var open error
-	if ctx.Err() == nil { // else it gives up what it has open, and knows
-		open = s.neverAttended()
+	if ctx.Err() == nil { // otherwise the program has given up its open operations
+		open = s.neverAwaited()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,21 +107,22 @@ func (s *Session) leftOpen(ctx context.Context) error {
 	return errors.Join(held, open)
 }
 
-// neverAttended names a receive or a collective that is open and that nobody waits for.
-func (s *Session) neverAttended() error {
-	least, first := s.unattended()
-	for since, looks := time.Now(), 1; least > 0 && (looks < entryLooks || time.Since(since) < entryPatience); looks++ {
+// neverAwaited returns an error if a receive or a collective is open and no goroutine waits for it.
+func (s *Session) neverAwaited() error {
+	least, first := s.notAwaited()
+	for since, polls := time.Now(), 1; least > 0 && (polls < entryPolls || time.Since(since) < entryTimeout); polls++ {
 		wake.Yield()
 		var n int
-		if n, first = s.unattended(); n < least {
-			least, since, looks = n, time.Now(), 0
+		if n, first = s.notAwaited(); n < least {
+			least, since, polls = n, time.Now(), 0
 		}
 	}
 	return first
 }
 
-// unattended is what nobody waits for now, and how many such operations there are.
-func (s *Session) unattended() (n int, err error) {
+// notAwaited returns the number of open receives and collectives that no goroutine waits for now,
+// and an error that names the first one.
+func (s *Session) notAwaited() (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var first *op
@@ -137,14 +140,14 @@ func (s *Session) unattended() (n int, err error) {
 	if first.collective {
 		advice = "Wait for it before Close: collectives cannot be cancelled"
 	}
-	err = partOf(s.fail(first.what, first.comm, first.peer, first.tag, first.bytes, fmt.Errorf("%w: it is open, and nobody waits for it; %s", ErrInvalid, advice)))
+	err = partOf(s.fail(first.what, first.comm, first.peer, first.tag, first.bytes, fmt.Errorf("%w: it is open, and no goroutine waits for it; %s", ErrInvalid, advice)))
 	if n > 1 {
 		err = fmt.Errorf("%w; so are %d more (WaitAll and WaitAllPacked wait for many in one call)", err, n-1)
 	}
 	return n, err
 }
 
-// detach says goodbye and waits until no other goroutine uses the memory.
+// detach submits OpDetach and waits until no other goroutine uses the shared memory.
 func (s *Session) detach() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +157,7 @@ func (s *Session) detach() (err error) {
 	s.reason = s.control.Failure()
 	s.closed = true
 	for s.users > 0 {
-		s.rouse()
+		s.wakeSleepers()
 		s.mu.Unlock()
 		wake.Yield()
 		s.mu.Lock()
@@ -163,6 +166,6 @@ func (s *Session) detach() (err error) {
 }
 
 func (s *Session) release() error {
-	s.told.end()
+	s.lastError.stop()
 	return errors.Join(s.closeDevice(), segment.Unmap(s.control.Memory()), segment.Unmap(s.arenaMem), unix.Close(s.doorbell))
 }

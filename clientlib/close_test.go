@@ -166,7 +166,7 @@ func TestCloseWaitsForOpenSends(t *testing.T) {
 	}
 }
 
-// A receive or a collective that is open, and that nobody waits for, is told by Close;
+// Close reports an open receive or collective that no goroutine waits for;
 // not one that a goroutine is in, or that was cancelled, nor of a job that has failed.
 func TestCloseTellsWhatIsOpen(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -177,7 +177,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
 				t.Fatal(err)
 			}
-		}, "outrigger: rank 0: close: irecv with rank 1 tag 7 (80 bytes): invalid argument: it is open, and nobody waits for it; Wait for it or Cancel it before Close"},
+		}, "outrigger: rank 0: close: irecv with rank 1 tag 7 (80 bytes): invalid argument: it is open, and no goroutine waits for it; Wait for it or Cancel it before Close"},
 		"many": {func(t *testing.T, s *Session, _ *fake) {
 			for range 3 {
 				if _, err := Irecv(s.World(), make([]byte, 80), AnySource, 7); err != nil {
@@ -189,7 +189,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			if _, err := Iallreduce(s.World(), make([]int64, 2), make([]int64, 2), Sum); err != nil {
 				t.Fatal(err)
 			}
-		}, "close: allreduce (16 bytes): invalid argument: it is open, and nobody waits for it; Wait for it before Close: collectives cannot be cancelled"},
+		}, "close: allreduce (16 bytes): invalid argument: it is open, and no goroutine waits for it; Wait for it before Close: collectives cannot be cancelled"},
 		"a collective that was to be cancelled": {func(t *testing.T, s *Session, _ *fake) {
 			r, err := s.World().Ibarrier()
 			if err == nil {
@@ -198,12 +198,12 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-		}, "close: barrier: invalid argument: it is open, and nobody waits for it"},
+		}, "close: barrier: invalid argument: it is open, and no goroutine waits for it"},
 		"a failed job": {func(t *testing.T, s *Session, f *fake) {
 			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
 				t.Fatal(err)
 			}
-			s.locks = map[lockPlace]lockState{{window: 1}: lockHeld}
+			s.locks = map[lockKey]lockState{{window: 1}: lockHeld}
 			f.control.SetFailure("rank 2 was killed")
 		}, ""},
 		"a goroutine's": {func(t *testing.T, s *Session, f *fake) {
@@ -271,7 +271,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 // Once Close has its sends behind it nothing begins: it would be lost without a word.
 func TestNothingBeginsWhenCloseEnds(t *testing.T) {
 	s, f := attachTo(t, shape{})
-	if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil { // Close looks a while whether somebody waits for it
+	if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil { // Close checks for a while whether a goroutine waits for it
 		t.Fatal(err)
 	}
 	closed := make(chan error)

@@ -56,7 +56,7 @@ func (c *Comm) submitColl(x *collCall) (Request, error) {
 	return s.submitOp(r, o, &d)
 }
 
-// check finds what no rank's engine can make sense of.
+// check returns an error for arguments that are invalid on any rank.
 func (c *Comm) check(x *collCall) error {
 	if err := c.checkPeer(x.root); err != nil {
 		return fmt.Errorf("root: %w", err)
@@ -80,7 +80,7 @@ func (c *Comm) check(x *collCall) error {
 	return nil
 }
 
-// checkOp refuses what is no operation of a reduction.
+// checkOp returns an error if a reduction has no operation, or one that combines nothing.
 func (x *collCall) checkOp() error {
 	switch x.kind {
 	case shm.CollReduce, shm.CollAllreduce, shm.CollScan, shm.CollReduceScatter:
@@ -98,7 +98,7 @@ func (x *collCall) checkOp() error {
 
 func align(n int) int { return (n + arenaAlign - 1) &^ (arenaAlign - 1) }
 
-// block describes the operation, but for the places of its memory.
+// block returns the description of the operation without the offsets of its memory.
 func (c *Comm) block(x *collCall) shm.CollBlock {
 	b := shm.CollBlock{
 		Kind: x.kind, Type: x.typ, Op: x.op.code, Root: uint32(x.root), Context: c.context, Vectors: uint32(len(x.vectors)),
@@ -117,8 +117,8 @@ func (c *Comm) block(x *collCall) shm.CollBlock {
 	return b
 }
 
-// scratchFor is how much the engine may ask for; the memory of what it is
-// counted from is bounded by the arena, so that the sum is too.
+// scratchFor returns the most scratch memory that the engine may request. It cannot overflow,
+// because the arena bounds the sizes from which it is computed.
 func (c *Comm) scratchFor(b *shm.CollBlock, x *collCall) uint64 {
 	if len(x.vectors) == 0 {
 		return shm.CollScratch[int](b, c.rank, c.Size(), nil)
@@ -126,8 +126,8 @@ func (c *Comm) scratchFor(b *shm.CollBlock, x *collCall) uint64 {
 	return shm.CollScratch(b, c.rank, c.Size(), x.vectors[0])
 }
 
-// prepare lays the block out: parameters, vectors, copies of operands, scratch.
-// It returns the length of the first two.
+// prepare allocates the block of a collective and fills it in: parameters, vectors, copies of
+// operands that are not in the arena, and scratch. It returns the length of the first two.
 func (c *Comm) prepare(o *op, x *collCall) (int, error) {
 	if err := c.check(x); err != nil {
 		return 0, err
@@ -168,7 +168,7 @@ func (c *Comm) prepare(o *op, x *collCall) (int, error) {
 		outOff += area
 		if len(x.out) > 0 {
 			o.loan.out, o.loan.outOff = x.out, outOff
-			copy(s.arenaMem[outOff:], x.out) // parts that are not written stay as they were
+			copy(s.arenaMem[outOff:], x.out) // parts of out that the collective does not write keep their values
 		}
 	}
 	switch {
@@ -210,8 +210,8 @@ func (s *Session) reduce(d *shm.Descriptor) error {
 	return s.push(&shm.Descriptor{Op: shm.OpReduced, Req: d.Req})
 }
 
-// collWait finishes a blocking collective. One that has begun cannot be taken
-// back: when ctx ends first, its memory stays in use until it ends.
+// collWait finishes a blocking collective. A collective cannot be cancelled: if ctx ends first, its
+// memory stays in use until it completes.
 func (r Request) collWait(ctx context.Context, err error) error {
 	if err == nil {
 		_, err = r.awaitWhole(ctx)

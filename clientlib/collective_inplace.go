@@ -5,16 +5,14 @@ import (
 	"fmt"
 )
 
-// Collectives in place (MPI_IN_PLACE; MPI 4.1, section 6.2.3): one buffer has what a
-// rank contributes and gets the result. They save the memory of the second one, and
-// the copy from it where buf is from Alloc. Ranks may differ in it: one may call
-// Gather where another calls GatherInPlace.
+// Collectives in place (MPI_IN_PLACE; MPI 4.1, section 6.2.3): one buffer holds the rank's
+// contribution and receives the result. They save the memory of a second buffer, and the copy from
+// it if buf is from Alloc. One rank may call GatherInPlace while another one calls Gather.
 //
-// Those that do not wait have no name of their own: Iallreduce and its like are in
-// place where in and out begin at the same element, Igather, Iscatter and
-// Iallgather where the small buffer is the rank's own block of the large one. Any
-// other overlap of in and out is an error of the program. Alltoall has no in-place form:
-// give it slices.Clone(buf) as in.
+// The functions that do not wait have no in-place form of their own: Iallreduce and other reductions
+// are in place if in and out begin at the same element, and Igather, Iscatter and Iallgather are if
+// the small buffer is the rank's own block of the large one. Any other overlap of in and out is an
+// error of the program. Alltoall has no in-place form: pass slices.Clone(buf) as in.
 
 // AllreduceInPlace combines buf of every rank, element by element, into buf of every
 // rank.
@@ -33,15 +31,14 @@ func ScanInPlace[T Number](ctx context.Context, c *Comm, buf []T, op Op) error {
 	return Scan(ctx, c, buf, buf, op)
 }
 
-// ExscanInPlace combines buf of ranks 0 to the one before this into buf. On rank 0 it
-// stays as it is.
+// ExscanInPlace combines buf of the ranks before this one into buf. On rank 0 it stays as it is.
 func ExscanInPlace[T Number](ctx context.Context, c *Comm, buf []T, op Op) error {
 	return Exscan(ctx, c, buf, buf, op)
 }
 
 // ReduceScatterInPlace combines buf of every rank and gives rank i its block, counts[i]
-// elements, at the beginning of buf; what is behind it is undefined. Without counts
-// each rank's block has len(buf)/Size elements.
+// elements, at the beginning of buf; the rest of buf is undefined. If counts is nil, each rank's
+// block has len(buf)/Size elements.
 func ReduceScatterInPlace[T Number](ctx context.Context, c *Comm, buf []T, counts []int, op Op) error {
 	if counts != nil {
 		return ReduceScatter(ctx, c, buf, buf, counts, op)
@@ -54,8 +51,8 @@ func ReduceScatterInPlace[T Number](ctx context.Context, c *Comm, buf []T, count
 }
 
 // GatherInPlace collects blocks of all ranks, in rank order, in buf of the root. There,
-// buf has Size blocks, and the root's own one is in its place in it already;
-// elsewhere buf is the rank's block.
+// buf has Size blocks, of which the root's own one has been written; elsewhere buf is the rank's
+// block.
 func GatherInPlace[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
 	if c.rank != root {
 		return Gather(ctx, c, buf, nil, root)
@@ -80,8 +77,8 @@ func ScatterInPlace[T Number](ctx context.Context, c *Comm, buf []T, root int) e
 	return Scatter(ctx, c, buf, within(buf, c.rank*n, n), root)
 }
 
-// AllgatherInPlace gives every rank's block of buf to all: buf has Size blocks, of which
-// a rank has written its own one, in its place.
+// AllgatherInPlace collects the blocks of all ranks in every rank's buf, which has Size blocks. Each
+// rank has written its own block, at its position.
 func AllgatherInPlace[T Number](ctx context.Context, c *Comm, buf []T) error {
 	n, err := divided(c, "allgather", buf)
 	if err != nil {
@@ -90,7 +87,7 @@ func AllgatherInPlace[T Number](ctx context.Context, c *Comm, buf []T) error {
 	return Allgather(ctx, c, within(buf, c.rank*n, n), buf)
 }
 
-// divided is the length of a rank's block of buf.
+// divided returns the length of a rank's block of buf.
 func divided[T Number](c *Comm, what string, buf []T) (int, error) {
 	if len(buf)%c.Size() != 0 {
 		return 0, c.session.fail(what, c, AnySource, AnyTag, len(buf)*sizeOf[T](), fmt.Errorf("%w: a buffer of %d elements in place, want a multiple of the %d ranks", ErrInvalid, len(buf), c.Size()))

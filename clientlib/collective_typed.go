@@ -19,18 +19,18 @@ func (c *Comm) Ibarrier() (Request, error) {
 	return c.startColl(&collCall{what: "barrier", kind: shm.CollBarrier})
 }
 
-// fence is a Barrier of a window: a rank that fences another one is told.
+// fence is a Barrier of a window. If another rank fences another window, it is an error.
 func (c *Comm) fence(ctx context.Context, window uint32) error {
 	r, err := c.startColl(&collCall{what: "fence", kind: shm.CollBarrier, window: window})
 	return r.collWait(ctx, err)
 }
 
-// same reports whether two operands begin at the same place: the collective is in
-// place (collective_inplace.go).
+// same reports whether two operands begin at the same element: then the collective is in place
+// (collective_inplace.go).
 func same[T Number](a, b []T) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
 
-// within is the block of n elements at a place in a buffer of all ranks' blocks; nil:
-// the buffer does not reach so far.
+// within returns the n elements from at on in a buffer of all ranks' blocks, or nil if the buffer
+// does not have them.
 func within[T Number](all []T, at, n int) []T {
 	if at < 0 || n < 0 || at > len(all)-n {
 		return nil
@@ -38,6 +38,7 @@ func within[T Number](all []T, at, n int) []T {
 	return all[at : at+n]
 }
 
+// want returns an error if a buffer has fewer elements than a collective needs.
 func (c *Comm) want(what string, have, need int, of string) error {
 	if have >= need {
 		return nil
@@ -101,9 +102,9 @@ func Iscan[T Number](c *Comm, in, out []T, op Op) (Request, error) {
 	return c.startColl(&collCall{what: "scan", kind: shm.CollScan, typ: typeCode[T](), elem: sizeOf[T](), op: op, count: len(in), in: bytesOf(in), out: bytesOf(out[:len(in)]), inPlace: same(in, out)})
 }
 
-// ReduceScatter combines in of every rank and gives rank i its block, counts[i] elements. Without
-// counts all blocks have len(out) elements. out may be the beginning of in, which is
-// undefined behind it then.
+// ReduceScatter combines in of every rank and gives rank i its block, counts[i] elements. If counts
+// is nil, all blocks have len(out) elements. out may be the beginning of in; the rest of in is then
+// undefined.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, in, out []T, counts []int, op Op) error {
 	r, err := IreduceScatter(c, in, out, counts, op)
 	return r.collWait(ctx, err)
@@ -199,7 +200,7 @@ func Ialltoall[T Number](c *Comm, in, out []T) (Request, error) {
 		return Request{}, err
 	}
 	if c.Size() > 1 && overlap(bytesOf(in), bytesOf(out[:len(in)])) {
-		return Request{}, c.session.fail("alltoall", c, AnySource, AnyTag, 0, fmt.Errorf("%w: in and out share memory, and what comes would overwrite what is not sent yet; give it slices.Clone(buf) as in", ErrInvalid))
+		return Request{}, c.session.fail("alltoall", c, AnySource, AnyTag, 0, fmt.Errorf("%w: in and out share memory, and received blocks would overwrite blocks that are not sent yet; pass slices.Clone(buf) as in", ErrInvalid))
 	}
 	return c.startColl(&collCall{what: "alltoall", kind: shm.CollAlltoall, typ: typeCode[T](), elem: sizeOf[T](), count: len(in) / c.Size(), in: bytesOf(in), out: bytesOf(out)})
 }

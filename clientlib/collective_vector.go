@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// packed are the displacements of blocks that follow one another.
+// packed returns the displacements of blocks that follow one another.
 func packed(counts []int) []int {
 	displs, next := make([]int, len(counts)), 0
 	for i, n := range counts {
@@ -19,8 +19,8 @@ func packed(counts []int) []int {
 	return displs
 }
 
-// sum adds counts up; a sum past what a slice can hold stays there, and a
-// negative count is found later.
+// sum returns the sum of counts, at most math.MaxInt. Negative counts are ignored here and rejected
+// later.
 func sum(counts []int) int {
 	n := 0
 	for _, c := range counts {
@@ -29,7 +29,8 @@ func sum(counts []int) int {
 	return n
 }
 
-// blocks are the two vectors of counts and displacements; displs nil: packed.
+// blocks returns the two vectors of counts and displacements. If displs is nil, the blocks follow
+// one another.
 func (c *Comm) blocks(what string, counts, displs []int) ([][]int, error) {
 	if err := c.want(what, len(counts), c.Size(), "counts"); err != nil {
 		return nil, err
@@ -44,8 +45,8 @@ func (c *Comm) blocks(what string, counts, displs []int) ([][]int, error) {
 	return [][]int{counts, displs[:c.Size()]}, nil
 }
 
-// fits checks that a buffer of n elements has the blocks that vectors divide it into.
-// Negative ones are found later.
+// fits checks that a buffer of n elements has the blocks of vectors. Negative counts are rejected
+// later.
 func (c *Comm) fits(what, of string, n int, vectors [][]int) error {
 	for i, count := range vectors[0] {
 		if at := vectors[1][i]; count > 0 && at >= 0 && (count > n || at > n-count) {
@@ -60,17 +61,17 @@ func (c *Comm) own(what, of string, n int, counts []int) error {
 	if n == counts[c.rank] {
 		return nil
 	}
-	return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: %s has %d elements, and counts[%d], of this rank itself, is %d", ErrInvalid, of, n, c.rank, counts[c.rank]))
+	return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: %s has %d elements, and counts[%d], of this rank, is %d", ErrInvalid, of, n, c.rank, counts[c.rank]))
 }
 
-// ownBlock is this rank's block of a buffer that vectors divide.
+// ownBlock returns this rank's block of a buffer that vectors divide.
 func ownBlock[T Number](c *Comm, all []T, vectors [][]int) []T {
 	return within(all, vectors[1][c.rank], vectors[0][c.rank])
 }
 
-// Gatherv is Gather with blocks of counts[i] elements at displs[i] of the root's out:
-// as many as in of rank i has. Ranks that disagree about it end the job; but where one
-// has nothing to send and is expected to, the root waits, as `outrigger why` says.
+// Gatherv is Gather with blocks of counts[i] elements, the length of in of rank i, at displs[i] of
+// the root's out. If root and rank disagree about that length, the job fails; if the rank sends
+// nothing and the root expects elements, the root waits, which `outrigger why` explains.
 func Gatherv[T Number](ctx context.Context, c *Comm, in, out []T, counts, displs []int, root int) error {
 	r, err := Igatherv(c, in, out, counts, displs, root)
 	return r.collWait(ctx, err)
@@ -92,9 +93,9 @@ func Igatherv[T Number](c *Comm, in, out []T, counts, displs []int, root int) (R
 	return c.startColl(&x)
 }
 
-// Scatterv is Scatter with blocks of counts[i] elements at displs[i] of the root's in:
-// as many as out of rank i has. Ranks that disagree about it end the job; but where the
-// root has nothing for a rank that expects something, that one waits (`outrigger why`).
+// Scatterv is Scatter with blocks of counts[i] elements, the length of out of rank i, at displs[i]
+// of the root's in. If root and rank disagree about that length, the job fails; if the root sends
+// nothing and the rank expects elements, the rank waits, which `outrigger why` explains.
 func Scatterv[T Number](ctx context.Context, c *Comm, in []T, counts, displs []int, out []T, root int) error {
 	r, err := Iscatterv(c, in, counts, displs, out, root)
 	return r.collWait(ctx, err)
@@ -137,9 +138,9 @@ func Iallgatherv[T Number](c *Comm, in, out []T, counts, displs []int) (Request,
 	return c.startColl(&collCall{what: "allgatherv", kind: shm.CollAllgatherv, typ: typeCode[T](), elem: sizeOf[T](), count: len(in), in: bytesOf(in), out: bytesOf(out), vectors: v, inPlace: same(in, ownBlock(c, out, v))})
 }
 
-// Alltoallv is Alltoall with blocks of any size and place on both sides: what a rank
-// sends to another is as long as that one expects, or the job ends with both named; but
-// where it sends nothing, the other one waits, as `outrigger why` says.
+// Alltoallv is Alltoall with blocks of any size at any displacement on both sides. If the block that
+// one rank sends to another has not the length that the other one expects, the job fails and the
+// error names both; if it sends nothing, the other one waits, which `outrigger why` explains.
 func Alltoallv[T Number](ctx context.Context, c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	r, err := Ialltoallv(c, in, scounts, sdispls, out, rcounts, rdispls)
 	return r.collWait(ctx, err)

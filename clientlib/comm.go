@@ -11,8 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Comm is a communicator: a group of ranks whose messages meet only each
-// other's.
+// Comm is a communicator: a group of ranks. Its messages match only its own receives.
 type Comm struct {
 	*group
 	session *Session
@@ -25,18 +24,18 @@ func newWorld(s *Session) *Comm {
 	return &Comm{session: s, rank: s.rank, group: &group{size: s.ranks}}
 }
 
-// Rank is this process's rank.
+// Rank returns the rank of this process.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (c *Comm) Size() int { return c.size }
 
-// Session is what the communicator belongs to.
+// Session returns the session to which the communicator belongs.
 func (c *Comm) Session() *Session { return c.session }
 
-// agree finds a number that is free on all members, for a communicator or a
-// window: the largest that anyone proposes, unless an agreement of another
-// communicator has taken it somewhere meanwhile; then once more.
+// agree returns a number for a communicator or a window that is free on all members: the largest
+// one that a member proposes. If an agreement of another communicator has taken it on a member
+// meanwhile, the members try again.
 func (c *Comm) agree(ctx context.Context) (uint32, error) {
 	for {
 		n := []uint32{c.session.nextNumber()}
@@ -62,7 +61,7 @@ func (s *Session) nextNumber() uint32 {
 	return s.numbers
 }
 
-// claim takes number n if it is free here.
+// claim reserves number n if it is free on this rank.
 func (s *Session) claim(n uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +72,8 @@ func (s *Session) claim(n uint32) bool {
 	return true
 }
 
-// Split divides the communicator: members of one color make a new one, ordered
-// by key, then rank. A negative color takes part but gets nil.
+// Split divides the communicator: members with the same color form a new one, ordered by key, then
+// rank. Members with a negative color take part and get nil.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	number, err := c.agree(ctx)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	return n, n.announce(ctx, "split", shm.Descriptor{}, list)
 }
 
-// Dup makes a communicator of the same ranks.
+// Dup returns a new communicator of the same ranks.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	if !c.session.sharesGroups {
 		n, err := c.Split(ctx, 0, c.rank)
@@ -127,8 +126,8 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return n, n.announce(ctx, "dup", d, nil)
 }
 
-// during names the call that the program made in the error of a collective that it is
-// built on, which a program may never have written.
+// during adds the call of the program to the error of a collective on which that call is built: the
+// program may not have called the collective itself.
 func (c *Comm) during(what string, err error) error {
 	if err == nil {
 		return nil
@@ -150,16 +149,16 @@ func (c *Comm) during(what string, err error) error {
 
 const itsOwn = " (its "
 
-// announce makes the communicator known to the engine, for collectives: d names
-// another one with the same ranks, or they are listed.
+// announce creates the communicator in the engine, for collectives. d names a communicator with the
+// same ranks, or list has the ranks.
 func (c *Comm) announce(ctx context.Context, what string, d shm.Descriptor, list []byte) error {
 	d.Op, d.Context = shm.OpComm, c.context
 	_, err := c.call(ctx, what, AnySource, d, list, nil)
 	return err
 }
 
-// call submits d with a request of its own and waits for its end. operand, if
-// any, is copied into the arena first, and result, if any, from there last.
+// call submits d with a request of its own and waits for its completion. operand, if any, is copied
+// into the arena before, and result, if any, from the arena afterwards.
 func (c *Comm) call(ctx context.Context, what string, peer int, d shm.Descriptor, operand, result []byte) (outcome, error) {
 	r, err := c.startCall(ctx, what, peer, &d, operand, result)
 	if err != nil {
@@ -194,7 +193,7 @@ func (c *Comm) startCall(ctx context.Context, what string, peer int, d *shm.Desc
 	return r, nil
 }
 
-// lend copies operand into a loan of arena memory that d then names.
+// lend copies operand into a loan of arena memory and puts its offset into d.
 func (s *Session) lend(o *op, d *shm.Descriptor, operand, result []byte) error {
 	if len(operand) == 0 {
 		return nil
@@ -210,8 +209,8 @@ func (s *Session) lend(o *op, d *shm.Descriptor, operand, result []byte) error {
 	return nil
 }
 
-// Free ends the communicator on this rank. It is collective, so that no
-// message of it is left. The world cannot be freed.
+// Free frees the communicator on this rank. It is collective, so that no message of the communicator
+// is in flight. The world cannot be freed.
 func (c *Comm) Free(ctx context.Context) error {
 	s := c.session
 	if c == s.world {

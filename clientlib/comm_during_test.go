@@ -28,7 +28,7 @@ func TestErrorsNameTheCall(t *testing.T) {
 	}
 }
 
-// Whoever waits in a collective for a rank that has left learns what may be wrong.
+// A rank that waits in a collective for a rank that has left gets the possible mistake.
 func TestDesertedCollective(t *testing.T) {
 	for what, want := range map[string]string{
 		"gather":    "the peer has failed or left before this gather has ended: do all ranks name the same root?",
@@ -36,7 +36,7 @@ func TestDesertedCollective(t *testing.T) {
 		"alltoallv": "the peer has failed or left before this alltoallv has ended: are its counts zero?",
 		"barrier":   "the peer has failed or left",
 	} {
-		if got := (&op{what: what}).deserted(ErrPeerFailed); got.Error() != want || !errors.Is(got, ErrPeerFailed) {
+		if got := (&op{what: what}).leftEarly(ErrPeerFailed); got.Error() != want || !errors.Is(got, ErrPeerFailed) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -7,41 +7,44 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// crowd is whether the processor is shared with somebody who computes, or works as a
-// sidecar does beside large messages. A yield that lasts crowdedAfter has given it to him,
-// and he keeps it until his slice ends, milliseconds later. Who waits then sleeps
-// instead, since a wake-up preempts and a yield does not. After crowdedMin, and twice as
-// long each time, a yield is tried again. The engine does the like (engine/pace.go).
-type crowd struct{ until, last atomic.Int64 }
+// backoff replaces yields by sleeps while another thread computes on the same CPU. A yield that
+// takes longer than backoffAfter has given the CPU to a thread that computes, or to a sidecar that
+// moves large messages, and that keeps the CPU until its time slice ends, milliseconds later. A
+// waiting goroutine then sleeps instead, because a thread that is woken preempts the other one and
+// a thread that yields does not. A yield is tried again after backoffMin, and after twice as long
+// each time up to backoffMax, so that a CPU that is free again is noticed within 64 ms. The engine
+// has a similar rule (engine/pace.go), and the C client the same one (clientlib/c/src/wait.c).
+type backoff struct{ until, last atomic.Int64 }
 
 const (
-	crowdedAfter = 400 * time.Microsecond
-	crowdedMin   = time.Millisecond
-	crowdedMax   = 64 * time.Millisecond
+	backoffAfter = 400 * time.Microsecond
+	backoffMin   = time.Millisecond
+	backoffMax   = 64 * time.Millisecond
 )
 
-// judge is told what a yield has cost that ended now.
-func (c *crowd) judge(now, cost time.Duration) {
-	last := time.Duration(c.last.Load())
+// update starts, doubles or ends the back-off by what a yield that ended now has cost.
+func (b *backoff) update(now, cost time.Duration) {
+	last := time.Duration(b.last.Load())
 	switch {
-	case cost >= crowdedAfter:
-		last = min(max(2*last, crowdedMin), crowdedMax)
-		c.last.Store(int64(last))
-		c.until.Store(int64(now + last))
+	case cost >= backoffAfter:
+		last = min(max(2*last, backoffMin), backoffMax)
+		b.last.Store(int64(last))
+		b.until.Store(int64(now + last))
 	case last != 0:
-		c.last.Store(0)
+		b.last.Store(0)
 	}
 }
 
-func (c *crowd) here(now time.Duration) bool { return int64(now) < c.until.Load() }
+// active reports whether waits sleep instead of yielding.
+func (b *backoff) active(now time.Duration) bool { return int64(now) < b.until.Load() }
 
-// yield gives the processor away, if it will come back.
+// yield gives the CPU away. It reports false, and does nothing, during a back-off.
 func (s *Session) yield(now time.Duration) bool {
-	if s.wait.crowd.here(now) {
+	if s.wait.backoff.active(now) {
 		return false
 	}
 	wake.Yield()
 	then := s.age()
-	s.wait.crowd.judge(then, then-now)
+	s.wait.backoff.update(then, then-now)
 	return true
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Epochs of a window: post-start-complete-wait (MPI 4.1, section 12.5.2). Only the
-// ranks that access each other synchronise. A rank says with Post who may access its
-// part, and waits with Wait until they have; those say with Start whose part they
-// access, and with Complete that they have. A rank may do both at a time.
+// Epochs of a window: post-start-complete-wait (MPI 4.1, section 12.5.2). Only the ranks that access
+// each other synchronise. The target calls Post with the ranks that may access its part, and Wait,
+// which returns when they have completed. An origin calls Start with the ranks whose parts it
+// accesses, and Complete after its accesses. A rank may be target and origin at a time.
 //
-// When ctx ends in one of them, or a rank fails, what the epoch has come to is not
-// known: the window can only be freed.
+// If ctx ends in one of these calls, or a rank fails, the state of the epoch is not known: the window
+// can only be freed.
 
-// Post lets the ranks of group access this rank's part. It waits for nobody.
+// Post lets the ranks of group access this rank's part. It does not wait for other ranks.
 func (w *Window[T]) Post(ctx context.Context, group []int) error {
 	if err := w.begin("post", &w.posted, group); err != nil {
 		return err
@@ -32,29 +32,29 @@ func (w *Window[T]) Start(ctx context.Context, group []int) error {
 	return w.each(ctx, "start", shm.OpStart, w.started)
 }
 
-// Complete ends what Start has begun. Its accesses are complete at their targets when
-// those have waited; here they are when it returns.
+// Complete ends the epoch that Start has begun. The accesses are complete at this rank when Complete
+// returns, and at their targets when Wait returns there.
 func (w *Window[T]) Complete(ctx context.Context) error {
 	return w.finish(ctx, "complete", shm.OpComplete, &w.started)
 }
 
-// Wait ends what Post has begun: it returns when the ranks of the group have
-// completed, and all that they have done is in this rank's part.
+// Wait ends the epoch that Post has begun. It returns when the ranks of the group have called
+// Complete and all their accesses to this rank's part are complete.
 func (w *Window[T]) Wait(ctx context.Context) error {
 	return w.finish(ctx, "wait", shm.OpWait, &w.posted)
 }
 
-// begin notes the group of an epoch; nil: there is none.
+// begin records the group of an epoch in *open; nil: no epoch is open.
 func (w *Window[T]) begin(what string, open *[]int, group []int) error {
 	s := w.comm.session
 	if err := w.usable(); err != nil {
 		return w.fail(what, AnySource, 0, err)
 	}
 	if !s.hasEpochs {
-		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: this sidecar is older than post-start-complete-wait", ErrUnsupported))
+		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: this sidecar is of an earlier release without post-start-complete-wait", ErrUnsupported))
 	}
 	if *open != nil {
-		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: the last %s is not over", ErrInvalid, what))
+		return s.fail(what, w.comm, AnySource, AnyTag, 0, fmt.Errorf("%w: the last %s has not ended", ErrInvalid, what))
 	}
 	for i, r := range group {
 		if err := w.comm.checkPeer(r); err != nil {
@@ -78,7 +78,7 @@ func (w *Window[T]) finish(ctx context.Context, what string, code shm.Op, open *
 	return w.each(ctx, what, code, group)
 }
 
-// each asks for the same of every rank of a group, and waits for them all.
+// each submits the same request for every rank of a group, and waits for all of them.
 func (w *Window[T]) each(ctx context.Context, what string, code shm.Op, group []int) error {
 	c := w.comm
 	requests := make([]Request, 0, len(group))

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// What callers may want to tell apart with errors.Is.
+// The causes of errors, for errors.Is.
 var (
 	ErrTruncated       = errors.New("the message is longer than the buffer")
 	ErrCancelled       = errors.New("cancelled")
@@ -26,23 +26,23 @@ var (
 	ErrUnsupported     = errors.New("operation not defined for this type")
 )
 
-// Error is what every function of this package returns when it fails.
+// Error is the error of every function of this package.
 type Error struct {
-	Op    string // what was tried: "recv", "allreduce", ...
+	Op    string // the operation: "recv", "allreduce", ...
 	Rank  int    // this process's rank in the communicator; the text has the world rank, too
-	Peer  int    // the other rank there; AnySource when there is none in particular
-	Tag   int    // AnyTag when there is none in particular
+	Peer  int    // the other rank in the communicator; AnySource if there is no particular one
+	Tag   int    // AnyTag if there is no particular one
 	Bytes int    // size of the buffer
 	Err   error
 
-	comm *Comm // whose ranks these are; nil: they are world ranks
+	comm *Comm // the communicator of the ranks; nil: they are world ranks
 }
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("outrigger: rank %s: %s", e.name(e.Rank, " of the communicator"), e.what())
 }
 
-// what is the text without the name of this rank.
+// what returns the text without the name of this rank.
 func (e *Error) what() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -59,8 +59,8 @@ func (e *Error) what() string {
 	return b.String()
 }
 
-// name is a rank of the communicator, and in brackets what the launcher and others
-// call it: the world rank.
+// name returns a rank of the communicator with its world rank, which the launcher and the sidecar
+// use, in brackets.
 func (e *Error) name(rank int, of string) string {
 	if e.comm == nil || rank >= e.comm.size {
 		return strconv.Itoa(rank)
@@ -68,7 +68,7 @@ func (e *Error) name(rank int, of string) string {
 	return fmt.Sprintf("%d%s (world rank %d)", rank, of, e.comm.world(rank))
 }
 
-// bytesText is a size for a person: exact, and from 1 MiB on in words.
+// bytesText formats a size: exactly, and from 1 MiB on in a larger unit as well.
 func bytesText(n uint64) string {
 	const mebi = 1 << 20
 	switch {
@@ -80,7 +80,7 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%s, %d bytes", memory.Text(n), n)
 }
 
-// part is an error inside of another one of the same rank, which has named it.
+// part is an error within another error of the same rank; its text does not name the rank again.
 type part struct{ of *Error }
 
 func (p part) Error() string { return p.of.what() }
@@ -88,25 +88,25 @@ func (p part) Unwrap() error { return p.of }
 
 // partOf makes a part of an error of this rank.
 func partOf(err error) error {
-	if e, is := err.(*Error); is { //nolint:errorlint // one that wraps it has words of its own
+	if e, is := err.(*Error); is { //nolint:errorlint // an error that wraps it has a text of its own
 		return part{e}
 	}
 	return err
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// cause turns a status, and the length that came with it, into an error; nil
-// for success, and for a probe that found nothing.
+// cause returns the error for a status and the length that came with it. It is nil for success, and
+// for a probe that has found no message.
 // Preconditions: s.mu is held.
 func (s *Session) cause(status shm.Status, length uint64) error {
 	switch status {
 	case shm.StatusOK, shm.StatusNoMessage:
 		return nil
 	case shm.StatusTruncated:
-		if length == 0 { // a collective of a sidecar that does not hold sizes against each other
-			return fmt.Errorf("%w: a rank has sent more than this one expects: their counts disagree", ErrTruncated)
+		if length == 0 { // a collective of a sidecar of an earlier release, which does not report the length
+			return fmt.Errorf("%w: a rank has sent more than this rank expects: their counts disagree", ErrTruncated)
 		}
 		return fmt.Errorf("%w: %s", ErrTruncated, bytesText(length))
 	case shm.StatusCancelled:
@@ -118,7 +118,7 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 	case shm.StatusAborted:
 		return s.withFailure(ErrAborted)
 	case shm.StatusNoMemory:
-		if length == 0 { // bounds of the contract (LAYOUT §5)
+		if length == 0 { // a bound of the contract (LAYOUT §5)
 			return fmt.Errorf("%w: the sidecar has as much of it open as it may", ErrNoMemory)
 		}
 		return fmt.Errorf("%w: the sidecar asks for %s of scratch, more than this library counts; use the library and the sidecar of one version", ErrNoMemory, bytesText(length))
@@ -130,7 +130,7 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 	return fmt.Errorf("unknown status %d", status)
 }
 
-// withFailure adds why the job failed, when the sidecar has said so.
+// withFailure adds the reason why the job has failed, if the sidecar has published one.
 // Preconditions: s.mu is held.
 func (s *Session) withFailure(err error) error {
 	if !s.closed {

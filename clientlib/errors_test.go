@@ -147,10 +147,10 @@ func TestMistakesAreNamed(t *testing.T) {
 	_, twice := s.World().Include(t.Context(), []int{2, 0, 2})
 	_, beyond := s.World().Include(t.Context(), []int{0, 3})
 	for want, err := range map[string]error{
-		"free (396 bytes): invalid argument: the slice begins in the midst of an allocation; free the one that Alloc returned": Free(s, b[1:]),
-		"free (12 bytes): not memory from Alloc, or freed already":                                                             Free(s, make([]int32, 3)),
-		"include: invalid argument: rank 2 is in the list twice":                                                               twice,
-		"include: invalid argument: rank 3 in the list, of a communicator of 3":                                                beyond,
+		"free (396 bytes): invalid argument: the slice begins within an allocation; free the one that Alloc returned": Free(s, b[1:]),
+		"free (12 bytes): not memory from Alloc, or freed already":                                                    Free(s, make([]int32, 3)),
+		"include: invalid argument: rank 2 is in the list twice":                                                      twice,
+		"include: invalid argument: rank 3 in the list, of a communicator of 3":                                       beyond,
 	} {
 		if !contains(err, want) {
 			t.Errorf("%v, want %q", err, want)
@@ -165,15 +165,15 @@ func TestMistakesAreNamed(t *testing.T) {
 	f.quiet()
 }
 
-// TestDifference: lists of which the beginnings are equal are not told as two that
+// TestDifference: lists of which the beginnings are equal are not shown as two that
 // look alike.
 func TestDifference(t *testing.T) {
 	mine, theirs := []int64{1, 10, 0, 1, 2, 3, 4, 5, 6, 7}, []int64{2, 10, 0, 1, 2, 3, 4, 5, 6, 7}
-	if got, want := difference(mine, theirs, 3), "10 numbers that begin with [0 1 2 3 4 5 6 7] here; rank 3 gives the same up to there, and others then; all ranks give the same"; got != want {
+	if got, want := difference(mine, theirs, 3), "10 numbers that begin with [0 1 2 3 4 5 6 7] here; rank 3 gives the same numbers up to there, and differs after them; all ranks must give the same"; got != want {
 		t.Errorf("%s", got)
 	}
 	mine[1], theirs[1] = 2, 1
-	if got, want := difference(mine, theirs, 0), "[0 1] here, [0] at rank 0; all ranks give the same"; got != want {
+	if got, want := difference(mine, theirs, 0), "[0 1] here, [0] at rank 0; all ranks must give the same"; got != want {
 		t.Errorf("%s", got)
 	}
 }

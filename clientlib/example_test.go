@@ -32,7 +32,7 @@ func Example() {
 	}
 }
 
-// A receive from whoever sends first; the status says who it was, and how much. With 2
+// A receive from any rank; the status says who it was, and how much. With 2
 // ranks it prints:
 //
 //	[0] from rank 1, tag 7: [1 2 3]
@@ -53,8 +53,8 @@ func ExampleRecv() {
 	})
 }
 
-// Ranks pass a number on in a circle. The receive is under way before the send, so that
-// nobody waits for another; memory from Alloc moves while the program computes. With 2
+// Ranks pass a number on in a circle. The receive is started before the send, so that
+// no rank waits for another one; memory from Alloc is transferred while the program computes. With 2
 // ranks it prints:
 //
 //	[0] from the left: 10

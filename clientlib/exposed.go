@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/uverbs"
 )
 
-// Reasons for which memory cannot be exposed, beside ErrNotExposed.
+// Causes for which memory cannot be exposed; Expose returns them together with ErrNotExposed.
 var (
 	// ErrMemlock: the process may not lock so much memory (RLIMIT_MEMLOCK).
 	ErrMemlock = uverbs.ErrMemlock
@@ -20,35 +20,34 @@ var (
 	ErrDriver = uverbs.ErrDriver
 )
 
-// device is what this process registers memory with.
+// device is the RDMA device with which this process registers memory.
 type device struct {
-	fd             int // -1: there is none, and why says so
+	fd             int // -1: there is none, and why has the reason
 	domain, driver uint32
 	why            string
 }
 
-// Exposed is memory of the program's own, not from Alloc, that it has registered with the
-// RDMA device. While it is, messages from and into it of more than what a slot holds move
-// without a copy at this end where they go by RDMA, as those of memory from Alloc do;
-// others are copied, as those of any private memory.
+// Exposed is memory of the program, not from Alloc, that is registered with the RDMA device. While
+// it is registered, messages from and into it that are larger than a slot and use RDMA are not
+// copied on this side, as those of memory from Alloc. Other messages are copied, as those of any
+// private memory.
 type Exposed struct {
 	s      *Session
 	number uint32
-	mem    []byte // referred to, so that it stays
+	mem    []byte // keeps the memory alive
 	reg    uverbs.Registration
-	freed  bool // or not exposed yet; guarded by Session.mu
+	freed  bool // freed, or not exposed yet; guarded by Session.mu
 }
 
-// Expose registers b until Free, or Close. Its pages are locked and count against this
-// process's limit of locked memory (ulimit -l). The job has to allow it
-// (docs/rdma.md); on any error messages from and into b are copied as before, so a
-// program may go on without looking at it. The errors are ErrNotExposed, with
-// ErrMemlock, ErrDriver, ErrTooManyRequests (256 pieces are exposed) or the reason in
-// words.
+// Expose registers b until Free or Close. Its pages are locked and count against this process's
+// limit of locked memory (ulimit -l). The job has to allow it (docs/rdma.md). On any error messages
+// from and into b are copied as before, so a program may ignore the error. The error is
+// ErrNotExposed together with ErrMemlock, ErrDriver, ErrTooManyRequests (256 pieces are exposed) or
+// another reason.
 //
-// A receive into b whose context ends first may still be written to until Free has
-// returned. After a fork the parent has the registered pages, and the child copies of
-// them that are not.
+// If the context of a receive into b ends first, b may still be written to until Free has returned.
+// After a fork the parent has the registered pages, and the child has copies that are not
+// registered.
 func Expose[T Number](ctx context.Context, s *Session, b []T) (*Exposed, error) {
 	e, err := s.register(ctx, bytesOf(b))
 	if err != nil {
@@ -57,7 +56,7 @@ func Expose[T Number](ctx context.Context, s *Session, b []T) (*Exposed, error) 
 	return e, nil
 }
 
-var errInAlloc = errors.New("it is memory from Alloc, which needs none of it")
+var errInAlloc = errors.New("it is memory from Alloc, which need not be exposed")
 
 func (s *Session) register(ctx context.Context, mem []byte) (*Exposed, error) {
 	if err := s.enter(); err != nil {
@@ -86,8 +85,8 @@ func (s *Session) register(ctx context.Context, mem []byte) (*Exposed, error) {
 	return nil, errors.Join(err, uverbs.Deregister(s.device.fd, s.device.driver, reg))
 }
 
-// numberExposed finds a number for e. It is not found by its memory before the sidecar
-// knows it.
+// numberExposed allocates a number for e. Messages do not use e before announce has created it in
+// the sidecar.
 func (s *Session) numberExposed(e *Exposed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +102,8 @@ func (s *Session) numberExposed(e *Exposed) error {
 	return nil
 }
 
-// announce tells the sidecar of e. Where the context ends first the answer comes all the
-// same, and the number is free again when the sidecar has forgotten it (noteExposure).
+// announce creates e in the sidecar. If the context ends first, the answer still arrives, and the
+// number is free again after the sidecar has removed e (noteExposure).
 func (s *Session) announce(ctx context.Context, e *Exposed) error {
 	d := shm.Descriptor{Op: shm.OpExpose}
 	d.SetBody(e.reg.Addr, uint64(len(e.mem)), uint64(e.number), uint64(e.reg.Lkey)|uint64(e.reg.Rkey)<<32)
@@ -121,7 +120,7 @@ func (s *Session) announce(ctx context.Context, e *Exposed) error {
 	if e.freed {
 		return err
 	}
-	return nil // also when the context ended at that moment
+	return nil // even if the context has ended at the same time
 }
 
 // startExposure submits a request about e.
@@ -138,16 +137,16 @@ func (s *Session) startExposure(ctx context.Context, what string, e *Exposed, d 
 	return s.submitOp(r, o, d)
 }
 
-// noteExposure is told of the end of a request about an exposure, whoever still waits for
-// it. A number is free when the sidecar does not know it: one that it was told of for a
-// caller who had gone it is told to forget.
+// noteExposure handles the completion of a request about an exposure, even if its caller has given
+// up. The number is free when the sidecar does not have the exposure. An exposure that was made
+// after its caller had given up is removed again.
 // Preconditions: s.mu is held.
 func (s *Session) noteExposure(o *op, status shm.Status) {
 	e := o.exposure
 	switch over := status == shm.StatusOK == o.unexposes; {
 	case over:
 		s.exposures[e.number] = nil
-	case o.unexposes: // the job has failed, and exposes nothing any more
+	case o.unexposes: // the job has failed, and exposures do not matter any more
 	case o.detached:
 		s.todo.exposures.push(e)
 	default:
@@ -155,12 +154,12 @@ func (s *Session) noteExposure(o *op, status shm.Status) {
 	}
 }
 
-// unexpose ends an exposure that nobody has.
+// unexpose removes an exposure whose caller has given up.
 // Preconditions: s.mu is held, and the ring has room.
 func (s *Session) unexpose(e *Exposed) error {
 	o, id, err := s.ops.alloc()
 	if err != nil {
-		return nil // its number stays taken: that is all
+		return nil // the number stays in use, which is the only consequence
 	}
 	o.what, o.comm, o.peer, o.tag, o.detached = "free of exposed memory", s.world, AnySource, AnyTag, true
 	o.exposure, o.unexposes = e, true
@@ -179,8 +178,8 @@ func unexposeOf(e *Exposed) shm.Descriptor {
 	return d
 }
 
-// Free ends the registration, when the messages that use it have ended. The memory is as
-// any other then.
+// Free ends the registration after the messages that use it have ended. The memory is private memory
+// again.
 func (e *Exposed) Free(ctx context.Context) error {
 	s := e.s
 	if err := s.enter(); err != nil {
@@ -195,15 +194,15 @@ func (e *Exposed) Free(ctx context.Context) error {
 		return s.fail("free of exposed memory", s.world, AnySource, AnyTag, len(e.mem), fmt.Errorf("%w: it is not exposed any more", ErrInvalid))
 	}
 	err := s.forget(ctx, e)
-	// Whatever has come of it: from here on the device does not touch the memory.
+	// Whether that has failed or not, from here on the device does not access the memory.
 	if more := uverbs.Deregister(s.device.fd, s.device.driver, e.reg); more != nil {
 		err = errors.Join(err, more)
 	}
 	return err
 }
 
-// forget has the sidecar forget e, when no message uses it any more. Where the context ends
-// first it does so all the same.
+// forget removes e from the sidecar after no message uses it any more. If the context ends first,
+// the sidecar still does so.
 func (s *Session) forget(ctx context.Context, e *Exposed) error {
 	d := unexposeOf(e)
 	r, err := s.startExposure(ctx, "free of exposed memory", e, &d)
@@ -219,7 +218,7 @@ func (s *Session) forget(ctx context.Context, e *Exposed) error {
 	return s.fail("free of exposed memory", s.world, AnySource, AnyTag, len(e.mem), err)
 }
 
-// exposedAt finds b in exposed memory, as an address of class exposed (LAYOUT §4.2).
+// exposedAt returns the address of b in exposed memory, of class exposed (LAYOUT §4.2).
 // Preconditions: s.mu is held.
 func (s *Session) exposedAt(b []byte) (uint64, bool) {
 	for _, e := range s.exposures {
@@ -233,7 +232,7 @@ func (s *Session) exposedAt(b []byte) (uint64, bool) {
 	return 0, false
 }
 
-// closeDevice ends all registrations: nothing of them reaches memory afterwards.
+// closeDevice ends all registrations: the device accesses no memory of this process afterwards.
 func (s *Session) closeDevice() error {
 	if s.device.fd < 0 {
 		return nil

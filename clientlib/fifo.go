@@ -1,9 +1,9 @@
 package outrigger
 
-// fifo is a queue whose memory is used again.
+// fifo is a queue that reuses its memory.
 type fifo[E any] struct {
 	list []E
-	next int // the first one's place
+	next int // index of the first element
 }
 
 func (q *fifo[E]) len() int { return len(q.list) - q.next }
@@ -15,8 +15,8 @@ func (q *fifo[E]) first() (e E, ok bool) {
 	return e, false
 }
 
-// push moves what is left to the front when half of the memory lies before it,
-// so that a queue that is never empty stays small.
+// push appends an element. If half of the memory is before the first element, the elements are moved
+// to the front, so that a queue that is never empty stays small.
 func (q *fifo[E]) push(e E) {
 	if q.next > 0 && q.next >= q.len() {
 		q.list, q.next = q.list[:copy(q.list, q.list[q.next:])], 0

@@ -6,12 +6,12 @@ import (
 	"sort"
 )
 
-// group is the members of a communicator, shared by communicators that have the
-// same. It does not change.
+// group is the list of members of a communicator. Communicators with the same members share it. It
+// does not change.
 type group struct {
 	size  int
 	ranks []uint32 // world ranks by rank; nil: the world, where they are the same
-	order []int32  // ranks by rising world rank; nil: ranks rise with them
+	order []int32  // ranks ordered by world rank; nil: ranks has that order
 }
 
 func newGroup(ranks []uint32) *group {
@@ -35,7 +35,7 @@ func (g *group) world(rank int) uint32 {
 	return g.ranks[rank]
 }
 
-// rankOf translates a world rank of a member.
+// rankOf translates the world rank of a member into its rank.
 func (g *group) rankOf(world uint32) int {
 	switch {
 	case g.ranks == nil:

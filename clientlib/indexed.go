@@ -7,15 +7,14 @@ import (
 	"slices"
 )
 
-// Indexed is which elements of a slice a message is made of: blocks of Counts[i]
-// elements from element Displs[i] on (MPI_Type_indexed), behind each other in the
-// message in the order of the list. Counts nil: one element each. Blocks may be empty
-// and in any order; those of a receive must not share elements. Both lists must not
-// change before the message has been sent or received. The library copies the
-// elements once, into memory that it shares with the sidecar, and once out of it.
+// Indexed selects the elements of a slice that form a message: blocks of Counts[i] elements from
+// element Displs[i] on (MPI_Type_indexed), in the order of the list. If Counts is nil, each block has
+// one element. Blocks may be empty and in any order; those of a receive must not share elements. The
+// lists must not change before the message has been sent or received. The library copies the elements
+// once into memory that it shares with the sidecar, and once out of it.
 type Indexed struct{ Counts, Displs []int }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (x Indexed) Len() int {
 	if x.Counts == nil {
 		return len(x.Displs)
@@ -23,7 +22,7 @@ func (x Indexed) Len() int {
 	return sum(x.Counts)
 }
 
-// count is the length of block i.
+// count returns the length of block i.
 func (x Indexed) count(i int) int {
 	if x.Counts == nil {
 		return 1
@@ -31,11 +30,11 @@ func (x Indexed) count(i int) int {
 	return x.Counts[i]
 }
 
-// check holds the blocks against a slice, and their sum against most, which bounds a
+// check checks the blocks against the length of a slice, and their sum against most, which bounds a
 // message that has elements more than once.
 func (x Indexed) check(have, most int) error {
 	if x.Counts != nil && len(x.Counts) != len(x.Displs) {
-		return fmt.Errorf("%w: %d counts and %d displacements; give one of each a block", ErrInvalid, len(x.Counts), len(x.Displs))
+		return fmt.Errorf("%w: %d counts and %d displacements; give one of each for a block", ErrInvalid, len(x.Counts), len(x.Displs))
 	}
 	total := 0
 	for i, at := range x.Displs {
@@ -44,21 +43,21 @@ func (x Indexed) check(have, most int) error {
 			return fmt.Errorf("%w: block %d is %d elements from %d on, in a slice of %d", ErrInvalid, i, n, at, have)
 		}
 		if n > most-total {
-			return fmt.Errorf("%w: the first %d blocks have more than %d elements, which is what the arena, or the slice, has room for; send them as several messages", ErrInvalid, i+1, most)
+			return fmt.Errorf("%w: the first %d blocks have more than %d elements, which is the most that the arena, or the slice, holds; send them as several messages", ErrInvalid, i+1, most)
 		}
 		total += n
 	}
 	return nil
 }
 
-// roomFor is the length of the longest message from a slice: blocks that share
-// elements may be longer than it, but not than the arena.
+// roomFor returns the length of the longest message from a slice: blocks that share elements may be
+// longer than the slice, but not longer than the arena.
 func roomFor[T Number](c *Comm, buf []T) int {
 	return max(len(buf), len(c.session.arenaMem)/sizeOf[T]())
 }
 
-// apart refuses blocks that share elements (MPI 4.1, section 5.1.11: a receive into
-// them would depend on their order). Lists in ascending order cost one look.
+// apart returns an error if blocks share elements (MPI 4.1, section 5.1.11: the result of a receive
+// would depend on their order). A list in ascending order is checked in one pass without sorting.
 // Preconditions: check has passed.
 func (x Indexed) apart() error {
 	order := make([]int, 0, len(x.Displs))
@@ -67,9 +66,9 @@ func (x Indexed) apart() error {
 			order = append(order, i)
 		}
 	}
-	byPlace := func(a, b int) int { return cmp.Compare(x.Displs[a], x.Displs[b]) }
-	if !slices.IsSortedFunc(order, byPlace) {
-		slices.SortFunc(order, byPlace)
+	byOffset := func(a, b int) int { return cmp.Compare(x.Displs[a], x.Displs[b]) }
+	if !slices.IsSortedFunc(order, byOffset) {
+		slices.SortFunc(order, byOffset)
 	}
 	for k := 1; k < len(order); k++ {
 		a, b := order[k-1], order[k]
@@ -80,8 +79,7 @@ func (x Indexed) apart() error {
 	return nil
 }
 
-// SendIndexed sends the elements of buf that x names, and returns when they may be
-// changed again.
+// SendIndexed sends the elements of buf that x selects, and returns when they may be changed again.
 func SendIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, dst, tag int) error {
 	if err := cmp.Or(x.check(len(buf), roomFor(c, buf)), c.session.live(bytesOf(buf))); err != nil {
 		return c.session.fail("send", c, dst, tag, 0, err)
@@ -98,9 +96,8 @@ func SendIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, dst
 	}, dst, tag)
 }
 
-// IrecvIndexed starts a receive into the elements of buf that x names. They are
-// written by Wait. A shorter message fills the first of them, a longer one is an
-// ErrTruncated.
+// IrecvIndexed starts a receive into the elements of buf that x selects. Wait writes them. A shorter
+// message fills the first of them; a longer one is an ErrTruncated.
 func IrecvIndexed[T Number](c *Comm, buf []T, x Indexed, src, tag int) (*PackedRequest, error) {
 	err := cmp.Or(x.check(len(buf), roomFor(c, buf)), c.session.live(bytesOf(buf)))
 	if err == nil {
@@ -117,7 +114,7 @@ func IrecvIndexed[T Number](c *Comm, buf []T, x Indexed, src, tag int) (*PackedR
 	}, src, tag)
 }
 
-// RecvIndexed receives a message into the elements of buf that x names.
+// RecvIndexed receives a message into the elements of buf that x selects.
 func RecvIndexed[T Number](ctx context.Context, c *Comm, buf []T, x Indexed, src, tag int) (Status, error) {
 	r, err := IrecvIndexed(c, buf, x, src, tag)
 	if err != nil {

@@ -127,7 +127,7 @@ func TestIndexedErrors(t *testing.T) {
 		t.Errorf("one element twice: %v", err)
 	}
 	if err := SendIndexed(ctx, c, buf, Indexed{nil, []int{3, 4, 3}}, NullRank, 7); err != nil {
-		t.Errorf("to nobody: %v", err)
+		t.Errorf("to NullRank: %v", err)
 	}
 	f.quiet()
 	r, err := IrecvIndexed(c, buf, Indexed{nil, []int{3, 4}}, 1, 7)

@@ -51,12 +51,12 @@ func TestCollectivesRefuse(t *testing.T) {
 	}
 	structs := make([]struct{ A, B, C int16 }, 8)
 	for want, err := range map[string]error{
-		"alltoall: invalid argument: in and out share memory":             Alltoall(ctx, w, b[:8], b[:8]),
-		"alltoall: invalid argument: in and out share memory, and what":   Alltoall(ctx, w, b[:8], b[7:15]),
-		"alltoall: invalid argument: in and out share memory, and what c": triple.Alltoall(ctx, w, structs, structs),
-		"allreduce (64 bytes): invalid argument: no operation: give it":   AllreduceInPlace(ctx, w, b[:8], Op{}),
-		"reduce (64 bytes): invalid argument: Replace and NoOp are for":   Reduce(ctx, w, b[:8], b[8:16], Replace, 0),
-		"scan (64 bytes): invalid argument: Replace and NoOp are for":     Scan(ctx, w, b[:8], b[8:16], NoOp),
+		"alltoall: invalid argument: in and out share memory":                 Alltoall(ctx, w, b[:8], b[:8]),
+		"alltoall: invalid argument: in and out share memory, and received":   Alltoall(ctx, w, b[:8], b[7:15]),
+		"alltoall: invalid argument: in and out share memory, and received b": triple.Alltoall(ctx, w, structs, structs),
+		"allreduce (64 bytes): invalid argument: no operation: give it":       AllreduceInPlace(ctx, w, b[:8], Op{}),
+		"reduce (64 bytes): invalid argument: Replace and NoOp are for":       Reduce(ctx, w, b[:8], b[8:16], Replace, 0),
+		"scan (64 bytes): invalid argument: Replace and NoOp are for":         Scan(ctx, w, b[:8], b[8:16], NoOp),
 	} {
 		if !errors.Is(err, ErrInvalid) || !contains(err, want) {
 			t.Errorf("%v, want %q", err, want)

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Number is every element type of messages.
+// Number is the constraint of element types of messages.
 type Number interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint |
 		~float32 | ~float64 | ~complex64 | ~complex128
@@ -16,8 +16,7 @@ func sizeOf[T Number]() int {
 	return int(unsafe.Sizeof(v))
 }
 
-// bytesOf is the memory of b. Numbers have no pointers in them, so that any
-// bytes are a valid value.
+// bytesOf returns the memory of b. Any bytes are a valid value, because numbers have no pointers.
 func bytesOf[T Number](b []T) []byte {
 	if len(b) == 0 {
 		return nil
@@ -25,8 +24,7 @@ func bytesOf[T Number](b []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), len(b)*sizeOf[T]())
 }
 
-// rawBytes is the memory of b, whose type StructOf has checked: any bytes are a valid
-// value of it.
+// rawBytes returns the memory of b, whose type StructOf has checked: any bytes are a valid value.
 func rawBytes[T any](b []T) []byte {
 	if len(b) == 0 {
 		return nil
@@ -34,7 +32,7 @@ func rawBytes[T any](b []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&b[0])), len(b)*int(unsafe.Sizeof(b[0])))
 }
 
-// sliceOf views b, aligned as arena memory is, as n elements of a type without
+// sliceOf returns b, which is aligned as memory of the arena, as n elements of a type without
 // pointers.
 func sliceOf[T any](b []byte, n int) []T {
 	if n == 0 {
@@ -43,7 +41,7 @@ func sliceOf[T any](b []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// inArena finds b in the arena.
+// inArena returns the offset of b in the arena, if b is in it.
 func (s *Session) inArena(b []byte) (off int, ok bool) {
 	if len(b) == 0 {
 		return 0, false
@@ -52,14 +50,14 @@ func (s *Session) inArena(b []byte) (off int, ok bool) {
 	return int(d), d < uintptr(len(s.arenaMem)) && int(d)+len(b) <= len(s.arenaMem)
 }
 
-// partOfMemory is where b begins in a, if all of it is there.
+// partOfMemory returns the offset of b in a, if all of b is in a.
 func partOfMemory(b, a []byte) (off uint64, ok bool) {
 	d := uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(a)))
 	return uint64(d), d < uintptr(len(a)) && len(b) <= len(a)-int(d)
 }
 
-// live refuses memory that was freed: somebody else may get it next. A program that has
-// freed nothing pays for a load.
+// live returns an error for memory that was freed, because it may be allocated for another purpose.
+// In a program that has freed nothing it costs one load.
 func (s *Session) live(b []byte) error {
 	if !s.arena.everFreed.Load() {
 		return nil
@@ -113,9 +111,8 @@ func overlap(a, b []byte) bool {
 	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
 }
 
-// Free gives back what Alloc returned. If an operation that has not ended reads or writes
-// a part of it, Free is an ErrInvalid and the memory stays allocated: wait for the
-// operation, or cancel it, and free then.
+// Free frees memory from Alloc. If an open operation reads or writes a part of it, Free returns an
+// ErrInvalid and the memory stays allocated: wait for the operation, or cancel it, before Free.
 func Free[T Number](s *Session, b []T) error {
 	if len(b) == 0 {
 		return nil
@@ -126,7 +123,7 @@ func Free[T Number](s *Session, b []T) error {
 	return nil
 }
 
-// freeBytes gives back memory of which the program may hold slices.
+// freeBytes frees memory of which the program may still have slices.
 func (s *Session) freeBytes(b []byte) error {
 	if err := s.unused(b); err != nil {
 		return err
@@ -135,19 +132,19 @@ func (s *Session) freeBytes(b []byte) error {
 	return s.returnBytes(b)
 }
 
-// unused refuses an allocation that an operation under way reads or writes: the next
-// Alloc would get memory into which a message is received.
+// unused returns an error if an open operation reads or writes an allocation: the next Alloc could
+// return memory into which a message is received.
 func (s *Session) unused(b []byte) error {
 	off, ok := s.inArena(b)
 	if !ok {
-		return nil // returnBytes says what is wrong with it
+		return nil // returnBytes returns the error
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.gone.Load() {
 		return nil // no sidecar uses it
 	}
-	if err := s.progress(); err != nil { // what has ended unseen uses nothing
+	if err := s.progress(); err != nil { // an operation whose completion is in the ring uses no memory
 		return err
 	}
 	n := max(s.arena.sizeOf(off), len(b))
@@ -159,7 +156,7 @@ func (s *Session) unused(b []byte) error {
 	return nil
 }
 
-// returnBytes gives back what only the library has had.
+// returnBytes frees memory that only the library has used.
 func (s *Session) returnBytes(b []byte) error {
 	if len(b) == 0 {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// NullRank is nobody (MPI_PROC_NULL): what is sent to it is gone, and a receive from
-// it ends at once with nothing. It is the neighbour beyond the edge of a grid.
+// NullRank is no rank (MPI_PROC_NULL): a message to it is discarded, and a receive from it completes
+// at once without a message. It is the neighbour beyond the edge of a grid.
 const NullRank = -2
 
 // AnySource and AnyTag are the wildcards of receives and probes.
@@ -21,7 +21,8 @@ const (
 // TagMax is the largest tag.
 const TagMax = 1<<31 - 1
 
-// silentMax bounds the sends that nobody has confirmed yet.
+// silentMax bounds the silent sends that the engine has not taken over yet; the contract allows
+// 65,536. A send beyond it gets a request.
 const silentMax = 1024
 
 func (c *Comm) checkPeer(peer int) error {
@@ -38,17 +39,16 @@ func checkTag(tag int) error {
 	return nil
 }
 
-// sendMode tells the kinds of send apart.
+// sendMode is the kind of a send.
 type sendMode uint8
 
 const (
 	sendPlain    sendMode = iota
 	sendSync              // complete only when matched
-	sendBuffered          // the caller does not wait once its buffer is free
+	sendBuffered          // the call returns when its buffer is free
 )
 
-// startSend submits a send. A zero Request means that it is complete for the
-// caller.
+// startSend submits a send. If it returns a zero Request, the caller need not wait.
 func (c *Comm) startSend(ctx context.Context, what string, e elements, dst, tag int, mode sendMode) (Request, error) {
 	if dst == NullRank {
 		return Request{}, nil
@@ -98,7 +98,8 @@ func (c *Comm) submitSend(what string, e elements, dst, tag int, mode sendMode) 
 	return r, s.stage(r.id, o)
 }
 
-// sendSilently sends a small message of which nobody awaits the end.
+// sendSilently sends a small message that has no request and no completion; the engine counts it as
+// retired when it has taken it over.
 func (c *Comm) sendSilently(e elements, dst, tag int) error {
 	s := c.session
 	if err := s.usable(c); err != nil {
@@ -131,8 +132,8 @@ func (s *Session) describeType(d *shm.Descriptor, typ uint8) {
 	}
 }
 
-// describe says where the payload is: in the descriptor, in the arena, in a
-// slab slot, in one chunk, or in private memory that is staged in chunks.
+// describe chooses where the payload is: in the descriptor, in the arena, in a slot of the slab, in
+// one chunk, or in private memory that is staged in chunks.
 func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	s := c.session
 	n := uint64(len(buf))
@@ -154,7 +155,7 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	case shared:
 		d.Class, o.lent = shm.ClassArena, true
 		o.uses[0] = span{off, len(buf)}
-	case s.takeSlot(o, n):
+	case s.allocSlot(o, n):
 		d.Class, addr = shm.ClassSlab, o.slot
 		if sending {
 			copy(s.slabMem[o.slot:], buf)
@@ -167,10 +168,10 @@ func (c *Comm) describe(d *shm.Descriptor, o *op, buf []byte, sending bool) {
 	d.SetBody(addr, n, d.Aux(), d.Aux2())
 }
 
-// describeLarge says where a payload of private memory is that no slot takes.
+// describeLarge chooses where a payload of private memory is that is too large for a slot.
 func (s *Session) describeLarge(o *op, buf []byte, sending bool) (shm.Class, uint64) {
 	at, exposed := s.exposedAt(buf)
-	if !exposed && s.takeWhole(o, len(buf)) {
+	if !exposed && s.allocWhole(o, len(buf)) {
 		k := o.spare.list[0]
 		if sending {
 			copy(s.memoryOf(k), buf)
@@ -190,8 +191,8 @@ func (s *Session) describeLarge(o *op, buf []byte, sending bool) (shm.Class, uin
 	return shm.ClassStaged, 0
 }
 
-// takeSlot gives o a slot of the slab for n bytes, if there is one.
-func (s *Session) takeSlot(o *op, n uint64) bool {
+// allocSlot allocates a slot of the slab for n bytes, if they fit and there is one.
+func (s *Session) allocSlot(o *op, n uint64) bool {
 	if n <= s.slab.slotBytes {
 		o.slot, o.slotted = s.slab.slot()
 	}
@@ -222,7 +223,7 @@ func (c *Comm) pattern(d *shm.Descriptor, src, tag int) error {
 	return nil
 }
 
-// liveLarge is live for what is not copied into a descriptor.
+// liveLarge is live for messages that are not copied into a descriptor.
 func (s *Session) liveLarge(buf []byte) error {
 	if len(buf) <= shm.InlineMax {
 		return nil

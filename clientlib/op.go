@@ -12,7 +12,7 @@ type Op struct {
 	size        int                    // element size of call
 }
 
-// The predefined operations. Logical ones take zero as false and give 0 or 1.
+// The predefined operations. Logical ones take zero as false and return 0 or 1.
 var (
 	Sum  = Op{code: shm.ReduceSum, commutative: true}
 	Prod = Op{code: shm.ReduceProd, commutative: true}
@@ -29,10 +29,9 @@ var (
 	NoOp    = Op{code: shm.ReduceNoOp}
 )
 
-// OpFunc makes an operation of a function that computes inout[i] = in[i] op
-// inout[i], associatively. It runs in this process, inside calls of this
-// library, so that such a reduction does not move on while the application
-// computes; it must not call the library itself.
+// OpFunc returns an operation for a function that computes inout[i] = in[i] op inout[i],
+// associatively. The function runs in this process, in calls of this library, so that such a
+// reduction makes no progress while the application computes. It must not call the library.
 func OpFunc[T Number](commutative bool, f func(inout, in []T)) Op {
 	size := sizeOf[T]()
 	return Op{code: shm.ReduceUser, commutative: commutative, size: size, call: func(inout, in []byte) {

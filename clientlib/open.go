@@ -17,18 +17,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// Config says how to attach. Zero fields are taken from the environment that
-// the launcher sets.
+// Config is how to attach. Zero fields are filled in from the environment that the launcher sets.
 type Config struct {
 	Socket     string // path of the sidecar's socket; default $OUTRIGGER_SOCKET
-	Rank       int    // world rank to take; used only when Socket is set, else $OUTRIGGER_RANK
+	Rank       int    // world rank of this process; used only if Socket is set, else $OUTRIGGER_RANK
 	ArenaBytes int64  // memory to allocate from; default $OUTRIGGER_ARENA, else the sidecar's default
-	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else polls while there are processors for it, then yields, then blocks
+	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else it polls if there are enough CPUs, then yields, then blocks
 }
 
-// openPatience is how long Open waits while no sidecar listens on the socket, when its
-// context sets no earlier end. Tests have another one.
-var openPatience = 30 * time.Second
+// openTimeout is how long Open waits while no sidecar listens on the socket, unless its context ends
+// before. Tests set another value.
+var openTimeout = 30 * time.Second
 
 func (c *Config) complete() error {
 	if c.Socket == "" {
@@ -57,16 +56,15 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Open attaches to the sidecar. It waits until ctx ends: for at most 30 seconds while no
-// sidecar listens on the socket, and without an end of its own for one that does and is not
-// ready, since what it needs outside of its pod, such as the issuer of its certificate, may
-// be away for any length of time.
+// Open attaches to the sidecar. It waits until ctx ends, and for at most 30 seconds while no sidecar
+// listens on the socket. If one listens and is not ready, Open has no time limit of its own, because
+// services outside of the pod that the sidecar needs, such as the issuer of its certificate, may be
+// absent for any length of time.
 //
-// A rank may open a session again after it has closed the one before, in the same process or
-// another, and begins anew: nothing of the first session is there in the second one, and no
-// message goes from one to the other. Open waits then, until ctx ends, for the other ranks of
-// its pod that have a session to close it. All ranks that exchange messages have to open as
-// many sessions.
+// A rank may open another session after it has closed the previous one, in the same process or in
+// another. The second session has no state of the first one, and no message passes between the two.
+// Open then waits, until ctx ends, for the other ranks of the pod to close their sessions. All ranks
+// that exchange messages must open the same number of sessions.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
 	fail := func(err error) (*Session, error) {
 		return nil, &Error{Op: "open", Rank: cfg.Rank, Peer: AnySource, Tag: AnyTag, Err: err}
@@ -91,19 +89,19 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 
 func connect(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
-	end := time.Now().Add(openPatience)
+	end := time.Now().Add(openTimeout)
 	for {
 		conn, err := d.DialContext(ctx, "unixpacket", path)
 		if err == nil {
 			return conn.(*net.UnixConn), nil
 		}
 		switch {
-		case errors.Is(err, unix.EAGAIN): // it listens, and more wait for it than the system lets in
-			end = time.Now().Add(openPatience)
+		case errors.Is(err, unix.EAGAIN): // it listens, and its queue of connections is full
+			end = time.Now().Add(openTimeout)
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
 			return nil, fmt.Errorf("connecting to the sidecar: %w", err)
 		case time.Now().After(end):
-			return nil, fmt.Errorf("no sidecar at %s for %v: %w; start the program with `outrigger run`, or in a pod with a sidecar", path, openPatience, err)
+			return nil, fmt.Errorf("no sidecar at %s for %v: %w; start the program with `outrigger run`, or in a pod with a sidecar", path, openTimeout, err)
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -124,7 +122,7 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, flags, _, err := conn.ReadMsgUnix(b, oob)
 	if err != nil {
-		if ctx.Err() != nil { // the deadline that ended the read is ours
+		if ctx.Err() != nil { // the read was ended by the deadline set above
 			err = ctx.Err()
 		}
 		return w, nil, fmt.Errorf("the sidecar did not answer: %w", err)
@@ -148,8 +146,8 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 	return w, fds, err
 }
 
-// checkCount compares the descriptors that came with those that are wanted. The kernel cuts
-// what a process may not open, and says so (recvmsg(2), MSG_CTRUNC).
+// checkCount compares the number of received descriptors with the number wanted. The kernel drops
+// descriptors that a process may not open, and sets a flag (recvmsg(2), MSG_CTRUNC), which is cut.
 func checkCount(got, want int, cut bool) error {
 	switch {
 	case cut && got < want:
@@ -179,11 +177,11 @@ func rights(oob []byte) ([]int, error) {
 
 func closeAll(fds []int) {
 	for _, fd := range fds {
-		_ = unix.Close(fd) // nothing was written to it
+		_ = unix.Close(fd) // no write is lost by an error
 	}
 }
 
-// mapMemory maps what the sidecar passed.
+// mapMemory maps the control segment and the arena that the sidecar has passed.
 func mapMemory(w *shm.Welcome, fds []int) (c *segment.Control, arena []byte, err error) {
 	mem, err := segment.Open(fds[0], int(w.SegmentBytes))
 	if err != nil {

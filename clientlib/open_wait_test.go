@@ -16,9 +16,9 @@ import (
 // TestOpenWaitsForASidecarThatStarts: the time that Open gives up after is for a sidecar that
 // is not there. One that listens may answer when it likes.
 func TestOpenWaitsForASidecarThatStarts(t *testing.T) {
-	was := openPatience
-	openPatience = time.Nanosecond
-	defer func() { openPatience = was }()
+	was := openTimeout
+	openTimeout = time.Nanosecond
+	defer func() { openTimeout = was }()
 	path := filepath.Join(t.TempDir(), "s")
 	if _, err := Open(t.Context(), Config{Socket: path}); !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "no sidecar at "+path) {
 		t.Errorf("without a sidecar: %v", err)

@@ -6,8 +6,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// op is the state behind a request; its index is the request number of the
-// shared-memory contract. Guarded by Session.mu.
+// op is an operation. Its index in the table is the request number of the contract. Session.mu
+// guards it.
+//
+// Its states: begin opens it; submitOp publishes its descriptor; OpDone sets done; finish frees it
+// when a call returns the result, or completeOp does if it is detached.
 type op struct {
 	gen   uint32
 	what  string
@@ -18,26 +21,26 @@ type op struct {
 
 	open     bool
 	done     bool
-	detached bool // nobody waits: freed by its completion
+	detached bool // no call waits for it: its completion frees it
 	sends    bool // a message, which Close waits for
-	buffered bool // a send whose caller has its buffer back
+	buffered bool // a send that was copied, and whose call has returned
 	receives bool
-	takes    bool   // a matched probe
+	claims   bool   // a matched probe, which claims its message
 	typ      uint8  // of a receive: the type of its elements, 0: any
-	sent     uint8  // and of the message's
-	awaited  bool   // somebody is, or was, in a Wait for it
-	locks    lock   // what it locks, if it does
+	sent     uint8  // of a receive: the type of the message's elements
+	awaited  bool   // a goroutine waits, or has waited, for it
+	locks    lock   // the lock that it requests, if it does
 	window   uint32 // of a one-sided operation
 
 	collective bool
-	cancelled  bool // it was asked to end
+	cancelled  bool // Cancel was called
 
-	lent    bool    // the caller's own memory is with the engine
-	uses    [2]span // of the arena, memory of the caller's that is read or written until done
-	exposed bool    // it is exposed: chunks are supplied only when they are asked for
+	lent    bool    // the engine reads or writes the caller's memory
+	uses    [2]span // ranges of the arena that are read or written until done
+	exposed bool    // the memory is exposed: chunks are submitted only if the engine asks for them
 
 	buf     []byte // private memory of a receive or a staged send
-	room    int    // its length, also when the caller has taken it back
+	room    int    // its length, even after the caller has given up
 	slot    uint64 // slab slot in use
 	slotted bool
 	whole   bool // one chunk, which is the first of spare, carries the message
@@ -50,23 +53,23 @@ type op struct {
 	aux    uint64
 	old    [elementMax]byte // of a fetch, the value before it
 
-	off    int        // bytes of a staged message that chunks were supplied for
-	want   int        // bytes that they are to be supplied for in all
-	chunks chunkQueue // with the engine
-	spare  chunkQueue // back from it, to be used again
-	asked  bool       // the receiver of a staged send has asked for it
-	queued bool       // in todo.stage or one of todo.starved
-	reduce Op         // of a collective
+	off       int        // bytes of a staged message for which chunks were submitted
+	want      int        // bytes for which chunks will be submitted in all
+	chunks    chunkQueue // with the engine
+	spare     chunkQueue // returned by the engine, for the next parts
+	peerWaits bool       // the peer waits for chunks of this staged operation
+	queued    bool       // in todo.stage or one of todo.starved
+	reduce    Op         // of a collective
 
-	exposure  *Exposed // that the sidecar is told of,
-	unexposes bool     // or told to forget
+	exposure  *Exposed // the exposure that it makes
+	unexposes bool     // it ends that exposure instead
 }
 
-// elementMax is the size of the largest element of a window.
+// elementMax is the size of the largest element of a window, a complex128.
 const elementMax = 16
 
-// inUse reports that the operation reads or writes a byte of the n from off on in the
-// arena, as long as it is not done.
+// inUse reports whether the operation, if it is not done, reads or writes any of the n bytes from
+// off on in the arena.
 func (o *op) inUse(off, n int) bool {
 	if !o.open || o.done {
 		return false
@@ -79,7 +82,7 @@ func (o *op) inUse(off, n int) bool {
 	return false
 }
 
-// name is the operation for a person.
+// name returns the operation with its peer and tag, for errors.
 func (o *op) name() string {
 	text := o.what
 	if o.peer >= 0 {
@@ -91,8 +94,8 @@ func (o *op) name() string {
 	return text
 }
 
-// misused is what was wrong with a one-sided operation that its target refused. What
-// this rank could know was told before.
+// misused returns the error of a one-sided operation that its target has rejected. Mistakes that
+// this rank can detect are returned before the operation starts.
 func (o *op) misused() error {
 	if o.peer == AnySource {
 		return fmt.Errorf("%w: window %d was freed on a rank that this one has accessed, or an epoch of it is open", ErrInvalid, o.window)
@@ -100,9 +103,9 @@ func (o *op) misused() error {
 	return fmt.Errorf("%w: rank %d has closed its session, or has no window %d any more, or an access to it since the last flush was out of its bounds", ErrInvalid, o.peer, o.window)
 }
 
-// deserted asks about a collective that a rank has left in good order before it ended
-// here: each side may have believed that nothing was to come of it.
-func (o *op) deserted(err error) error {
+// leftEarly adds a question to the error of a collective that has not completed because a rank has
+// closed its session: the ranks may disagree about whether that rank takes part.
+func (o *op) leftEarly(err error) error {
 	ask := ""
 	switch o.what {
 	case "reduce", "gather":
@@ -117,11 +120,11 @@ func (o *op) deserted(err error) error {
 	return fmt.Errorf("%w before this %s has ended: %s", err, o.what, ask)
 }
 
-// opTable gives out request numbers.
+// opTable allocates operations and their request numbers.
 type opTable struct {
 	list    []*op
 	free    []uint32
-	sending int // sends that the engine has and has not ended
+	sending int // sends that the engine has not completed
 }
 
 func (t *opTable) alloc() (*op, uint32, error) {
@@ -149,15 +152,14 @@ func (t *opTable) alloc() (*op, uint32, error) {
 
 func (t *opTable) release(id uint32) {
 	o := t.list[id]
-	// A number may be given out again while todo still names it: it stays
-	// marked, so that it is named once.
+	// The number may be allocated again while todo still has it. The flag queued is kept, so that
+	// no queue has a number twice.
 	*o = op{gen: o.gen + 1, queued: o.queued}
 	t.free = append(t.free, id)
 }
 
-// loan is memory of the arena that the library lends an operation: operands,
-// results and scratch. It comes back when the engine is done with it, whoever
-// still waits.
+// loan is memory of the arena that an operation uses for operands, results and scratch. It is freed
+// when the engine has completed the operation, even if the caller has given up before.
 type loan struct {
 	off, size int
 	out       []byte // private memory that gets the result
@@ -170,9 +172,9 @@ func (l *loan) copyOut(arena []byte) {
 	}
 }
 
-func (l *loan) giveBack(a *arena) {
+func (l *loan) returnBlock(a *arena) {
 	if l.size > 0 {
-		a.giveBack(l.off, l.size)
+		a.returnBlock(l.off, l.size)
 		*l = loan{}
 	}
 }

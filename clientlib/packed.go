@@ -6,13 +6,12 @@ import (
 	"fmt"
 )
 
-// Messages whose elements do not lie behind each other. The engine has no gather of
-// its own yet: the library packs the elements, once, into the memory that it shares
-// with the sidecar (of Go's where the arena is used up), from where they are sent. A
-// receiver unpacks them there.
+// Messages whose elements are not contiguous. The engine has no gather of its own. Therefore the
+// library packs the elements once into memory that it shares with the sidecar (or into Go memory if
+// the arena is used up), from where they are sent. A receiver unpacks them from such memory.
 
-// shared is memory for n elements that are sent or received: of the arena, or of
-// Go's if that is used up.
+// shared allocates memory for n elements that are sent or received: in the arena, or Go memory if
+// the arena is used up.
 func shared[T Number](s *Session, n int) (b []T, free func() error) {
 	if b, err := Alloc[T](s, n); err == nil {
 		return b, func() error { return s.returnBytes(bytesOf(b)) }
@@ -29,21 +28,21 @@ func sendPacked[T Number](ctx context.Context, c *Comm, n int, pack func([]T), d
 		_, err = r.await(ctx)
 	}
 	if r.open() {
-		return err // it goes on by itself, from the arena's memory
+		return err // the send continues without its caller, from memory of the arena
 	}
 	return errors.Join(err, free())
 }
 
-// PackedRequest is a receive whose elements Wait puts where they belong. WaitAll and
-// WaitAny do not: give them no Request of it (WaitAllPacked).
+// PackedRequest is a receive whose elements Wait unpacks. WaitAll and WaitAny do not unpack: use
+// WaitAllPacked, and do not pass them the Request.
 type PackedRequest struct {
 	Request
 	unpack func(Status) error // nil: there is nothing to unpack
 	free   func() error
 }
 
-// Wait waits for the message and puts its elements where they belong. Wait, or Test
-// that reports true, is called once, by who started the receive.
+// Wait waits for the message and unpacks its elements. Wait, or Test that reports true, must be
+// called once, by the goroutine that started the receive.
 func (r *PackedRequest) Wait(ctx context.Context) (Status, error) {
 	if r.unpack == nil {
 		return nothing, nil
@@ -52,8 +51,7 @@ func (r *PackedRequest) Wait(ctx context.Context) (Status, error) {
 	return r.end(st, err)
 }
 
-// WaitAllPacked waits for all requests, each as its Wait does, and returns the first
-// error. Nil is no request.
+// WaitAllPacked calls Wait for all requests that are not nil, and returns the first error.
 func WaitAllPacked(ctx context.Context, requests []*PackedRequest) error {
 	plain := make([]Request, len(requests))
 	for i, r := range requests {
@@ -61,7 +59,7 @@ func WaitAllPacked(ctx context.Context, requests []*PackedRequest) error {
 			plain[i] = r.Request
 		}
 	}
-	attendAll(plain)
+	markAllAwaited(plain)
 	var first error
 	for _, r := range requests {
 		if r == nil {
@@ -74,7 +72,7 @@ func WaitAllPacked(ctx context.Context, requests []*PackedRequest) error {
 	return first
 }
 
-// Test reports whether the receive has ended, and does what Wait does if so.
+// Test reports whether the receive has completed; if so, it does the same as Wait.
 func (r *PackedRequest) Test() (st Status, over bool, err error) {
 	if r.unpack == nil {
 		return nothing, true, nil
@@ -85,7 +83,7 @@ func (r *PackedRequest) Test() (st Status, over bool, err error) {
 	return st, over, err
 }
 
-// await is Wait of a blocking call: when ctx ends, the receive is taken back.
+// await is Wait of a blocking call: if ctx ends, it cancels the receive.
 func (r *PackedRequest) await(ctx context.Context) (Status, error) {
 	if r.unpack == nil {
 		return nothing, nil
@@ -94,11 +92,10 @@ func (r *PackedRequest) await(ctx context.Context) (Status, error) {
 	return r.end(out.Status, err)
 }
 
-// nothing is received from nobody.
+// nothing is the status of a receive from NullRank.
 var nothing = Status{Source: NullRank, Tag: AnyTag}
 
-// end unpacks the message, unless there is none, and gives the memory back, unless
-// the receive goes on.
+// end unpacks the message, if there is one, and frees the memory, unless the receive is still open.
 func (r *PackedRequest) end(st Status, err error) (Status, error) {
 	if r.open() {
 		return st, err
@@ -110,8 +107,8 @@ func (r *PackedRequest) end(st Status, err error) (Status, error) {
 	return st, errors.Join(err, r.free())
 }
 
-// irecvPacked starts a receive of at most n elements, of which elem bytes belong
-// together. unpack gets those that have come.
+// irecvPacked starts a receive of at most n elements. The length of the message must be a multiple of
+// elem bytes. unpack is called with the elements that were received.
 func irecvPacked[T Number](c *Comm, n, elem int, unpack func([]T), src, tag int) (*PackedRequest, error) {
 	if src == NullRank {
 		return new(PackedRequest), nil
@@ -130,7 +127,7 @@ func irecvPacked[T Number](c *Comm, n, elem int, unpack func([]T), src, tag int)
 	}, free}, nil
 }
 
-// whole refuses a message that is no whole number of elements.
+// whole returns an error if the length of a message is no multiple of the size of an element.
 func (c *Comm) whole(st Status, elem, room int) error {
 	if st.Bytes%elem == 0 {
 		return nil

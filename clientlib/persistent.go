@@ -11,7 +11,7 @@ type Persistent struct {
 	last      Request
 }
 
-// Start starts it once more. The request of the last start must have ended.
+// Start starts the operation again. The request of the last start must have ended.
 func (p *Persistent) Start() (Request, error) {
 	if p.last.open() {
 		return Request{}, p.comm.session.fail(p.what, p.comm, p.peer, p.tag, 0, fmt.Errorf("%w: started again before its last request has ended", ErrInvalid))

@@ -10,19 +10,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// pieces asks the sidecar for the arena, piece by piece (LAYOUT §2.3). One wish is under way
-// at a time: arena.mu is held.
+// pieces requests the arena from the sidecar piece by piece (LAYOUT §2.3). There is one request at
+// a time: arena.mu is held.
 type pieces struct {
 	conn    *net.UnixConn
-	answers chan shm.Answer // by Session.watch, which closes it when the socket has ended
-	refused time.Time       // when there was no memory
+	answers chan shm.Answer // from Session.watch, which closes it when the socket has ended
+	refused time.Time       // when the sidecar had no memory last
 }
 
-// refusedPause is how long those that can do without do not ask again after a refusal.
+// refusedPause is how long callers that can do without memory request none after the sidecar had
+// none: each request costs a round trip.
 const refusedPause = time.Second
 
-// grow makes the arena's bytes usable up to end. One that does not insist goes without for
-// a while after a refusal.
+// grow has the sidecar allocate the arena up to end. A caller that does not insist fails at once
+// for refusedPause after the sidecar had no memory.
 // Preconditions: a.mu is held.
 func (a *arena) grow(end int, insist bool) error {
 	if end <= a.ready {
@@ -33,7 +34,7 @@ func (a *arena) grow(end int, insist bool) error {
 		return ErrNoMemory
 	}
 	var err error
-	for _, least := range []bool{false, true} { // more than is needed, or else no more
+	for _, least := range []bool{false, true} { // first more than is needed; if the sidecar has not so much, exactly what is needed
 		to := int(shm.PieceEnd(uint64(a.ready), uint64(end), uint64(a.total)))
 		if least {
 			to = min((end+shm.PieceUnit-1)&^(shm.PieceUnit-1), a.total)
@@ -51,8 +52,8 @@ func (a *arena) grow(end int, insist bool) error {
 	return err
 }
 
-// ask wants n bytes from off on, and returns how many of them it has got; the error says why
-// they are not all.
+// ask requests n bytes from off on and returns how many of them the sidecar has allocated. If these
+// are fewer, the error has the reason.
 func (p *pieces) ask(off, n int) (int, error) {
 	want := shm.Ask{Off: uint64(off), Bytes: uint64(n)}
 	if _, err := p.conn.Write(want.Encode()); err != nil {

@@ -126,7 +126,7 @@ func TestShortageIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	asks, _ := w.asked()
-	if _, ok := s.arena.take(1 << 20); ok {
+	if _, ok := s.arena.tryAlloc(1 << 20); ok {
 		t.Error("memory came of nothing")
 	}
 	more, _ := w.asked()
@@ -136,7 +136,7 @@ func TestShortageIsAnError(t *testing.T) {
 	s.arena.mu.Lock()
 	s.arena.pieces.refused = time.Now().Add(-refusedPause)
 	s.arena.mu.Unlock()
-	if _, ok := s.arena.take(1 << 20); ok {
+	if _, ok := s.arena.tryAlloc(1 << 20); ok {
 		t.Error("memory came of nothing")
 	}
 	if later, _ := w.asked(); len(later) <= len(more) {

@@ -6,26 +6,26 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// todo is what completions asked for: work that submits descriptors, and so is
-// done only between submissions, in the order in which it was asked for.
+// todo is work that completions ask for and that submits descriptors. It is done between
+// submissions, in the order in which it was queued.
 type todo struct {
-	stage   fifo[uint32]         // requests that want chunks
-	starved [2]fifo[uint32]      // of them, sends and receives that wait for one to be free
-	reduce  fifo[shm.Descriptor] // reductions that the engine wants done here
-	drops   fifo[uint64]         // messages that a probe took for a caller who had gone
-	unlocks fifo[lock]           // locks that came for a caller who had gone
+	stage   fifo[uint32]         // requests for which chunks can be submitted
+	starved [2]fifo[uint32]      // sends [0] and receives [1] that wait for a free chunk
+	reduce  fifo[shm.Descriptor] // user-defined operations that the engine requests
+	drops   fifo[uint64]         // messages that a probe has claimed after its caller had given up
+	unlocks fifo[lock]           // locks that were granted after their caller had given up
 
-	exposures fifo[*Exposed] // exposures that are nobody's
+	exposures fifo[*Exposed] // exposures that were made after their caller had given up
 }
 
-// progress takes every completion that is there and does what they ask for.
+// progress handles all completions that are in the ring and does the work that they ask for.
 // Preconditions: s.mu is held.
 func (s *Session) progress() error {
 	if err := s.drain(); err != nil {
 		return err
 	}
 	s.feed()                          // the application may have freed arena memory
-	for s.todo.any() && s.hasRoom() { // else the next look does it
+	for s.todo.any() && s.hasRoom() { // without room the next poll does it
 		if err := s.work(); err != nil {
 			return err
 		}
@@ -33,8 +33,8 @@ func (s *Session) progress() error {
 			return err
 		}
 	}
-	if behind := s.todo.any(); behind != s.behind.Load() { // a store is a barrier, and looks are many
-		s.behind.Store(behind)
+	if behind := s.todo.any(); behind != s.backlog.Load() { // a store is a barrier, which is too expensive for each poll
+		s.backlog.Store(behind)
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (t *todo) any() bool {
 	return t.stage.len() > 0 || t.reduce.len() > 0 || t.drops.len() > 0 || t.unlocks.len() > 0 || t.exposures.len() > 0
 }
 
-// work does the first thing that is to do of each kind.
+// work does the oldest work of each kind.
 func (s *Session) work() error {
 	if id, ok := s.todo.stage.pop(); ok {
 		o := s.ops.list[id]
@@ -75,7 +75,7 @@ func (s *Session) work() error {
 	return nil
 }
 
-// drain takes every completion that is there. It submits nothing.
+// drain handles all completions that are in the ring. It submits nothing.
 // Preconditions: s.mu is held.
 func (s *Session) drain() error {
 	if s.closed {
@@ -85,18 +85,18 @@ func (s *Session) drain() error {
 	taken := false
 	for s.complete.Pop(&d) {
 		taken = true
-		if err := s.take(&d); err != nil {
+		if err := s.handle(&d); err != nil {
 			return err
 		}
 	}
 	if taken {
-		s.rouse() // what came may be for another goroutine, and the word is shared
+		s.wakeSleepers() // a completion may be for another goroutine, and all sleep on one word
 	}
 	return nil
 }
 
-// take handles one completion.
-func (s *Session) take(d *shm.Descriptor) error {
+// handle handles one completion.
+func (s *Session) handle(d *shm.Descriptor) error {
 	if d.Op == shm.OpFailed {
 		s.failed = true
 		return nil
@@ -107,23 +107,24 @@ func (s *Session) take(d *shm.Descriptor) error {
 	o := s.ops.list[d.Req]
 	switch d.Op {
 	case shm.OpDone:
-		s.done(d.Req, o, d)
+		s.completeOp(d.Req, o, d)
 	case shm.OpMatched:
-		if o.asked = true; o.receives {
+		if o.peerWaits = true; o.receives {
 			o.source, o.rtag, o.length = d.Peer, d.Tag, d.Len()
 			o.want = min(int(d.Len()), o.room)
 		}
-		s.wantStage(d.Req, o)
+		s.queueStage(d.Req, o)
 	case shm.OpStaged:
-		return s.staged(d.Req, o, d)
+		return s.chunkReturned(d.Req, o, d)
 	case shm.OpReduce:
 		s.todo.reduce.push(*d)
 	}
 	return nil
 }
 
-// done ends an operation: a payload is copied to where the caller wants it.
-func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
+// completeOp completes an operation: it records the result, copies a received payload to the caller's
+// buffer and returns the memory to the slab. If no caller waits for the operation, completeOp frees it.
+func (s *Session) completeOp(id uint32, o *op, d *shm.Descriptor) {
 	o.done, o.status = true, d.Status
 	if o.sends {
 		s.ops.sending--
@@ -149,12 +150,12 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	}
 	if !o.detached {
 		if s.closing && o.sends {
-			s.noteLate(o) // nobody can wait for it any more
+			s.noteLate(o) // no call can wait for it after Close
 		}
 		s.reclaim(o)
 		return
 	}
-	if o.takes && d.Status == shm.StatusOK {
+	if o.claims && d.Status == shm.StatusOK {
 		s.todo.drops.push(o.aux)
 	}
 	if o.locks.comm != nil && d.Status == shm.StatusOK {
@@ -166,8 +167,8 @@ func (s *Session) done(id uint32, o *op, d *shm.Descriptor) {
 	s.drop(id, o)
 }
 
-// deposit copies a message that came in a slot or in one chunk to where the caller wants
-// it: of one that was longer, its beginning.
+// deposit copies a message that was received in a slot or in one chunk to the caller's buffer. If
+// the message was longer than the buffer, it copies as much as the buffer holds.
 func (s *Session) deposit(o *op) {
 	var mem []byte
 	switch {
@@ -179,10 +180,10 @@ func (s *Session) deposit(o *op) {
 	copy(o.buf, mem[:min(o.length, uint64(len(mem)))])
 }
 
-// noteEnvelope keeps whose message a receive or a probe has met. An end without a
-// message has no envelope (LAYOUT §5): its peer and tag are what was asked for, or
-// zero, and an error says what the caller has asked for. Only a receive from any
-// rank, whose sender is lost after they have met, learns from its end who that was.
+// noteEnvelope records source and tag of the message that a receive or a probe has matched. A
+// completion without a message has no envelope (LAYOUT §5): its peer and tag are those that were
+// requested, or zero, and an error quotes the caller's arguments. The exception is a receive from
+// any rank whose sender fails after the match: its completion names the sender.
 func (o *op) noteEnvelope(d *shm.Descriptor) {
 	switch d.Status {
 	case shm.StatusOK, shm.StatusTruncated:
@@ -199,16 +200,16 @@ func (o *op) noteEnvelope(d *shm.Descriptor) {
 	}
 }
 
-// noteLate keeps the failure of a send whose caller has gone on: Close reports it. A
-// failed job shows in every other call anyway.
+// noteLate records the error of a send whose call has returned; Close reports it. The failure of
+// the job is returned by all other calls, too.
 func (s *Session) noteLate(o *op) {
 	if err := s.cause(o.status, o.length); err != nil && s.late == nil {
 		s.late = s.fail(o.what, o.comm, o.peer, o.tag, o.bytes, err)
 	}
 }
 
-// reclaim takes back the slab's part in an operation that the engine is done
-// with. Chunks of which no OpStaged came were too late for it (LAYOUT §5.1).
+// reclaim frees the slot and the chunks of an operation that the engine has completed. The engine
+// returns no chunk that it received after that (LAYOUT §5.1).
 func (s *Session) reclaim(o *op) {
 	if o.slotted {
 		s.slab.free(o.slot)
@@ -223,10 +224,10 @@ func (s *Session) reclaim(o *op) {
 	}
 }
 
-// drop frees an operation's number and whatever it still has.
-// Preconditions: the engine is done with it, or never heard of it.
+// drop frees an operation with its number and memory.
+// Preconditions: the engine has completed it, or has never received it.
 func (s *Session) drop(id uint32, o *op) {
 	s.reclaim(o)
-	o.loan.giveBack(&s.arena)
+	o.loan.returnBlock(&s.arena)
 	s.ops.release(id)
 }

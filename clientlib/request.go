@@ -17,18 +17,18 @@ type Status struct {
 	Bytes  int
 }
 
-// Count is the number of elements of type T in a message.
+// Count returns the number of elements of type T in a message.
 func Count[T Number](st Status) int { return st.Bytes / sizeOf[T]() }
 
-// Request is an operation under way. It is a small value; its zero value is a
-// request that is complete. Wait, or Test that reports true, ends it.
+// Request is an operation in progress. It is a small value; its zero value is a complete request.
+// Wait, or Test that reports true, ends it.
 type Request struct {
 	s   *Session
 	id  uint32
 	gen uint32
 }
 
-// outcome is what is left of an operation that has ended.
+// outcome is the result of an operation that has ended.
 type outcome struct {
 	Status
 	code shm.Status
@@ -36,7 +36,7 @@ type outcome struct {
 	old  [elementMax]byte // of a fetch, the value before it
 }
 
-// state finds a request's operation; nil: it has ended.
+// state returns the operation of a request, or nil if it has ended.
 // Preconditions: the session's mutex is held.
 func (r Request) state() *op {
 	if o := r.s.ops.list[r.id]; o.gen == r.gen {
@@ -55,8 +55,8 @@ func (r Request) open() bool {
 	return r.state() != nil
 }
 
-// Wait waits for the end of the operation. When ctx ends first the request
-// stays open: cancel it, or wait again.
+// Wait waits until the operation completes. If ctx ends first, the request stays open: cancel it, or
+// wait again.
 func (r Request) Wait(ctx context.Context) (Status, error) {
 	out, err := r.wait(ctx)
 	return out.Status, err
@@ -68,7 +68,7 @@ func (r Request) wait(ctx context.Context) (out outcome, err error) {
 	}
 	var result error
 	err = r.s.waitFor(ctx, func() (over bool) {
-		over, result = r.attend(&out)
+		over, result = r.endOrAwait(&out)
 		return over
 	})
 	if err != nil {
@@ -77,17 +77,17 @@ func (r Request) wait(ctx context.Context) (out outcome, err error) {
 	return out, result
 }
 
-// Test reports whether the operation has ended, and ends the request if so.
+// Test reports whether the operation has completed, and ends the request if so.
 func (r Request) Test() (st Status, over bool, err error) {
 	if r.s == nil {
 		return st, true, nil
 	}
 	var out outcome
 	var result error
-	over, err = r.s.look(func() (over bool) {
+	over, err = r.s.pollOnce(func() (over bool) {
 		out, over, result = r.end()
-		if !over && r.s.ending { // who asks again and again is told that the session is closed
-			r.attended()
+		if !over && r.s.ending { // a goroutine that calls Test in a loop gets ErrClosed
+			r.markAwaited()
 		}
 		return over
 	})
@@ -97,8 +97,8 @@ func (r Request) Test() (st Status, over bool, err error) {
 	return out.Status, over, result
 }
 
-// end finishes the operation if it is done. One that another goroutine has
-// finished is over without a result.
+// end finishes the operation if it is done. If another goroutine has finished it, end reports that it
+// is over without a result.
 func (r Request) end() (out outcome, over bool, err error) {
 	o := r.state()
 	if o == nil {
@@ -111,9 +111,9 @@ func (r Request) end() (out outcome, over bool, err error) {
 	return out, true, err
 }
 
-// attend is end for who goes on to wait otherwise. A wait that polls comes here every
-// few nanoseconds: there is an outcome to copy only once.
-func (r Request) attend(out *outcome) (over bool, err error) {
+// endOrAwait is end for a wait: if the operation is not done, it is marked as awaited. A wait that
+// polls calls it every few nanoseconds; therefore it copies the outcome only if there is one.
+func (r Request) endOrAwait(out *outcome) (over bool, err error) {
 	if o := r.state(); o != nil && !o.done {
 		o.awaited = true
 		return false, nil
@@ -122,9 +122,9 @@ func (r Request) attend(out *outcome) (over bool, err error) {
 	return over, err
 }
 
-// attendAll notes that a goroutine is in a call for all of them, also for those whose
-// turn to be waited for has not come.
-func attendAll(requests []Request) {
+// markAllAwaited marks all operations as awaited: the calling goroutine waits for one after the
+// other.
+func markAllAwaited(requests []Request) {
 	var s *Session
 	for _, r := range requests {
 		if r.s == nil {
@@ -137,22 +137,22 @@ func attendAll(requests []Request) {
 			s = r.s
 			s.mu.Lock()
 		}
-		r.attended()
+		r.markAwaited()
 	}
 	if s != nil {
 		s.mu.Unlock()
 	}
 }
 
-// attended notes that a goroutine will be told how the operation ends (Close).
+// markAwaited notes that a goroutine will get the result of the operation (Close).
 // Preconditions: the session's mutex is held.
-func (r Request) attended() {
+func (r Request) markAwaited() {
 	if o := r.state(); o != nil {
 		o.awaited = true
 	}
 }
 
-// describe says what could not be waited for.
+// describe returns the error of a wait with the operation's call, peer and tag.
 func (r Request) describe(err error) error {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -162,9 +162,8 @@ func (r Request) describe(err error) error {
 	return r.s.fail("wait", nil, AnySource, AnyTag, 0, err)
 }
 
-// Cancel asks for the end of a receive or send that nothing has happened to
-// yet. Wait then returns ErrCancelled, or the operation's result when it was
-// too late.
+// Cancel requests the cancellation of a receive or send that has not been matched yet. Wait then
+// returns ErrCancelled, or the operation's result if it was too late.
 func (r Request) Cancel() error {
 	if r.s == nil {
 		return nil
@@ -182,7 +181,7 @@ func (r Request) Cancel() error {
 	return nil
 }
 
-// finish makes the result of an operation that is done and frees it.
+// finish returns the result of an operation that is done, and frees it.
 // Preconditions: s.mu is held.
 func (s *Session) finish(id uint32, o *op) (outcome, error) {
 	out := outcome{Status: Status{Source: o.peer, Tag: o.tag, Bytes: int(o.length)}, code: o.status, aux: o.aux, old: o.old}
@@ -197,12 +196,12 @@ func (s *Session) finish(id uint32, o *op) (outcome, error) {
 		err = o.misused()
 	}
 	if o.status == shm.StatusPeerLeft && o.peer == AnySource && !o.receives && o.aux > 0 { // a collective (LAYOUT §5.4)
-		out.Source, err = o.comm.rankOf(uint32(o.aux-1)), o.deserted(err)
+		out.Source, err = o.comm.rankOf(uint32(o.aux-1)), o.leftEarly(err)
 	}
 	if err != nil {
 		err = s.fail(o.what, o.comm, out.Source, out.Tag, o.bytes, err)
 		if o.collective && o.status == shm.StatusPeerLeft && o.aux > 0 {
-			s.told.tell(s.control, uint32(o.aux), o.what)
+			s.lastError.record(s.control, uint32(o.aux), o.what)
 		}
 	} else {
 		o.loan.copyOut(s.arenaMem)
@@ -211,8 +210,8 @@ func (s *Session) finish(id uint32, o *op) (outcome, error) {
 	return out, err
 }
 
-// await waits for a blocking call's request. When ctx ends first the operation
-// is cancelled. What was faster than the cancellation counts.
+// await waits for the request of a blocking call. If ctx ends first, the operation is cancelled. If
+// the operation completes before its cancellation, its result is returned.
 func (r Request) await(ctx context.Context) (outcome, error) {
 	out, err := r.wait(ctx)
 	if err == nil || ctx.Err() == nil || !r.open() {
@@ -221,7 +220,7 @@ func (r Request) await(ctx context.Context) (outcome, error) {
 	if cancelErr := r.Cancel(); cancelErr != nil {
 		return out, errors.Join(err, cancelErr)
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	out, lastErr := r.wait(end)
 	switch {
@@ -233,8 +232,8 @@ func (r Request) await(ctx context.Context) (outcome, error) {
 	return out, lastErr
 }
 
-// awaitWhole waits for a blocking call's request that cannot be taken back. When
-// ctx ends first it goes on by itself.
+// awaitWhole waits for the request of a blocking call that cannot be cancelled. If ctx ends first, the
+// operation continues without its caller.
 func (r Request) awaitWhole(ctx context.Context) (outcome, error) {
 	out, err := r.wait(ctx)
 	if err != nil && ctx.Err() != nil && r.open() {
@@ -243,9 +242,8 @@ func (r Request) awaitWhole(ctx context.Context) (outcome, error) {
 	return out, err
 }
 
-// abandon lets an operation end by itself whose caller has given up. Private
-// memory is the caller's again; arena memory that the engine may still use
-// cannot be, and the error says so.
+// abandon detaches an operation whose caller has given up. Private memory is the caller's again.
+// Memory of the arena that the engine may still use is not, and the error says so.
 func (r Request) abandon() error {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -267,14 +265,14 @@ func (r Request) abandon() error {
 		o.buf = slices.Clone(o.buf)
 	}
 	if o.lent {
-		return fmt.Errorf("the %s goes on: its memory stays in use until the sidecar is done with it", o.what)
+		return fmt.Errorf("the %s continues: its memory stays in use until the sidecar has completed it", o.what)
 	}
 	return nil
 }
 
 // WaitAll waits for all requests and returns the first error.
 func WaitAll(ctx context.Context, requests []Request) error {
-	attendAll(requests)
+	markAllAwaited(requests)
 	var first error
 	for _, r := range requests {
 		if _, err := r.Wait(ctx); err != nil && first == nil {
@@ -284,9 +282,8 @@ func WaitAll(ctx context.Context, requests []Request) error {
 	return first
 }
 
-// WaitAny waits until one of the requests ends, sets its place to the zero
-// Request, and returns its index; -1 when all are zero. The requests are of
-// one session.
+// WaitAny waits until one of the requests ends, sets that element to the zero Request, and returns its
+// index, or -1 if all are zero. All requests must be of one session.
 func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 	var s *Session
 	for _, r := range requests {
@@ -307,7 +304,7 @@ func WaitAny(ctx context.Context, requests []Request) (int, Status, error) {
 			if r.s == nil {
 				continue
 			}
-			if over, result = r.attend(&out); over {
+			if over, result = r.endOrAwait(&out); over {
 				hit = i
 				return true
 			}

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// sameShown is how much of a list of another rank is told.
+// sameShown is how many numbers of a list an error shows.
 const sameShown = 8
 
-// sameOnAll checks that all ranks of the communicator give the same list, which is
-// what Cart and Include are built on: with different ones they would make
-// communicators that do not fit each other. It is a reduction of two numbers; only a
-// disagreement costs more. All ranks get the error, and name one that differs.
+// sameOnAll checks that all ranks of the communicator pass the same list. Cart and Include depend on
+// that: with different lists the ranks would create communicators that do not match. It costs one
+// reduction of two numbers, and more only if the lists differ. All ranks get the error, which names
+// one rank that differs.
 func (c *Comm) sameOnAll(ctx context.Context, what string, list []int) error {
 	hash := hashOf(list)
 	most := []int64{hash, -hash}
@@ -37,18 +37,18 @@ func (c *Comm) sameOnAll(ctx context.Context, what string, list []int) error {
 			return fmt.Errorf("%w: ranks disagree: %s %s", ErrInvalid, what, difference(mine, theirs[:len(mine)], r))
 		}
 	}
-	return nil // not reached: somebody differs
+	return nil // not reached: the list of at least one rank differs
 }
 
-// difference tells how the lists of this rank and of rank r differ.
+// difference returns a text with the lists of this rank and of rank r.
 func difference(mine, theirs []int64, r int) string {
 	if slices.Equal(mine[1:], theirs[1:]) {
-		return fmt.Sprintf("%s here; rank %d gives the same up to there, and others then; all ranks give the same", shown(mine), r)
+		return fmt.Sprintf("%s here; rank %d gives the same numbers up to there, and differs after them; all ranks must give the same", shown(mine), r)
 	}
-	return fmt.Sprintf("%s here, %s at rank %d; all ranks give the same", shown(mine), shown(theirs), r)
+	return fmt.Sprintf("%s here, %s at rank %d; all ranks must give the same", shown(mine), shown(theirs), r)
 }
 
-// hashOf is positive, so that it has a negative.
+// hashOf returns a hash that is not negative, so that its negation does not overflow.
 func hashOf(list []int) int64 {
 	h := fnv.New64a()
 	for _, n := range list {
@@ -57,10 +57,10 @@ func hashOf(list []int) int64 {
 	return int64(h.Sum64() >> 1)
 }
 
-// shown is a list as sameOnAll tells it.
-func shown(told []int64) string {
-	if n := told[1]; n > sameShown {
-		return fmt.Sprintf("%d numbers that begin with %v", n, told[2:2+sameShown])
+// shown formats a list that sameOnAll has gathered: a hash, the length, and the first numbers.
+func shown(list []int64) string {
+	if n := list[1]; n > sameShown {
+		return fmt.Sprintf("%d numbers that begin with %v", n, list[2:2+sameShown])
 	}
-	return fmt.Sprint(told[2 : 2+told[1]])
+	return fmt.Sprint(list[2 : 2+list[1]])
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// Session is this process's attachment to its sidecar. Its methods, and those
-// of what is made from it, may be called by several goroutines at once.
+// Session is the attachment of this process to its sidecar. Its methods, and those of its
+// communicators, windows and requests, may be called by several goroutines at once.
 type Session struct {
 	rank, ranks, pod, pods int
 	control                *segment.Control
@@ -25,41 +25,41 @@ type Session struct {
 	device                 device
 	conn                   *net.UnixConn
 	eager                  int
-	sharesGroups           bool // the sidecar knows a communicator by another
-	hasEpochs              bool // and post-start-complete-wait
-	hasTypes               bool // messages carry the type of their elements
+	sharesGroups           bool // the sidecar can create a communicator from an existing one (shm.FeatureGroups)
+	hasEpochs              bool // it has post-start-complete-wait (shm.FeatureEpochs)
+	hasTypes               bool // messages carry the type of their elements (shm.FeatureTypes)
 	wait                   waitPolicy
 	begun                  time.Time
 	world                  *Comm
 	arena                  arena
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
-	behind                 atomic.Bool // the ring had no room for what completions ask for
+	backlog                atomic.Bool // the ring had no room for the work that completions ask for
 	watched                chan struct{}
-	answers                chan shm.Answer // about pieces of the arena, by watch
+	answers                chan shm.Answer // about pieces of the arena, from watch
 
-	told told // has a mutex of its own
+	lastError lastError // has a mutex of its own
 
-	mu        sync.Mutex // guards what follows, and every access to the shared memory but the users' below
+	mu        sync.Mutex // guards the following fields, and every access to the shared memory except that of users
 	submit    *ring.Producer
 	complete  *ring.Consumer
 	ops       opTable
 	slab      slab
 	todo      todo
-	place     place
+	activity  activity
 	silent    uint64 // silent sends submitted
-	retired   uint64 // of them, as last seen
+	retired   uint64 // those that the engine has taken over, when last read
 	failed    bool
 	closing   bool
-	ending    bool // Close has its sends behind it: nothing may begin any more
+	ending    bool // the sends that Close waits for have completed: no operation may begin
 	closed    bool
 	users     int    // goroutines that use the shared memory without holding mu
-	roused    uint32 // how often blocked goroutines were woken from here
-	locks     map[lockPlace]lockState
+	wakeups   uint32 // how often wakeSleepers was called: a part of the waiting word's value
+	locks     map[lockKey]lockState
 	exposed   map[uint32]span // memory of windows, by their numbers
 	exposures []*Exposed      // by number; nil: free
 	numbers   uint32          // next communicator or window number that is free here
-	late      error           // failure of a send whose caller had its buffer back already
-	reason    string          // why the job failed, kept when the memory is gone
+	late      error           // the first error of a send whose call had returned before
+	reason    string          // why the job failed, copied before the memory is unmapped
 }
 
 func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*Session, error) {
@@ -73,7 +73,7 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 		rank: int(w.Rank), ranks: int(w.Ranks), pod: int(w.Pod), pods: int(w.Pods),
 		control: c, slabMem: c.Slab(), arenaMem: arenaMem, doorbell: fds[2], conn: conn,
 		eager: int(w.EagerBytes), sharesGroups: w.Features&shm.FeatureGroups != 0, hasEpochs: w.Features&shm.FeatureEpochs != 0, hasTypes: w.Features&shm.FeatureTypes != 0, watched: make(chan struct{}), answers: make(chan shm.Answer, 1), numbers: 1, begun: time.Now(),
-		place: place{wanted: w.Features&shm.FeaturePlace != 0}, device: device{fd: -1, why: cmp.Or(w.Text, "the sidecar does not know of it")},
+		activity: activity{wanted: w.Features&shm.FeaturePlace != 0}, device: device{fd: -1, why: cmp.Or(w.Text, "the sidecar does not know of it")},
 	}
 	if len(fds) > 3 {
 		s.device = device{fd: fds[3], domain: w.Domain, driver: w.Driver}
@@ -101,17 +101,17 @@ func newSession(conn *net.UnixConn, w shm.Welcome, fds []int, policy string) (*S
 	return s, nil
 }
 
-// World is the communicator of all ranks of the job.
+// World returns the communicator of all ranks of the job.
 func (s *Session) World() *Comm { return s.world }
 
-// Pod is the number of this rank's pod, and Pods how many the job has.
+// Pod returns the number of this rank's pod.
 func (s *Session) Pod() int { return s.pod }
 
-// Pods is how many pods the job has.
+// Pods returns the number of pods of the job.
 func (s *Session) Pods() int { return s.pods }
 
-// watch hands on what the sidecar answers about pieces of the arena. It waits for the end of
-// the socket, which is the sidecar's death notice, and wakes all goroutines that are blocked.
+// watch passes on the sidecar's answers about pieces of the arena, until the socket ends, which means
+// that the sidecar has ended. Then it wakes all goroutines that are blocked.
 func (s *Session) watch() {
 	defer close(s.watched)
 	b := make([]byte, shm.AnswerBytes+1)
@@ -125,7 +125,7 @@ func (s *Session) watch() {
 		case s.answers <- answer:
 			heard = err == nil
 		default:
-			heard = false // it was not asked for, and nothing else is ever sent
+			heard = false // an answer without a request: a protocol violation
 		}
 	}
 	s.gone.Store(true)
@@ -150,22 +150,22 @@ func (s *Session) leave() {
 	s.users--
 }
 
-// rouse wakes every goroutine that is blocked. Each looks again by itself.
+// wakeSleepers wakes every goroutine that is blocked; each of them polls again.
 // Preconditions: s.mu is held, and the session is not released.
-func (s *Session) rouse() {
-	s.roused++
+func (s *Session) wakeSleepers() {
+	s.wakeups++
 	word := s.control.Waiting()
 	if atomic.LoadUint32(word) == 0 {
 		return
 	}
 	atomic.StoreUint32(word, 0)
-	_ = wake.Wake(word) // finds nobody, or wakes everybody
+	_ = wake.Wake(word) // an error is not possible for a valid word
 }
 
-// Abort ends the whole job: every other rank's calls fail with ErrAborted and
-// the reason, and the launcher reports code as the exit code, however this process ends:
-// 1 to 255; of other numbers the low 8 bits, or 1 if they are 0. Of reason a line is told,
-// of up to 200 bytes.
+// Abort ends the whole job: every other rank's calls fail with ErrAborted and the reason, and the
+// launcher returns code as its exit code, however this process ends. Codes are 1 to 255; of other
+// numbers the low 8 bits count, or 1 if they are 0. The first line of reason is reported, up to 200
+// bytes.
 func (s *Session) Abort(code int, reason string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *Session) Abort(code int, reason string) error {
 		if slot, ok := s.slab.slot(); ok {
 			n := copy(s.slabMem[slot:slot+s.slab.slotBytes], reason)
 			d.Class = shm.ClassSlab
-			d.SetBody(slot, uint64(n), 0, 0) // the slot is never used again; nor is the job
+			d.SetBody(slot, uint64(n), 0, 0) // the slot is not freed: the job ends
 		}
 	}
 	if err := s.push(&d); err != nil {
@@ -183,6 +183,7 @@ func (s *Session) Abort(code int, reason string) error {
 	return nil
 }
 
+// fail returns an Error for an operation, and records it as the rank's last error.
 func (s *Session) fail(what string, c *Comm, peer, tag, bytes int, err error) error {
 	e := &Error{Op: what, Rank: s.rank, Peer: peer, Tag: tag, Bytes: bytes, Err: err}
 	if c != nil {
@@ -191,13 +192,13 @@ func (s *Session) fail(what string, c *Comm, peer, tag, bytes int, err error) er
 		}
 	}
 	if !consequence(err) {
-		s.told.tell(s.control, 0, e.what())
+		s.lastError.record(s.control, 0, e.what())
 	}
 	return e
 }
 
-// consequence reports that an error is not what a program has ended for, if it ends then: the
-// job has failed already, or the program's own context has ended.
+// consequence reports whether an error cannot be the cause of the process's end: the job has failed
+// before, or the program's own context has ended.
 func consequence(err error) bool {
 	for _, of := range []error{ErrAborted, ErrClosed, ErrCancelled, ErrSidecarGone, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, of) {
@@ -207,25 +208,26 @@ func consequence(err error) bool {
 	return false
 }
 
-// told is what the sidecar is told of this rank's last error, for the verdict if its process
-// then ends without Close. It has a mutex of its own: errors are made with and without the
-// session's.
-type told struct {
+// lastError writes this rank's last error to shared memory. If the process then ends without Close,
+// the job's verdict quotes it. It has a mutex of its own, because errors occur with and without the
+// session's mutex held.
+type lastError struct {
 	mu       sync.Mutex
 	unmapped bool
 }
 
-func (t *told) tell(c *segment.Control, absent uint32, text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c != nil && !t.unmapped {
+// record writes an error. absent is a world rank plus one that a collective misses, or 0.
+func (l *lastError) record(c *segment.Control, absent uint32, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c != nil && !l.unmapped {
 		c.SetLastError(absent, text)
 	}
 }
 
-// end is the last moment at which the session's memory is there.
-func (t *told) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.unmapped = true
+// stop is called before the session's memory is unmapped.
+func (l *lastError) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unmapped = true
 }

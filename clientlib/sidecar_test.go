@@ -259,15 +259,15 @@ func (f *fake) memory(d *shm.Descriptor) []byte {
 	return mem[d.Addr() : d.Addr()+d.Len()]
 }
 
-// giveBack returns a chunk; off is where its part lies in the message.
-func (f *fake) giveBack(k *shm.Descriptor, n, off uint64) {
+// returnBlock returns a chunk; off is where its part lies in the message.
+func (f *fake) returnBlock(k *shm.Descriptor, n, off uint64) {
 	f.t.Helper()
 	d := shm.Descriptor{Op: shm.OpStaged, Req: k.Req, Class: k.Class}
 	d.SetBody(k.Addr(), n, off, 0)
 	f.tell(d)
 }
 
-// answering runs script, the sidecar's part, beside the test. A failure in it
+// answering runs script, the sidecar's part, concurrently with the test. A failure in it
 // ends it, and the socket with it, so that the test's part ends too.
 func (f *fake) answering(script func()) (wait func()) {
 	over := make(chan struct{})

@@ -9,6 +9,6 @@ import (
 // wakeClient does what an engine does after it has published (LAYOUT §8).
 func (f *fake) wakeClient() {
 	if atomic.SwapUint32(f.control.Waiting(), 0) != 0 {
-		_ = wake.Wake(f.control.Waiting()) // nobody waits, or everybody is woken
+		_ = wake.Wake(f.control.Waiting()) // wakes all waiters, if there are any
 	}
 }

@@ -6,33 +6,32 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// slab divides the session's slab into slots for one small message each and
-// chunks for larger ones. Guarded by Session.mu.
+// slab divides the session's slab into slots, each for one small message, and chunks for larger
+// messages. Session.mu guards it.
 type slab struct {
 	slotBytes  uint64
 	chunkBytes int
 	slots      []uint64 // free ones, by offset
 	chunks     []uint64
-	half       int // of the chunks: as many are for sends, and for receives,
-	sends      int // which have so many,
-	receives   int // and so many
-	borrowed   int // bytes of chunks that are of the arena instead
+	half       int // half the number of chunks: sends may use so many, and receives as many
+	sends      int // chunks in use by sends
+	receives   int // chunks in use by receives
+	borrowed   int // bytes of chunks that were allocated in the arena instead
 }
 
-// A piece of a message is large enough to hide the hand-over, and small enough that
-// copying one overlaps with sending another. Larger ones, of messages that are as many of
-// them as may be under way, are up to pieceMost times as large.
+// pieceBytes is the size of a chunk: large enough to hide the cost of handing it over, small
+// enough that copying one chunk overlaps with sending another. If a message has more than
+// stageDepth chunks, they are up to pieceMost times as large.
 const (
 	pieceBytes = 64 << 10
 	pieceMost  = 4
 )
 
-// chunksMin are the chunks that even the smallest slab is cut into: two for
-// sends and two for receives.
+// chunksMin is the number of chunks of the smallest slab: two for sends and two for receives.
 const chunksMin = 4
 
-// The part of the arena that chunks take which nobody waits for, and the most: what is
-// copied long before it is asked for leaves the cache meanwhile.
+// Chunks that no peer waits for may use one part in arenaShare of the arena, and at most
+// arenaMost bytes: data that is copied long before it is sent has left the cache by then.
 const (
 	arenaShare = 4
 	arenaMost  = 2 << 20
@@ -57,7 +56,8 @@ func (s *slab) init(size, eager int) error {
 	return nil
 }
 
-func take(list *[]uint64) (uint64, bool) {
+// popOffset removes the last offset of a list.
+func popOffset(list *[]uint64) (uint64, bool) {
 	n := len(*list)
 	if n == 0 {
 		return 0, false
@@ -67,18 +67,18 @@ func take(list *[]uint64) (uint64, bool) {
 	return off, true
 }
 
-func (s *slab) slot() (uint64, bool) { return take(&s.slots) }
+func (s *slab) slot() (uint64, bool) { return popOffset(&s.slots) }
 
 func (s *slab) free(off uint64) { s.slots = append(s.slots, off) }
 
-// chunk is a piece of shared memory that carries a message, or a part of a staged one.
+// chunk is a range of shared memory that carries a message, or a part of a staged one.
 type chunk struct {
 	class shm.Class
 	off   uint64
 	bytes int
 }
 
-// held counts the chunks of the side that o is of.
+// held returns the counter of chunks of o's side: sends or receives.
 func (s *slab) held(o *op) *int {
 	if o.receives {
 		return &s.receives
@@ -86,15 +86,16 @@ func (s *slab) held(o *op) *int {
 	return &s.sends
 }
 
-// chunk takes one for o, which leaves so many to others of its side: sends have one half
-// of them, and receives the other. What both wanted they could keep from each other, and
-// two ranks that exchange messages wait for ever.
+// chunk allocates a chunk for o, if at least leaves chunks remain for other operations of its
+// side. Sends have one half of the chunks and receives the other: if both took from one pool,
+// the sends of two ranks that exchange messages could hold all chunks while the receives that
+// they wait for get none, a deadlock.
 func (s *slab) chunk(o *op, leaves int) (chunk, bool) {
 	held := s.held(o)
 	if *held+leaves >= s.half {
 		return chunk{}, false
 	}
-	off, ok := take(&s.chunks)
+	off, ok := popOffset(&s.chunks)
 	if ok {
 		*held++
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// stageDepth is how many chunks of one message are with the engine at most.
+// stageDepth is the most chunks of one message that are with the engine: enough to copy one while
+// others are sent.
 const stageDepth = 4
 
 // chunkQueue is a short queue of chunks in message order.
@@ -27,31 +28,31 @@ func (q *chunkQueue) pop() chunk {
 	return k
 }
 
-// wantStage notes that an operation can use chunks.
-func (s *Session) wantStage(id uint32, o *op) {
+// queueStage queues an operation for which chunks can be submitted.
+func (s *Session) queueStage(id uint32, o *op) {
 	if !o.queued && !o.done && o.off < o.want {
 		o.queued = true
 		s.todo.stage.push(id)
 	}
 }
 
-// stage supplies chunks of a staged operation: filled ones of a send, empty
-// ones of a matched receive (LAYOUT §5.1). It is called between submissions
-// only: chunks of one message must not overtake each other.
+// stage submits chunks of a staged operation: filled ones of a send, empty ones of a matched
+// receive (LAYOUT §5.1). It must not be called while another submission waits for room in the
+// ring: chunks of one message would overtake each other.
 func (s *Session) stage(id uint32, o *op) error {
-	if o.exposed && !o.asked {
-		return nil // the device takes it, or the engine asks
+	if o.exposed && !o.peerWaits {
+		return nil // the device reads it, or the engine asks for chunks
 	}
 	for !o.done && o.off < o.want && o.chunks.n < stageDepth {
 		if !s.hasRoom() {
-			s.wantStage(id, o)
+			s.queueStage(id, o)
 			return nil
 		}
 		k, ok := s.chunkFor(o)
 		if !ok {
 			if o.chunks.n == 0 && o.moves() {
 				o.queued = true
-				s.starve(id, o)
+				s.queueStarved(id, o)
 			}
 			return nil
 		}
@@ -71,16 +72,15 @@ func (s *Session) stage(id uint32, o *op) error {
 	return nil
 }
 
-// moves reports whether the other side waits for chunks of o, so that what o
-// is lent is certain to come back.
-func (o *op) moves() bool { return o.receives || o.asked }
+// moves reports whether the peer waits for chunks of o, so that every chunk that o gets is certain
+// to be returned.
+func (o *op) moves() bool { return o.receives || o.peerWaits }
 
-// chunkFor finds memory for the next piece. An operation keeps the chunks that
-// it has until its end, so that every message that moves can go on. One that
-// nobody has asked for yet may hold its chunks for ever: it gets them while
-// there are plenty, and is asked again when its receive is there (LAYOUT §5.1).
-// Such sends leave one chunk of the slab's to sends that move, and whole
-// receives leave half of theirs; past that the arena serves.
+// chunkFor allocates a chunk for the next part of a message. An operation keeps its chunks until it
+// ends, so that every message that moves continues to move. A send that no receive has matched yet
+// may hold its chunks for ever: it gets them only while enough are free, and is queued again when
+// its receive has matched (LAYOUT §5.1). Such sends leave one chunk of the slab to sends that move,
+// and whole receives leave half of theirs. Beyond that, chunks come from the arena.
 func (s *Session) chunkFor(o *op) (chunk, bool) {
 	if o.spare.n > 0 {
 		return o.spare.pop(), true
@@ -94,7 +94,7 @@ func (s *Session) chunkFor(o *op) (chunk, bool) {
 	leaves, most := 1, s.arenaShare()
 	if o.moves() {
 		leaves = 0
-		if o.chunks.n == 0 { // it is needed
+		if o.chunks.n == 0 { // without this chunk the message does not move
 			most = len(s.arenaMem)
 		}
 	}
@@ -104,25 +104,25 @@ func (s *Session) chunkFor(o *op) (chunk, bool) {
 	return s.borrowChunk(size, most)
 }
 
-// arenaShare is how much of the arena chunks may take which nobody waits for.
+// arenaShare returns how many bytes of the arena chunks may use that no peer waits for.
 func (s *Session) arenaShare() int { return min(len(s.arenaMem)/arenaShare, arenaMost) }
 
-// borrowChunk takes a chunk of n bytes of the arena, in which there are no more than most
-// bytes of chunks then.
+// borrowChunk allocates a chunk of n bytes in the arena, if all chunks there then have at most most
+// bytes.
 func (s *Session) borrowChunk(n, most int) (chunk, bool) {
 	if s.slab.borrowed+n > most {
 		return chunk{}, false
 	}
-	off, ok := s.arena.take(n)
+	off, ok := s.arena.tryAlloc(n)
 	if ok {
 		s.slab.borrowed += n
 	}
 	return chunk{shm.ClassArena, uint64(off), n}, ok
 }
 
-// takeWhole gives o memory for all of a message of one piece, which no slot takes, so that
-// it goes, or comes, without being asked for. A receive may wait for ever.
-func (s *Session) takeWhole(o *op, n int) bool {
+// allocWhole allocates one chunk for a whole message that is too large for a slot and fits into a
+// chunk: the message then needs no staging. A receive may hold its chunk for ever.
+func (s *Session) allocWhole(o *op, n int) bool {
 	if uint64(n) <= s.slab.slotBytes || n > s.slab.chunkBytes {
 		return false
 	}
@@ -141,6 +141,7 @@ func (s *Session) takeWhole(o *op, n int) bool {
 	return ok
 }
 
+// memoryOf returns the memory of a chunk.
 func (s *Session) memoryOf(k chunk) []byte {
 	mem := s.slabMem
 	if k.class == shm.ClassArena {
@@ -149,10 +150,10 @@ func (s *Session) memoryOf(k chunk) []byte {
 	return mem[k.off : k.off+uint64(k.bytes)]
 }
 
-// freeChunk takes a chunk of o back for whichever operation wants one next.
+// freeChunk frees a chunk of o and gives it to the next operation that waits for one.
 func (s *Session) freeChunk(o *op, k chunk) {
 	if k.class == shm.ClassArena {
-		_ = s.arena.release(int(k.off)) // it came from there
+		_ = s.arena.release(int(k.off)) // cannot fail: it was allocated there
 		s.slab.borrowed -= k.bytes
 	} else {
 		s.slab.chunks = append(s.slab.chunks, k.off)
@@ -161,10 +162,10 @@ func (s *Session) freeChunk(o *op, k chunk) {
 	s.feed()
 }
 
-// starve has an operation wait for a chunk of its side.
-func (s *Session) starve(id uint32, o *op) { s.todo.starved[o.side()].push(id) }
+// queueStarved queues an operation that waits for a chunk of its side.
+func (s *Session) queueStarved(id uint32, o *op) { s.todo.starved[o.side()].push(id) }
 
-// side is where an operation waits for a chunk.
+// side returns the index in todo.starved of sends or of receives.
 func (o *op) side() int {
 	if o.receives {
 		return 1
@@ -172,16 +173,16 @@ func (o *op) side() int {
 	return 0
 }
 
-// feed gives chunks to the operations that wait for one. One side does not wait for the
-// other's chunks, or two ranks could wait for each other, whose receives wait for what the
-// other's sends wait to send.
+// feed gives chunks to the operations that wait for one. Each side has a queue of its own: in a
+// single queue a receive could wait behind a send, and two ranks could each wait for what the other
+// one's send waits to send.
 func (s *Session) feed() {
 	for side := range s.todo.starved {
 		s.feedSide(side)
 	}
 }
 
-// feedSide serves the oldest first.
+// feedSide gives chunks to the operations of one side, the oldest first.
 func (s *Session) feedSide(side int) {
 	for {
 		id, ok := s.todo.starved[side].first()
@@ -189,10 +190,10 @@ func (s *Session) feedSide(side int) {
 			return
 		}
 		o := s.ops.list[id]
-		wants := o.moves() && !o.done && o.off < o.want // else it has ended meanwhile
-		if wants && o.side() != side {                  // the number is another operation's now
+		wants := o.moves() && !o.done && o.off < o.want // otherwise it has ended
+		if wants && o.side() != side {                  // the number has been reused by an operation of the other side
 			s.todo.starved[side].pop()
-			s.starve(id, o)
+			s.queueStarved(id, o)
 			continue
 		}
 		if wants {
@@ -207,20 +208,21 @@ func (s *Session) feedSide(side int) {
 	}
 }
 
-// staged takes a chunk back: one that was sent, or one with a part of the
-// message in it.
-func (s *Session) staged(id uint32, o *op, d *shm.Descriptor) error {
+// chunkReturned handles a chunk that the engine returns: one that was sent, or one with a part of the
+// received message. Chunks return in the order of submission; any other one is a protocol
+// violation.
+func (s *Session) chunkReturned(id uint32, o *op, d *shm.Descriptor) error {
 	if k := &o.chunks.list[0]; o.chunks.n == 0 || k.class != d.Class || k.off != d.Addr() || d.Len() > uint64(k.bytes) {
 		return fmt.Errorf("%w: it gave back memory at %d that request %d did not lend", ErrSidecarGone, d.Addr(), d.Req)
 	}
 	k := o.chunks.pop()
-	o.asked = true
+	o.peerWaits = true
 	if o.receives && d.Aux() < uint64(len(o.buf)) {
 		copy(o.buf[d.Aux():], s.memoryOf(k)[:d.Len()])
 	}
 	if o.off < o.want {
 		o.spare.push(k)
-		s.wantStage(id, o)
+		s.queueStage(id, o)
 	} else {
 		s.freeChunk(o, k)
 	}

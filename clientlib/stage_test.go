@@ -34,7 +34,7 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 		}
 	}
 	for i := range lent {
-		f.giveBack(&lent[i], lent[i].Len(), 0)
+		f.returnBlock(&lent[i], lent[i].Len(), 0)
 	}
 	over := make(chan error)
 	go func() {
@@ -86,7 +86,7 @@ func TestCancelledSendFreesChunks(t *testing.T) {
 		}
 		f.next(shm.OpCancel)
 		for i := range lent[:returned] {
-			f.giveBack(&lent[i], lent[i].Len(), 0)
+			f.returnBlock(&lent[i], lent[i].Len(), 0)
 			settle(t, s)
 		}
 		f.done(d.Req, shm.StatusCancelled, 0)
@@ -135,7 +135,7 @@ func TestSendsWaitForChunks(t *testing.T) {
 			if k.Req != d.Req {
 				t.Fatalf("a chunk of request %d came, want one of %d, which was asked for", k.Req, d.Req)
 			}
-			f.giveBack(&k, k.Len(), 0)
+			f.returnBlock(&k, k.Len(), 0)
 			settle(t, s)
 		}
 		f.done(d.Req, shm.StatusOK, n)
@@ -146,7 +146,7 @@ func TestSendsWaitForChunks(t *testing.T) {
 	f.quiet()
 }
 
-// Sends that nobody has asked for leave most of the arena to the application.
+// Sends that no receive has matched leave most of the arena to the application.
 func TestSendsLeaveTheArena(t *testing.T) {
 	s, f := attachTo(t, shape{arena: 8 << 20})
 	for tag := range 200 {
@@ -183,7 +183,7 @@ func TestStarvedReceiveGoesOn(t *testing.T) {
 	}
 	for range ids {
 		k := f.next(shm.OpStage)
-		f.giveBack(&k, n, 0)
+		f.returnBlock(&k, n, 0)
 		f.done(k.Req, shm.StatusOK, n)
 		settle(t, s)
 	}
@@ -268,7 +268,7 @@ func TestChunkThatWasNotLent(t *testing.T) {
 	f.next(shm.OpSend)
 	k := f.next(shm.OpStage)
 	k.SetBody(k.Addr()+64, k.Len(), 0, 0)
-	f.giveBack(&k, k.Len(), 0)
+	f.returnBlock(&k, k.Len(), 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.progress(); !errors.Is(err, ErrSidecarGone) {

@@ -6,14 +6,13 @@ import (
 	"fmt"
 )
 
-// Layout is which elements of a slice a message is made of: Count blocks of Block
-// elements, whose beginnings are Stride elements apart (MPI_Type_vector), behind
-// each other in the message. A column of a row-major matrix of n columns is
-// Layout{Count: rows, Block: 1, Stride: n}. The library copies them once, into
-// memory that it shares with the sidecar, and once out of it.
+// Layout selects the elements of a slice that form a message: Count blocks of Block elements, whose
+// beginnings are Stride elements apart (MPI_Type_vector). A column of a row-major matrix of n columns
+// is Layout{Count: rows, Block: 1, Stride: n}. The library copies the elements once into memory that
+// it shares with the sidecar, and once out of it.
 type Layout struct{ Count, Block, Stride int }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (l Layout) Len() int { return l.Count * l.Block }
 
 func (l Layout) check(have int) error {
@@ -23,13 +22,13 @@ func (l Layout) check(have int) error {
 	return nil
 }
 
-// fits reports whether the last block ends within the slice, without a product that
-// could be too large.
+// fits reports whether the last block ends within the slice. It computes no product, which could
+// overflow.
 func (l Layout) fits(have int) bool {
 	return l.Block <= have && (l.Count == 1 || (l.Count-1) <= (have-l.Block)/l.Stride)
 }
 
-// SendStrided sends the elements of buf that l names.
+// SendStrided sends the elements of buf that l selects.
 func SendStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, dst, tag int) error {
 	if err := cmp.Or(l.check(len(buf)), c.session.live(bytesOf(buf))); err != nil {
 		return c.session.fail("send", c, dst, tag, 0, err)
@@ -44,8 +43,8 @@ func SendStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, dst,
 	}, dst, tag)
 }
 
-// IrecvStrided starts a receive into the elements of buf that l names. They are
-// written by Wait. A shorter message fills the first of them.
+// IrecvStrided starts a receive into the elements of buf that l selects. Wait writes them. A shorter
+// message fills the first of them.
 func IrecvStrided[T Number](c *Comm, buf []T, l Layout, src, tag int) (*PackedRequest, error) {
 	if err := cmp.Or(l.check(len(buf)), c.session.live(bytesOf(buf))); err != nil {
 		return nil, c.session.fail("recv", c, src, tag, 0, err)
@@ -57,7 +56,7 @@ func IrecvStrided[T Number](c *Comm, buf []T, l Layout, src, tag int) (*PackedRe
 	}, src, tag)
 }
 
-// RecvStrided receives a message into the elements of buf that l names.
+// RecvStrided receives a message into the elements of buf that l selects.
 func RecvStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, src, tag int) (Status, error) {
 	r, err := IrecvStrided(c, buf, l, src, tag)
 	if err != nil {
@@ -66,9 +65,9 @@ func RecvStrided[T Number](ctx context.Context, c *Comm, buf []T, l Layout, src,
 	return r.await(ctx)
 }
 
-// SendrecvStrided sends the elements of sbuf that sl names and receives into those of
-// rbuf that rl names, at once: an edge goes to one neighbour while the halo comes from
-// the other. Both may be of one slice, if no element is named twice.
+// SendrecvStrided sends the elements of sbuf that sl selects and at the same time receives into those
+// of rbuf that rl selects: an edge is sent to one neighbour while the halo is received from the other.
+// Both may be of one slice, if no element is selected twice.
 func SendrecvStrided[T Number](ctx context.Context, c *Comm, sbuf []T, sl Layout, dst, stag int, rbuf []T, rl Layout, src, rtag int) (Status, error) {
 	in, err := IrecvStrided(c, rbuf, rl, src, rtag)
 	if err != nil {
@@ -77,7 +76,7 @@ func SendrecvStrided[T Number](ctx context.Context, c *Comm, sbuf []T, sl Layout
 	if err := SendStrided(ctx, c, sbuf, sl, dst, stag); err != nil {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
-		_, _ = in.await(over) // takes the receive back; the first error is the one to report
+		_, _ = in.await(over) // cancels the receive; the first error is returned
 		return Status{}, err
 	}
 	return in.await(ctx)

@@ -8,22 +8,23 @@ import (
 	"reflect"
 )
 
-// Struct sends and receives slices of a type T that is made of numbers: a struct, with
-// fields that are numbers, or arrays or structs of them (MPI_Type_create_struct). It is
-// made once by StructOf, holds no resources, and may be used by all goroutines.
+// Struct sends and receives slices of a type T that consists of numbers: a struct whose fields are
+// numbers, or arrays or structs of them (MPI_Type_create_struct). It is created once by StructOf, has
+// no resources, and may be used by all goroutines.
 //
-// What travels are the fields in their order, without the padding between them. A type
-// that has none is sent from where it lies, without a copy if that is memory from
-// Struct.Alloc. Of a type with padding the library makes a packed copy at either end;
-// fields in order of their size, largest first, have least of it. Both ends must have
-// the same fields; their padding may differ. Reductions are for numbers alone.
+// A message has the fields in their order, without the padding between them. A type without padding
+// is sent from its memory, without a copy if that is from Struct.Alloc. For a type with padding the
+// library makes a packed copy on both sides; a struct with its fields ordered by size, largest first,
+// has least padding. Both sides must have the same fields; their padding may differ. Reductions are
+// only for numbers.
 type Struct[T any] struct {
 	size   int // bytes of an element in memory
-	packed int // and in a message
+	packed int // bytes of an element in a message
 	runs   []run
 }
 
-// StructOf checks T. A field that is no number is an ErrInvalid that names it.
+// StructOf checks T and returns a Struct. If a field is no number, it returns an ErrInvalid that names
+// the field.
 func StructOf[T any]() (*Struct[T], error) {
 	typ := reflect.TypeFor[T]()
 	runs, err := runsOf(typ, typ.String())
@@ -40,16 +41,16 @@ func StructOf[T any]() (*Struct[T], error) {
 	return t, nil
 }
 
-// Size is the number of bytes of an element in a message.
+// Size returns the number of bytes of an element in a message.
 func (t *Struct[T]) Size() int { return t.packed }
 
-// Count is the number of elements of a message.
+// Count returns the number of elements of a message.
 func (t *Struct[T]) Count(st Status) int { return st.Bytes / t.packed }
 
-// dense reports whether elements are sent as they lie.
+// dense reports whether the type has no padding, so that elements are sent from their memory.
 func (t *Struct[T]) dense() bool { return t.packed == t.size }
 
-// ready refuses a Struct that StructOf has not made, and buffers that were freed.
+// ready returns an error for a Struct that StructOf has not created, and for buffers that were freed.
 func (t *Struct[T]) ready(c *Comm, what string, bufs ...[]T) error {
 	if t.packed == 0 {
 		return c.session.fail(what, c, AnySource, AnyTag, 0, fmt.Errorf("%w: a Struct that StructOf has not made", ErrInvalid))
@@ -62,8 +63,8 @@ func (t *Struct[T]) ready(c *Comm, what string, bufs ...[]T) error {
 	return nil
 }
 
-// live refuses freed memory of which a copy would be sent, or filled; what is sent as
-// it lies is looked at there.
+// live returns an error for freed memory that would be copied. For a dense type the send or receive
+// checks the memory itself.
 func (t *Struct[T]) live(c *Comm, what string, buf []T, peer, tag int) error {
 	if t.dense() {
 		return nil
@@ -74,7 +75,7 @@ func (t *Struct[T]) live(c *Comm, what string, buf []T, peer, tag int) error {
 	return nil
 }
 
-// pack writes what of the elements travels to b.
+// pack copies the fields of elements, without padding, to b.
 func (t *Struct[T]) pack(b []byte, buf []T) {
 	for mem := rawBytes(buf); len(mem) > 0; mem = mem[t.size:] {
 		for _, r := range t.runs {
@@ -83,7 +84,7 @@ func (t *Struct[T]) pack(b []byte, buf []T) {
 	}
 }
 
-// unpack fills the first elements from b, which is a whole number of them.
+// unpack copies b, which has a whole number of packed elements, to the first elements of buf.
 func (t *Struct[T]) unpack(buf []T, b []byte) {
 	for mem := rawBytes(buf); len(b) > 0; mem = mem[t.size:] {
 		for _, r := range t.runs {
@@ -92,7 +93,7 @@ func (t *Struct[T]) unpack(buf []T, b []byte) {
 	}
 }
 
-// message is what travels of elements: their own memory, or a copy.
+// message returns the bytes that are sent of elements: their own memory, or a packed copy.
 func (t *Struct[T]) message(buf []T) []byte {
 	if t.dense() {
 		return rawBytes(buf)
@@ -102,7 +103,8 @@ func (t *Struct[T]) message(buf []T) []byte {
 	return b
 }
 
-// room is memory for a message that fills buf, which settle does if it is a copy.
+// room returns memory for a message that fills buf: its own memory, or a copy from which settle
+// fills it.
 func (t *Struct[T]) room(buf []T) []byte {
 	if t.dense() {
 		return rawBytes(buf)
@@ -131,7 +133,7 @@ func (t *Struct[T]) Alloc(s *Session, n int) ([]T, error) {
 	return sliceOf[T](mem, max(n, 0)), nil
 }
 
-// Free gives back what Alloc returned. No operation may be using it.
+// Free frees memory from Alloc. No operation may use it.
 func (t *Struct[T]) Free(s *Session, b []T) error { return Free(s, rawBytes(b)) }
 
 // Send sends buf and returns when it may be changed again.
@@ -159,8 +161,8 @@ func (t *Struct[T]) Isend(c *Comm, buf []T, dst, tag int) (Request, error) {
 	return c.startSend(context.Background(), "isend", raw(t.message(buf)), dst, tag, sendPlain)
 }
 
-// Recv receives a message of at most len(buf) elements. One that is no whole number
-// of them is an ErrInvalid: its sender has another type.
+// Recv receives a message of at most len(buf) elements. If its length is no multiple of the size of an
+// element, it returns an ErrInvalid: the sender has another type.
 func (t *Struct[T]) Recv(ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
 	if err := t.ready(c, "recv"); err != nil {
 		return Status{}, err
@@ -274,7 +276,7 @@ func (t *Struct[T]) Allgather(ctx context.Context, c *Comm, in, out []T) error {
 	return nil
 }
 
-// blocks is the part of a buffer that has a block of n elements for each rank.
+// blocks returns the part of a buffer that has a block of n elements for each rank.
 func (t *Struct[T]) blocks(c *Comm, what string, buf []T, n int, of string) ([]T, error) {
 	if err := c.want(what, len(buf), n*c.Size(), of); err != nil {
 		return nil, err

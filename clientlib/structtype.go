@@ -5,13 +5,13 @@ import (
 	"reflect"
 )
 
-// run is a part of a struct that travels: what is between two gaps.
+// run is a contiguous part of a struct without padding.
 type run struct{ at, n int }
 
-// runsMax bounds the parts of one element; each costs a copy at either end.
+// runsMax bounds the parts of one element: each costs a copy on both sides.
 const runsMax = 4096
 
-// runsOf finds what of a type travels: its numbers, without the padding between them.
+// runsOf returns the parts of a type that are sent: its numbers, without the padding between them.
 // path names the type in errors.
 func runsOf(t reflect.Type, path string) ([]run, error) {
 	switch t.Kind() {
@@ -27,7 +27,7 @@ func runsOf(t reflect.Type, path string) ([]run, error) {
 	return nil, fmt.Errorf("%w: %s is a %s, and a message has numbers, and arrays and structs of them; %s", ErrInvalid, path, t, insteadOf(t.Kind()))
 }
 
-// insteadOf says what to do about a field that cannot be sent.
+// insteadOf returns the remedy for a field that cannot be sent.
 func insteadOf(k reflect.Kind) string {
 	switch k {
 	case reflect.Bool:
@@ -60,7 +60,7 @@ func runsOfArray(t reflect.Type, path string) (list []run, err error) {
 	switch {
 	case err != nil || len(part) == 0 || t.Len() == 0:
 		return nil, err
-	case len(part) == 1 && part[0].n == size: // no gaps: however long it is
+	case len(part) == 1 && part[0].n == size: // no padding: one run, however long the array is
 		return []run{{0, size * t.Len()}}, nil
 	}
 	for i := range t.Len() {
@@ -71,7 +71,7 @@ func runsOfArray(t reflect.Type, path string) (list []run, err error) {
 	return list, nil
 }
 
-// join adds a part that lies at an offset. What touches becomes one.
+// join appends the runs of a part at an offset. Runs that touch become one.
 func join(list, part []run, at int, path string) ([]run, error) {
 	for _, r := range part {
 		r.at += at

@@ -6,11 +6,10 @@ import (
 	"fmt"
 )
 
-// division is how a collective divides a buffer of elements into a block for each
-// rank, which may lie anywhere in it.
+// division is how a collective divides a buffer of elements into a block for each rank, at any offset.
 type division struct{ counts, displs []int }
 
-// divide checks a division of a buffer; displs nil: the blocks follow one another.
+// divide checks and returns a division of a buffer. If displs is nil, the blocks follow one another.
 func (t *Struct[T]) divide(c *Comm, what string, buf []T, counts, displs []int, of string) (division, error) {
 	v, err := c.blocks(what, counts, displs)
 	if err != nil {
@@ -25,8 +24,8 @@ func (t *Struct[T]) divide(c *Comm, what string, buf []T, counts, displs []int, 
 	return d, nil
 }
 
-// inBytes is the division of what travels: of the buffer's own memory, or of a copy
-// in which the blocks follow one another.
+// inBytes returns the division in bytes of the memory that is sent: the buffer's own memory, or a
+// copy in which the blocks follow one another.
 func (t *Struct[T]) inBytes(d division) (counts, displs []int) {
 	for _, n := range d.counts {
 		counts = append(counts, n*t.packed)
@@ -40,7 +39,7 @@ func (t *Struct[T]) inBytes(d division) (counts, displs []int) {
 	return counts, displs
 }
 
-// blocksOf is what is sent of a divided buffer.
+// blocksOf returns the memory that is sent of a divided buffer.
 func (t *Struct[T]) blocksOf(d division, buf []T) []byte {
 	if t.dense() {
 		return rawBytes(buf)
@@ -52,7 +51,8 @@ func (t *Struct[T]) blocksOf(d division, buf []T) []byte {
 	return b
 }
 
-// roomOf is memory for what a divided buffer receives, which spread puts into it.
+// roomOf returns memory for the blocks that a divided buffer receives: its own memory, or a copy from
+// which spread fills it.
 func (t *Struct[T]) roomOf(d division, buf []T) []byte {
 	if t.dense() {
 		return rawBytes(buf)
@@ -135,8 +135,8 @@ func (t *Struct[T]) Allgatherv(ctx context.Context, c *Comm, in, out []T, counts
 	return nil
 }
 
-// Alltoall sends block i of in to rank i, where it becomes the block of this rank in
-// out. in and out have as many elements, a multiple of the ranks, and do not overlap.
+// Alltoall sends block i of in to rank i, where it becomes the block of this rank in out. in and out
+// have the same number of elements, a multiple of the number of ranks, and must not overlap.
 func (t *Struct[T]) Alltoall(ctx context.Context, c *Comm, in, out []T) error {
 	if err := t.ready(c, "alltoall", in, out); err != nil {
 		return err
@@ -156,9 +156,9 @@ func (t *Struct[T]) Alltoall(ctx context.Context, c *Comm, in, out []T) error {
 	return nil
 }
 
-// Alltoallv is Alltoall with blocks of any size and place on both sides: scounts[i]
-// elements at sdispls[i] of in go to rank i, rcounts[i] at rdispls[i] of out come from
-// it. Displacements that are nil: one block behind the other.
+// Alltoallv is Alltoall with blocks of any size at any displacement on both sides: scounts[i] elements
+// at sdispls[i] of in are sent to rank i, and rcounts[i] at rdispls[i] of out are received from it. If
+// displacements are nil, the blocks follow one another.
 func (t *Struct[T]) Alltoallv(ctx context.Context, c *Comm, in []T, scounts, sdispls []int, out []T, rcounts, rdispls []int) error {
 	if err := t.ready(c, "alltoallv", in, out); err != nil {
 		return err

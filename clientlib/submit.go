@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// begin starts an operation of communicator c with its request number.
+// begin allocates an operation of communicator c and its request number.
 // Preconditions: s.mu is held.
 func (s *Session) begin(what string, c *Comm, peer, tag, n int) (*op, Request, error) {
 	if err := s.usable(c); err != nil {
@@ -16,8 +16,7 @@ func (s *Session) begin(what string, c *Comm, peer, tag, n int) (*op, Request, e
 	}
 	o, id, err := s.ops.alloc()
 	if err != nil {
-		// Sends that nobody waits for free their numbers when they are seen
-		// to be complete.
+		// Sends that no call waits for free their numbers when their completions are handled.
 		if err := s.progress(); err != nil {
 			return nil, Request{}, err
 		}
@@ -29,7 +28,7 @@ func (s *Session) begin(what string, c *Comm, peer, tag, n int) (*op, Request, e
 	return o, Request{s, id, o.gen}, nil
 }
 
-// usable says why nothing can be submitted, if so.
+// usable returns an error if nothing can be submitted.
 func (s *Session) usable(c *Comm) error {
 	switch {
 	case s.ending:
@@ -42,18 +41,18 @@ func (s *Session) usable(c *Comm) error {
 	return nil
 }
 
-// hasRoom reports whether a descriptor can be published at once. What is wrong with
-// the ring is told by push.
+// hasRoom reports whether a descriptor can be published at once. If the ring is corrupt it reports
+// true, and push returns the error.
 func (s *Session) hasRoom() bool {
 	n, err := s.submit.Free()
 	return err != nil || n > 0
 }
 
-// enterCall takes the mutex for a call that submits something, when the ring has room
-// for it. A full ring is an engine that is behind, or that does not hear this rank
-// until its peers have taken what it has sent: it may be so for as long as a peer is
-// stopped, and meanwhile others complete what they wait for, and contexts end. When it
-// returns an error the mutex is not held.
+// enterCall locks the mutex for a call that submits a descriptor, after the ring has room for it. A
+// full ring means that the engine is behind, or does not read this rank's ring until peers have
+// accepted what this rank has sent. That may last as long as a peer is stopped; meanwhile other
+// goroutines get their completions, and contexts may end. If enterCall returns an error, the mutex
+// is not locked.
 func (s *Session) enterCall(ctx context.Context) error {
 	s.mu.Lock()
 	for i := 0; !s.closed && !s.gone.Load() && !s.hasRoom(); i++ {
@@ -73,8 +72,8 @@ func (s *Session) enterCall(ctx context.Context) error {
 	return nil
 }
 
-// submitOp publishes the descriptor of an operation that begin started, and
-// takes the operation back when it cannot.
+// submitOp publishes the descriptor of an operation that begin has allocated. If it cannot, it frees
+// the operation.
 func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error) {
 	d.Req = r.id
 	if err := s.push(d); err != nil {
@@ -84,9 +83,9 @@ func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error)
 	return r, nil
 }
 
-// push publishes d. Mostly there is room (enterCall); when the ring is full all the
-// same, completions are taken meanwhile, so that neither side waits for the other.
-// What they ask for is only noted, since it would overtake d.
+// push publishes d. There usually is room (enterCall). If the ring is full, push handles completions
+// until there is room, so that the engine, whose ring of completions may be full too, can go on. The
+// work that those completions ask for is only queued, because it would overtake d.
 // Preconditions: s.mu is held.
 func (s *Session) push(d *shm.Descriptor) error {
 	if s.closed {
@@ -108,13 +107,13 @@ func (s *Session) push(d *shm.Descriptor) error {
 		}
 		wake.Yield()
 	}
-	// The engine sets its flag before its last look at the ring, and we look
-	// at the flag after publishing: one of the two sees the other.
+	// The engine sets its flag before its last poll of the ring, and this goroutine reads the flag
+	// after publishing. Therefore at least one of the two sees the other's store.
 	if !s.control.Sleeping() {
 		return nil
 	}
 	if err := wake.Ring(s.doorbell); err != nil {
-		s.gone.Store(true) // an engine that cannot be woken is as good as none
+		s.gone.Store(true) // an engine that cannot be woken makes no progress
 		return fmt.Errorf("%w: %w", ErrSidecarGone, err)
 	}
 	return nil

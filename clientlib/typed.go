@@ -28,14 +28,14 @@ func Isend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
 	return c.startSend(context.Background(), "isend", elementsOf(buf), dst, tag, sendPlain)
 }
 
-// Issend is Isend whose request ends only when the message has been matched.
+// Issend is Isend whose request completes only when a receive has matched the message.
 func Issend[T Number](c *Comm, buf []T, dst, tag int) (Request, error) {
 	return c.startSend(context.Background(), "issend", elementsOf(buf), dst, tag, sendSync)
 }
 
-// Recv receives a message of at most len(buf) elements.
-// A message of elements of another type is an ErrInvalid, also one that is no whole
-// number of elements; []byte receives every type, and is received as every type. From NullRank it returns at once.
+// Recv receives a message of at most len(buf) elements. If the message has elements of another type,
+// or its length is no multiple of the size of an element, it returns an ErrInvalid. []byte receives
+// every type, and is received as every type. From NullRank Recv returns at once.
 func Recv[T Number](ctx context.Context, c *Comm, buf []T, src, tag int) (Status, error) {
 	return recvElements(ctx, c, elementsOf(buf), sizeOf[T](), src, tag)
 }
@@ -56,13 +56,13 @@ func recvElements(ctx context.Context, c *Comm, e elements, elem, src, tag int) 
 	return out.Status, err
 }
 
-// Irecv starts a receive; buf is the sidecar's until the request has ended.
+// Irecv starts a receive. The sidecar uses buf until the request has ended.
 func Irecv[T Number](c *Comm, buf []T, src, tag int) (Request, error) {
 	return c.startRecv(context.Background(), "irecv", elementsOf(buf), src, tag, 0)
 }
 
-// Sendrecv sends and receives at once, so that two ranks may exchange without
-// thinking about who goes first.
+// Sendrecv sends and receives at the same time, so that two ranks may exchange messages without an
+// agreement on which one sends first.
 func Sendrecv[T Number](ctx context.Context, c *Comm, sbuf []T, dst, stag int, rbuf []T, src, rtag int) (Status, error) {
 	in, err := c.startRecv(ctx, "sendrecv", elementsOf(rbuf), src, rtag, 0)
 	if err != nil {
@@ -75,7 +75,7 @@ func Sendrecv[T Number](ctx context.Context, c *Comm, sbuf []T, dst, stag int, r
 	if err != nil {
 		over, cancel := context.WithCancel(ctx)
 		cancel()
-		_, _ = in.await(over) // takes the receive back; the first error is the one to report
+		_, _ = in.await(over) // cancels the receive; the first error is returned
 		return Status{}, err
 	}
 	got, err := in.await(ctx)

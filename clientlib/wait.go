@@ -9,25 +9,26 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// waitPolicy is how a call waits: poll, then poll and yield the core, then
-// block until the sidecar wakes it (DESIGN §8).
+// waitPolicy is how a call waits: it polls, then polls and yields the CPU, then blocks until the
+// sidecar wakes it (LAYOUT §8).
 type waitPolicy struct {
-	polls int           // looks without giving the core away
-	only  bool          // and nothing else, for as long as it takes
-	poll  time.Duration // the same in time, while it helps
-	yield time.Duration
-	nap   time.Duration // a sleep lasts no longer
-	luck  luck
-	crowd crowd
+	polls int           // polls before the first yield
+	only  bool          // it only polls, until the wait is over
+	poll  time.Duration // how long it polls before it yields, as long as history says that this helps
+	yield time.Duration // how long it polls and yields before it blocks
+	nap   time.Duration // the longest sleep
+
+	history pollHistory
+	backoff backoff
 }
 
-// pollFor is how long a call polls where each process of the job on this machine
-// has a processor. Who waits longer can as well yield, and a sidecar that has lost
-// its own processor may need this one.
+// pollFor is how long a call polls without yielding if each process of the job on this machine has
+// a CPU. After that time a yield costs no more than the wait has, and a sidecar that has lost its
+// own CPU may need this one.
 const pollFor = 50 * time.Microsecond
 
-// setWait chooses the policy. sharers are the job's processes on the sidecar's
-// processors, 0: not known.
+// setWait sets the policy by its name. sharers is the number of the job's processes on the
+// sidecar's CPUs, or 0 if it is not known.
 func (w *waitPolicy) setWait(name string, sharers int) error {
 	w.nap = napMax
 	switch name {
@@ -45,79 +46,80 @@ func (w *waitPolicy) setWait(name string, sharers int) error {
 	return nil
 }
 
-// luck is how polling has gone. Where nothing came in all the time for it the
-// next waits begin with yields, more of them each time: nobody polls for long
-// whose sidecar does not get its processor. Goroutines share it, and a lost update
-// does not matter.
-type luck struct{ skip, penalty atomic.Int32 }
+// pollHistory records whether polling has helped. If nothing arrived within pollFor, the next
+// penalty waits begin with yields instead; the penalty doubles each time and is halved by a
+// successful poll. So a process does not poll for long while its sidecar gets no CPU time.
+// Goroutines share it without a lock: a lost update does no harm.
+type pollHistory struct{ skip, penalty atomic.Int32 }
 
+// The bounds of the penalty. With penaltyMax, one wait in 4096 tries whether polling helps again.
 const (
 	penaltyMin = 16
 	penaltyMax = 4096
 )
 
-func (l *luck) polls() bool {
-	if n := l.skip.Load(); n > 0 {
-		l.skip.Store(n - 1)
+// shouldPoll reports whether the next wait polls before it yields.
+func (h *pollHistory) shouldPoll() bool {
+	if n := h.skip.Load(); n > 0 {
+		h.skip.Store(n - 1)
 		return false
 	}
 	return true
 }
 
-func (l *luck) good() {
-	if n := l.penalty.Load(); n > 0 {
-		l.penalty.Store(n / 2)
+func (h *pollHistory) succeeded() {
+	if n := h.penalty.Load(); n > 0 {
+		h.penalty.Store(n / 2)
 	}
 }
 
-func (l *luck) bad() {
-	n := min(max(2*l.penalty.Load(), penaltyMin), penaltyMax)
-	l.penalty.Store(n)
-	l.skip.Store(n)
+func (h *pollHistory) failed() {
+	n := min(max(2*h.penalty.Load(), penaltyMin), penaltyMax)
+	h.penalty.Store(n)
+	h.skip.Store(n)
 }
 
-// clockEvery is how many looks pass between two looks at clock and context.
+// clockEvery is the number of polls between two checks of clock and context.
 const clockEvery = 64
 
-// waitFor takes completions until over says so. over is called with the mutex
-// held.
+// waitFor handles completions until over returns true. over is called with the mutex held.
 func (s *Session) waitFor(ctx context.Context, over func() bool) error {
 	if end, err := s.spin(ctx, over); end || err != nil {
 		return err
 	}
 	end, timed := ctx.Deadline()
 	timed = timed && time.Until(end) < soon
-	s.waits(timed)
-	defer s.returns(timed)
+	s.beginWait(timed)
+	defer s.endWait(timed)
 	if s.wait.only {
 		return s.pollOn(ctx, over)
 	}
-	if end, err := s.linger(ctx, over); end || err != nil {
+	if end, err := s.keepYielding(ctx, over); end || err != nil {
 		return err
 	}
 	return s.block(ctx, over)
 }
 
-// soon is when a deadline makes a wait one that ends by itself: a program that has given
-// itself a day is in a deadlock until then.
+// soon bounds the deadline of a wait that counts as one that ends by itself. A wait with a later
+// deadline, such as a day, takes part in a deadlock until then.
 const soon = time.Minute
 
-// spinFor is how long a wait yields before the sidecar is told of it: what is
-// over sooner is not worth the system call.
+// spinFor is how long a wait yields before it is published to the sidecar: for a shorter wait that
+// is not worth its cost.
 const spinFor = 100 * time.Microsecond
 
-// longPoll is after how many looks a call that only polls says that it waits: some
+// longPoll is the number of polls after which a call that only polls publishes that it waits: some
 // milliseconds.
 const longPoll = 1 << 16
 
-// spin polls, then yields, until it is worth telling the sidecar.
+// spin polls, then yields, for at most spinFor after it has polled.
 func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err error) {
 	if end, err := s.poll(ctx, over); end || err != nil {
 		return end, err
 	}
 	var start time.Duration
 	for i := 0; i <= s.wait.polls || s.wait.yield > 0; i++ {
-		if end, err := s.look(over); end || err != nil {
+		if end, err := s.pollOnce(over); end || err != nil {
 			return end, err
 		}
 		if i%clockEvery == clockEvery-1 {
@@ -139,18 +141,18 @@ func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err err
 	return false, nil
 }
 
-// age is the time since the session was opened.
+// age returns the time since the session was opened.
 func (s *Session) age() time.Duration { return time.Since(s.begun) }
 
-// poll looks without giving the processor away, for as long as the policy says.
+// poll polls without yielding, for as long as the policy says.
 func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err error) {
-	if s.wait.poll == 0 || !s.wait.luck.polls() {
+	if s.wait.poll == 0 || !s.wait.history.shouldPoll() {
 		return false, nil
 	}
 	for begin := time.Duration(0); ; {
-		for range clockEvery { // most are over before the clock matters
-			if end, err := s.look(over); end || err != nil {
-				s.wait.luck.good()
+		for range clockEvery { // most waits are over before the clock is read
+			if end, err := s.pollOnce(over); end || err != nil {
+				s.wait.history.succeeded()
 				return end, err
 			}
 		}
@@ -160,17 +162,17 @@ func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err err
 		if now := s.age(); begin == 0 {
 			begin = now
 		} else if now-begin >= s.wait.poll {
-			s.wait.luck.bad()
+			s.wait.history.failed()
 			return false, nil
 		}
 	}
 }
 
-// pollOn looks until it is over.
+// pollOn polls until the wait is over.
 func (s *Session) pollOn(ctx context.Context, over func() bool) error {
 	for i := 1; ; i++ {
 		for range clockEvery {
-			if end, err := s.look(over); end || err != nil {
+			if end, err := s.pollOnce(over); end || err != nil {
 				return err
 			}
 		}
@@ -178,16 +180,16 @@ func (s *Session) pollOn(ctx context.Context, over func() bool) error {
 			return err
 		}
 		if i%(longPoll/clockEvery) == 0 {
-			s.stays()
+			s.refreshWait()
 		}
 	}
 }
 
-// linger yields for the rest of the time that the policy allows.
-func (s *Session) linger(ctx context.Context, over func() bool) (end bool, err error) {
-	for start := time.Now(); time.Since(start) < s.wait.yield-spinFor; s.stays() {
+// keepYielding polls and yields for the rest of the time that the policy allows.
+func (s *Session) keepYielding(ctx context.Context, over func() bool) (end bool, err error) {
+	for start := time.Now(); time.Since(start) < s.wait.yield-spinFor; s.refreshWait() {
 		for range clockEvery {
-			if end, err := s.look(over); end || err != nil {
+			if end, err := s.pollOnce(over); end || err != nil {
 				return end, err
 			}
 			if !s.yield(s.age()) {
@@ -201,10 +203,10 @@ func (s *Session) linger(ctx context.Context, over func() bool) (end bool, err e
 	return false, nil
 }
 
-// look takes what has come, and reports whether the wait is over or cannot
-// end.
-func (s *Session) look(over func() bool) (bool, error) {
-	gone := s.gone.Load() // before the look, which sees what the sidecar said before it ended
+// pollOnce polls once: it handles completions and reports whether the wait is over. It returns an error
+// if the wait cannot end.
+func (s *Session) pollOnce(over func() bool) (bool, error) {
+	gone := s.gone.Load() // before the poll, which sees completions that the sidecar published before it ended
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.progress(); err != nil {
@@ -219,12 +221,12 @@ func (s *Session) look(over func() bool) (bool, error) {
 	return false, nil
 }
 
-// napMax bounds a sleep, so that a sidecar that was stopped in the middle of a
-// wake-up costs time and no more.
+// napMax bounds a sleep: a sidecar that is killed between clearing the word and waking its sleepers
+// wakes no goroutine.
 const napMax = 100 * time.Millisecond
 
-// block sleeps on the futex between looks. The word is set before the look,
-// and the engine publishes before it looks at the word (LAYOUT §8).
+// block sleeps on the futex between polls. The word is set before the poll, and the engine
+// publishes before it reads the word: one of the two sees the other's store (LAYOUT §8).
 func (s *Session) block(ctx context.Context, over func() bool) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -234,14 +236,14 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 	defer stop()
 	word := s.control.Waiting()
 	for {
-		mine := s.asleep(word)
-		if end, err := s.look(over); end || err != nil {
+		mine := s.setWaitingWord(word)
+		if end, err := s.pollOnce(over); end || err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if s.behind.Load() { // nobody tells when the ring has room
+		if s.backlog.Load() { // nothing wakes this goroutine when the ring has room
 			wake.Yield()
 			continue
 		}
@@ -251,23 +253,24 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 	}
 }
 
-// asleep says that a goroutine may be blocked, by a value that changes with each time that
-// another one has woken it: between its look and its sleep that one may have taken what it
-// waits for, and a third one have set the word for a sleep of its own.
-func (s *Session) asleep(word *uint32) (value uint32) {
+// setWaitingWord sets the word, which says that a goroutine may be blocked. Its value changes whenever a
+// goroutine of this process wakes the sleepers. Otherwise, between the poll and the sleep of one
+// goroutine, a second one could take the completion that it waits for and clear the word, a third
+// one could set it again, and the first one would sleep.
+func (s *Session) setWaitingWord(word *uint32) (value uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looks()
-	value = s.roused<<1 | 1
+	s.publishPoll()
+	value = s.wakeups<<1 | 1
 	atomic.StoreUint32(word, value)
 	return value
 }
 
-// interrupt makes blocked goroutines look at their contexts.
+// interrupt wakes blocked goroutines, so that they check their contexts.
 func (s *Session) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.rouse()
+		s.wakeSleepers()
 	}
 }

@@ -153,7 +153,7 @@ func TestWaitAnyOfTwoSessions(t *testing.T) {
 	}
 }
 
-// A call polls where nobody said how it shall wait and each process of the job
+// A call polls if no wait policy is set and each process of the job
 // has a processor, and nowhere else.
 func TestPollsWhereThereAreProcessors(t *testing.T) {
 	for _, c := range []struct {
@@ -168,13 +168,13 @@ func TestPollsWhereThereAreProcessors(t *testing.T) {
 	}
 }
 
-// Polls in vain make the next waits begin with yields, more of them each time;
+// Polls without success make the next waits begin with yields, more of them each time;
 // those that help make it fewer.
-func TestLuck(t *testing.T) {
-	var l luck
+func TestPollHistory(t *testing.T) {
+	var l pollHistory
 	pauses := func() int {
 		n := 0
-		for !l.polls() {
+		for !l.shouldPoll() {
 			n++
 		}
 		return n
@@ -183,26 +183,26 @@ func TestLuck(t *testing.T) {
 		t.Fatalf("%d waits without polling at first", n)
 	}
 	for want := penaltyMin; want <= penaltyMax; want *= 2 {
-		l.bad()
+		l.failed()
 		if n := pauses(); n != want {
 			t.Fatalf("%d waits without polling, want %d", n, want)
 		}
 	}
-	l.bad()
+	l.failed()
 	if n := pauses(); n != penaltyMax {
 		t.Fatalf("%d waits without polling, want no more than %d", n, penaltyMax)
 	}
 	for range 20 {
-		l.good()
+		l.succeeded()
 	}
-	l.bad()
+	l.failed()
 	if n := pauses(); n != penaltyMin {
 		t.Fatalf("%d waits without polling after many that helped, want %d", n, penaltyMin)
 	}
 }
 
 // TestFullRingHoldsUpNobodyElse: while the engine does not hear this rank, a call that
-// has something to submit waits, and nobody else with it.
+// has something to submit waits, and no other goroutine with it.
 func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
@@ -263,34 +263,34 @@ func TestContextEndsOpen(t *testing.T) {
 
 // A yield that lasts keeps waits from yielding, for longer each time; one that does not
 // ends that.
-func TestCrowd(t *testing.T) {
-	var c crowd
+func TestBackoff(t *testing.T) {
+	var c backoff
 	now := time.Second
-	for want := crowdedMin; want <= crowdedMax; want *= 2 {
-		c.judge(now, crowdedAfter)
-		if !c.here(now+want-1) || c.here(now+want) {
-			t.Fatalf("crowded until %v after a yield, want %v", time.Duration(c.until.Load())-now, want)
+	for want := backoffMin; want <= backoffMax; want *= 2 {
+		c.update(now, backoffAfter)
+		if !c.active(now+want-1) || c.active(now+want) {
+			t.Fatalf("backed off until %v after a yield, want %v", time.Duration(c.until.Load())-now, want)
 		}
 		now += want
 	}
-	c.judge(now, crowdedAfter)
-	if c.here(now + crowdedMax) {
-		t.Error("crowded for longer than a second")
+	c.update(now, backoffAfter)
+	if c.active(now + backoffMax) {
+		t.Error("backed off for longer than the maximum")
 	}
-	now += crowdedMax
-	c.judge(now, crowdedAfter-1)
-	c.judge(now, crowdedAfter)
-	if c.here(now + crowdedMin) {
-		t.Error("a short yield has not ended the doubt")
+	now += backoffMax
+	c.update(now, backoffAfter-1)
+	c.update(now, backoffAfter)
+	if c.active(now + backoffMin) {
+		t.Error("a short yield has not reset the back-off")
 	}
 }
 
-// Who would give the processor to somebody who keeps it sleeps at once, however long
+// A wait that would give the CPU to a thread that keeps it sleeps at once, however long
 // the policy yields.
-func TestCrowdedWaitSleeps(t *testing.T) {
+func TestBackoffSleeps(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "yield"})
 	s.wait.yield = time.Hour
-	s.wait.crowd.until.Store(int64(time.Hour))
+	s.wait.backoff.until.Store(int64(time.Hour))
 	wait := f.answering(func() {
 		d := f.next(shm.OpRecv)
 		for atomic.LoadUint32(f.control.Waiting()) == 0 {
@@ -331,7 +331,7 @@ func TestTakenBeforeTheSleep(t *testing.T) {
 	third := make(chan error, 1)
 	ctx := meddling{t.Context(), sync.OnceFunc(func() {
 		f.done(mine.Req, shm.StatusOK, 10)
-		if _, err := s.look(func() bool { return false }); err != nil {
+		if _, err := s.pollOnce(func() bool { return false }); err != nil {
 			t.Error(err)
 		}
 		go func() {

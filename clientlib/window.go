@@ -10,22 +10,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Window is memory that the ranks of a communicator let each other read and
-// write. Accesses are complete at their target after Flush, Unlock or Fence, or its
-// Wait; between two of these puts and gets happen in any order. Displacements are in elements.
+// Window is memory that the ranks of a communicator expose to each other. Accesses are complete at
+// their target after Flush, Unlock or Fence, or after the target's Wait; between two of these, puts
+// and gets are executed in any order. Displacements are in elements.
 type Window[T Number] struct {
 	comm   *Comm
 	number uint32
 	local  []T
-	parts  *parts // nil: not known
+	parts  *parts // nil: bounds are not known and not checked here
 	freed  atomic.Bool
 
 	started, posted []int // groups of the open epochs
 }
 
-// NewWindow makes a window. It is collective; local is arena memory, and may
-// be empty on ranks that expose nothing. Where ranks expose different sizes, each
-// keeps 8 bytes a rank of them, so that accesses out of bounds fail at once.
+// NewWindow creates a window. It is collective. local is memory from Alloc, and may be empty on ranks
+// that expose nothing. If ranks expose different sizes, each rank stores 8 bytes for each rank, so
+// that accesses out of bounds fail at once.
 func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], error) {
 	s := c.session
 	d := shm.Descriptor{Op: shm.OpWin}
@@ -57,10 +57,10 @@ func NewWindow[T Number](ctx context.Context, c *Comm, local []T) (*Window[T], e
 	return &Window[T]{comm: c, number: number, local: local, parts: p}, nil
 }
 
-// Local is this rank's part.
+// Local returns this rank's part.
 func (w *Window[T]) Local() []T { return w.local }
 
-// Free ends the window, of which this rank has no lock any more. It is collective.
+// Free frees the window. This rank must have no lock of it. It is collective.
 func (w *Window[T]) Free(ctx context.Context) error {
 	if err := w.comm.session.stillLocked(w.number); err != nil {
 		return w.fail("window free", AnySource, 0, err)
@@ -78,8 +78,8 @@ func (w *Window[T]) fail(what string, target, bytes int, err error) error {
 	return w.comm.session.fail(what, w.comm, target, AnyTag, bytes, err)
 }
 
-// place is the byte offset of n elements from disp on in the target's part.
-func (w *Window[T]) place(target, disp, n int) (uint64, error) {
+// byteOffset returns the byte offset of n elements from disp on in the target's part.
+func (w *Window[T]) byteOffset(target, disp, n int) (uint64, error) {
 	if err := cmp.Or(w.usable(), w.comm.checkPeer(target)); err != nil {
 		return 0, err
 	}
@@ -92,10 +92,10 @@ func (w *Window[T]) place(target, disp, n int) (uint64, error) {
 	return uint64(disp * sizeOf[T]()), nil
 }
 
-// access runs one access whose operand is in the arena, or is copied there.
+// access executes one access whose operand is in the arena, or is copied there.
 func (w *Window[T]) access(ctx context.Context, what string, code shm.Op, tag uint64, buf []T, target, disp int) error {
 	c, b := w.comm, bytesOf(buf)
-	at, err := w.place(target, disp, len(buf))
+	at, err := w.byteOffset(target, disp, len(buf))
 	if err == nil {
 		err = c.session.live(b)
 	}
@@ -121,14 +121,12 @@ func (w *Window[T]) access(ctx context.Context, what string, code shm.Op, tag ui
 	return err
 }
 
-// Put writes src to the target's part from disp on. It returns when src may be
-// changed again.
+// Put writes src to the target's part from disp on. It returns when src may be changed.
 func (w *Window[T]) Put(ctx context.Context, src []T, target, disp int) error {
 	return w.access(ctx, "put", shm.OpPut, 0, src, target, disp)
 }
 
-// Get reads the target's part from disp on into dst, and returns when it is
-// there.
+// Get reads the target's part from disp on into dst, and returns when dst has the data.
 func (w *Window[T]) Get(ctx context.Context, dst []T, target, disp int) error {
 	return w.access(ctx, "get", shm.OpGet, 0, dst, target, disp)
 }
@@ -139,14 +137,13 @@ func (w *Window[T]) Accumulate(ctx context.Context, src []T, target, disp int, o
 	return w.access(ctx, "accumulate", shm.OpAcc, uint64(typeCode[T]())<<8|uint64(op.code), src, target, disp)
 }
 
-// FetchOp combines one element into the target's part and returns what was
-// there before, atomically. NoOp only reads, Replace swaps.
+// FetchOp atomically combines one element into the target's part and returns the previous value. NoOp
+// only reads, Replace swaps.
 func (w *Window[T]) FetchOp(ctx context.Context, operand T, target, disp int, op Op) (T, error) {
 	return w.fetch(ctx, "fetch", shm.OpFetch, op.code, []T{operand}, target, disp)
 }
 
-// CompareAndSwap stores swap if the element equals compare, and returns what
-// was there before, atomically.
+// CompareAndSwap atomically stores swap if the element equals compare, and returns the previous value.
 func (w *Window[T]) CompareAndSwap(ctx context.Context, compare, swap T, target, disp int) (T, error) {
 	return w.fetch(ctx, "compare and swap", shm.OpCas, 0, []T{compare, swap}, target, disp)
 }
@@ -154,7 +151,7 @@ func (w *Window[T]) CompareAndSwap(ctx context.Context, compare, swap T, target,
 func (w *Window[T]) fetch(ctx context.Context, what string, code shm.Op, opCode uint8, operands []T, target, disp int) (T, error) {
 	c := w.comm
 	var old [1]T
-	at, err := w.place(target, disp, 1)
+	at, err := w.byteOffset(target, disp, 1)
 	if err != nil {
 		return old[0], w.fail(what, target, 0, err)
 	}
@@ -178,14 +175,14 @@ func (w *Window[T]) Fence(ctx context.Context) error {
 	return w.comm.fence(ctx, w.number)
 }
 
-// lock is a rank's part of a window as a lock names it.
+// lock identifies the lock of a rank's part of a window.
 type lock struct {
 	comm   *Comm
 	window uint32
 	target int
 }
 
-// name notes what r locks, for when its caller has gone.
+// name records the lock that r requests, so that it can be released if its caller has given up.
 func (r Request) name(l lock) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -194,11 +191,11 @@ func (r Request) name(l lock) {
 	}
 }
 
-// unlock gives a lock back that nobody waits for any more: it would keep all
-// others out for good.
+// unlock releases a lock that was granted after its caller had given up: otherwise no other rank
+// could ever get it.
 // Preconditions: s.mu is held.
 func (s *Session) unlock(l lock) error {
-	o, id, err := s.ops.alloc() // the lock's own number is free
+	o, id, err := s.ops.alloc() // succeeds: the request number of the lock has been freed
 	if err != nil {
 		return err
 	}
@@ -223,8 +220,9 @@ func (w *Window[T]) plain(ctx context.Context, what string, code shm.Op, target 
 	return err
 }
 
-// Lock waits for access to the target's part: exclusive, or shared with other
-// shared ones. A rank has one lock of a part at a time, whichever goroutine asks. A lock that comes after ctx has ended is given back.
+// Lock waits for the lock of the target's part: an exclusive lock, or one that other shared locks do
+// not exclude. A rank has one lock of a part at a time, for all its goroutines. A lock that is granted
+// after ctx has ended is released.
 func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error {
 	c, l := w.comm, lock{w.comm, w.number, target}
 	err := cmp.Or(w.usable(), c.checkPeer(target))
@@ -248,8 +246,8 @@ func (w *Window[T]) Lock(ctx context.Context, target int, exclusive bool) error 
 	return err
 }
 
-// Unlock completes this rank's accesses to the target and ends its lock, without which
-// it is an ErrInvalid.
+// Unlock completes this rank's accesses to the target and releases its lock. If this rank does not
+// have the lock, it returns an ErrInvalid.
 func (w *Window[T]) Unlock(ctx context.Context, target int) error {
 	err := cmp.Or(w.usable(), w.comm.checkPeer(target))
 	if err == nil {

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// What a rank knows of a window, so that a mistake is told where it is made and not at
-// the next flush, which knows neither the access nor the part.
+// The state of a window on a rank: sizes, locks and memory. With it a mistake is reported by the call
+// that makes it, and not by the next flush, which knows neither the access nor the part.
 
-// parts are how many bytes each rank exposes in a window.
+// parts has the number of bytes that each rank exposes in a window.
 type parts struct {
-	same int64   // all ranks the same
-	each []int64 // else by rank
+	same int64   // of all ranks, if each is nil
+	each []int64 // by rank
 }
 
 func (p *parts) of(rank int) int64 {
@@ -23,8 +23,8 @@ func (p *parts) of(rank int) int64 {
 	return p.same
 }
 
-// parts finds out how many bytes the ranks expose. No rank is back before all have
-// called it. Where they are as many everywhere, that is no memory a rank.
+// parts gathers the number of bytes that the ranks expose. It is collective, and no rank returns
+// before all have called it. If all ranks expose the same number, it needs no memory for each rank.
 func (c *Comm) parts(ctx context.Context, bytes int) (*parts, error) {
 	most := []int64{int64(bytes), -int64(bytes)}
 	if err := Allreduce(ctx, c, most, most, Max); err != nil {
@@ -37,7 +37,7 @@ func (c *Comm) parts(ctx context.Context, bytes int) (*parts, error) {
 	return p, Allgather(ctx, c, []int64{int64(bytes)}, p.each)
 }
 
-// usable says why the window cannot be used, if so.
+// usable returns an error if the window has been freed.
 func (w *Window[T]) usable() error {
 	if w.freed.Load() {
 		return fmt.Errorf("%w: window %d has been freed", ErrInvalid, w.number)
@@ -57,13 +57,13 @@ func (w *Window[T]) bounds(target, disp, n int) error {
 	return fmt.Errorf("%w: %d elements from %d on, of window %d, which has %d elements at rank %d", ErrInvalid, n, disp, w.number, have, target)
 }
 
-// lockPlace is a rank's part of a window.
-type lockPlace struct {
+// lockKey identifies a rank's part of a window in Session.locks.
+type lockKey struct {
 	window uint32
 	target uint32 // world rank
 }
 
-// A lock is asked for, then held.
+// lockState is whether a lock was requested or granted.
 type lockState bool
 
 const (
@@ -71,26 +71,26 @@ const (
 	lockHeld  lockState = true
 )
 
-// locking notes that a lock is asked for.
+// locking records that a lock is requested.
 func (s *Session) locking(l lock) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := lockPlace{l.window, l.comm.world(l.target)}
+	place := lockKey{l.window, l.comm.world(l.target)}
 	if _, twice := s.locks[place]; twice {
 		return fmt.Errorf("%w: this rank has, or waits for, the lock of window %d at rank %d; Unlock it first", ErrInvalid, l.window, l.target)
 	}
 	if s.locks == nil {
-		s.locks = map[lockPlace]lockState{}
+		s.locks = map[lockKey]lockState{}
 	}
 	s.locks[place] = lockAsked
 	return nil
 }
 
-// locked notes what has come of it.
+// locked records the result of the request.
 func (s *Session) locked(l lock, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := lockPlace{l.window, l.comm.world(l.target)}
+	place := lockKey{l.window, l.comm.world(l.target)}
 	if err != nil {
 		delete(s.locks, place)
 		return
@@ -98,11 +98,11 @@ func (s *Session) locked(l lock, err error) {
 	s.locks[place] = lockHeld
 }
 
-// unlocking notes that a lock is given back.
+// unlocking records that a lock is released.
 func (s *Session) unlocking(l lock) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := lockPlace{l.window, l.comm.world(l.target)}
+	place := lockKey{l.window, l.comm.world(l.target)}
 	if s.locks[place] != lockHeld {
 		return fmt.Errorf("%w: this rank does not have the lock of window %d at rank %d; Lock it first", ErrInvalid, l.window, l.target)
 	}
@@ -110,11 +110,11 @@ func (s *Session) unlocking(l lock) error {
 	return nil
 }
 
-// stillLocked names a lock that is held, of one window or, with 0, of any.
+// stillLocked returns an error that names a lock that this rank has, of one window or, with 0, of any.
 func (s *Session) stillLocked(window uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var held []lockPlace
+	var held []lockKey
 	for place, state := range s.locks {
 		if state == lockHeld && (window == 0 || place.window == window) {
 			held = append(held, place)
@@ -123,14 +123,14 @@ func (s *Session) stillLocked(window uint32) error {
 	if len(held) == 0 {
 		return nil
 	}
-	first := slices.MinFunc(held, func(a, b lockPlace) int {
+	first := slices.MinFunc(held, func(a, b lockKey) int {
 		return cmp.Or(cmp.Compare(a.window, b.window), cmp.Compare(a.target, b.target))
 	})
 	return fmt.Errorf("%w: this rank still has the lock of window %d at world rank %d; Unlock it first", ErrInvalid, first.window, first.target)
 }
 
-// expose notes what memory a window of this rank has, so that it is not freed under
-// those who access it.
+// expose records the memory of a window of this rank, so that it is not freed while other ranks access
+// it.
 func (s *Session) expose(window uint32, local []byte) {
 	off, ok := s.inArena(local)
 	if !ok || len(local) == 0 {
@@ -144,14 +144,14 @@ func (s *Session) expose(window uint32, local []byte) {
 	s.exposed[window] = span{off, len(local)}
 }
 
-// withdraw notes that a window is freed.
+// withdraw records that a window was freed.
 func (s *Session) withdraw(window uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.exposed, window)
 }
 
-// notExposed refuses memory that a window has.
+// notExposed returns an error if a window has the memory.
 func (s *Session) notExposed(off, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

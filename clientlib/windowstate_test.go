@@ -66,7 +66,7 @@ func TestWindowMistakes(t *testing.T) {
 	}
 }
 
-// Memory that was freed is no buffer; what is allocated beside it is.
+// Memory that was freed is no buffer; memory allocated next to it is.
 func TestFreedMemoryIsNoBuffer(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	var mem [3][]int64
@@ -100,7 +100,7 @@ func TestFreedMemoryIsNoBuffer(t *testing.T) {
 	}
 }
 
-// The same for elements that are packed: no copy of somebody else's memory is sent,
+// The same for elements that are packed: no copy of memory of another allocation is sent,
 // and none is filled.
 func TestFreedMemoryIsNotPacked(t *testing.T) {
 	s, f := attachTo(t, shape{})

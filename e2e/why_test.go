@@ -109,9 +109,9 @@ var disagreements = map[string]struct {
 	"gatherv":              {otherGatherv, []string{": rank 2 sent 32 B to rank 0, which expects 24 B: gatherv's counts disagree"}},
 	"scatterv":             {otherScatterv, []string{": rank 0 sent 24 B to rank 2, which expects 32 B: scatterv's counts disagree"}},
 	"allgatherv":           {otherAllgatherv, []string{" on allgatherv: 72 B here, 80 B there", " on allgatherv: 80 B here, 72 B there"}},
-	"other grid":           {otherGrid, []string{"cart: invalid argument: ranks disagree: dims [3 1] here, [1 3] at rank 2; all ranks give the same"}},
-	"other circle":         {otherCircle, []string{"cart: invalid argument: ranks disagree: periodic (1: yes) [0 1] here, [1 1] at rank 2; all ranks give the same"}},
-	"other ranks":          {otherRanks, []string{"include: invalid argument: ranks disagree: ranks [0 1] here, [0 2] at rank 2; all ranks give the same"}},
+	"other grid":           {otherGrid, []string{"cart: invalid argument: ranks disagree: dims [3 1] here, [1 3] at rank 2; all ranks must give the same"}},
+	"other circle":         {otherCircle, []string{"cart: invalid argument: ranks disagree: periodic (1: yes) [0 1] here, [1 1] at rank 2; all ranks must give the same"}},
+	"other ranks":          {otherRanks, []string{"include: invalid argument: ranks disagree: ranks [0 1] here, [0 2] at rank 2; all ranks must give the same"}},
 	"other window":         {otherWindow, []string{": fence of window 1 here, fence of window 2 there", ": fence of window 2 here, fence of window 1 there"}},
 }
 

@@ -68,7 +68,7 @@ func TestPlaceOfSeveral(t *testing.T) {
 		waiters := func() int {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.place.waiters
+			return s.activity.waiters
 		}
 		awaitWaiters := func(n int) {
 			for end := time.Now().Add(patience); waiters() != n; runtime.Gosched() {
@@ -81,12 +81,12 @@ func TestPlaceOfSeveral(t *testing.T) {
 		f.done(d.Req, shm.StatusOK, 0)
 		awaitWaiters(1)
 		if !f.control.Place().Waits() {
-			t.Errorf("%s: nobody is said to wait while one does", policy)
+			t.Errorf("%s: no goroutine is published as waiting while one waits", policy)
 		}
 		f.done(e.Req, shm.StatusOK, 0)
 		inTime(t, "the waits", both.Wait)
 		if f.control.Place().Waits() {
-			t.Errorf("%s: somebody is said to wait while none does", policy)
+			t.Errorf("%s: a goroutine is published as waiting while none waits", policy)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 			}
 		}
 	}
-	waitIn(day, shm.Place.WaitsForGood)() // by then nobody waits for it any more
+	waitIn(day, shm.Place.WaitsForGood)() // by then no call waits for it
 	end := waitIn(t.Context(), shm.Place.WaitsForGood)
 	endTimed := waitIn(limited, func(p shm.Place) bool { return p.Waits() && !p.WaitsForGood() })
 	endTimed()
