@@ -1,14 +1,13 @@
-// Package shm defines the bytes that an application and its sidecar share:
-// the 64-byte descriptor, the segment header and the handshake on the Unix
-// socket. LAYOUT.md is the text of the contract; the sections cited here are
-// its sections. Nothing in this package touches memory or the system: ring,
-// segment and wake do.
+// Package shm defines the bytes that an application and its sidecar share: the 64-byte
+// descriptor, the segment header and the handshake on the Unix socket. LAYOUT.md is the text of
+// the contract; the sections cited here are sections of it. The package only encodes and decodes:
+// packages ring, segment and wake access shared memory and call the system.
 package shm
 
 //go:generate go run ../../hack/cheader ../../clientlib/c/src/layout.h OR_=abi.go,handshake.go,pieces.go,place.go,collblock.go OR_SEG_=segment/layout.go OR_NAME_=../names/names.go
 
-// ABIVersion is the version of LAYOUT.md that this code implements. A client
-// and a sidecar with different versions refuse each other at attach (§2).
+// ABIVersion is the version of LAYOUT.md that this code implements. A client and a sidecar with
+// different versions reject each other when the client attaches (§2).
 const ABIVersion = 1
 
 // Feature bits, exchanged in Hello and Welcome; the session uses the
@@ -20,10 +19,10 @@ const (
 	FeatureColl                         // engine-run collectives
 	FeaturePlace                        // the client says on which processor it computes or waits
 	FeatureGroups                       // a communicator may be named by another with the same ranks
-	FeatureData                         // 32 bits travel beside the tag
+	FeatureData                         // 32 bits of data are sent with the tag
 	FeatureEpochs                       // post, start, complete, wait
 	FeatureExpose                       // the client registers private memory of its own with the device
-	FeatureShut                         // a context whose messages nobody will receive any more
+	FeatureShut                         // a context can be shut: its later messages are discarded
 	FeatureReply                        // messages that want a reply
 	FeaturePieces                       // the arena is allocated in pieces, when the client asks for them
 	FeatureTypes                        // messages carry the type of their elements
@@ -35,23 +34,23 @@ const (
 // entry and the word that publishes it cross between cores together (§4).
 const DescriptorBytes = 64
 
-// InlineMax is the largest payload that travels inside a descriptor (§4.2).
+// InlineMax is the size of the largest payload that a descriptor holds (§4.2).
 const InlineMax = 32
 
 // MaxRequests bounds the requests that one session may have outstanding; a
 // request number is below it (§4.1).
 const MaxRequests = 1 << 16
 
-// MaxExposures bounds what one session may have exposed at a time (§5.2).
+// MaxExposures bounds the exposures that one session may have at a time (§5.2).
 const MaxExposures = 256
 
-// ExposureShift is where the number of an exposure is in an address of class
-// exposed; below it is the offset (§4.2).
+// ExposureShift is the position of the number of an exposure in an address of class exposed; the
+// bits below it are the offset (§4.2).
 const ExposureShift = 48
 
-// ProviderContext is the first of the contexts of a libfabric provider, each of whose
-// endpoints has ProviderSpaces of them: the first for tagged messages, the others for what
-// the provider says to others of its kind (§8.2).
+// ProviderContext is the first context of a libfabric provider. Each of its endpoints has
+// ProviderSpaces contexts: the first for tagged messages, the others for untagged messages and the
+// provider's own messages (§8.2).
 const (
 	ProviderContext = 1 << 30
 	ProviderSpaces  = 4
@@ -60,7 +59,7 @@ const (
 // AnySource, in a receive, matches every source rank.
 const AnySource = ^uint32(0)
 
-// Op is what a descriptor asks for or reports (§5, §6).
+// Op is the operation that a descriptor requests or reports (§5, §6).
 type Op uint8
 
 // Submissions: application to sidecar (§5).
@@ -96,7 +95,7 @@ const (
 	OpWait      Op = 28 // Context, Peer: wait for its complete
 	OpExpose    Op = 29 // Addr: address for the device, Len; Aux: number; Aux2: lkey | rkey<<32
 	OpUnexpose  Op = 30 // Aux: number
-	OpShut      Op = 31 // Context: nobody will receive its messages any more
+	OpShut      Op = 31 // Context: its later messages are discarded
 	OpSubmitMax Op = 31
 )
 
@@ -121,7 +120,7 @@ const (
 	FlagTyped                       // send: Status is the type of the elements; done: Context is
 )
 
-// Class says where a descriptor's payload lives (§4.2).
+// Class is the memory that holds a descriptor's payload (§4.2).
 type Class uint8
 
 // Classes of payload memory.

@@ -2,8 +2,8 @@ package shm
 
 import "math/bits"
 
-// Limits of the schedules that need scratch (LAYOUT §5.4). An engine is free
-// to choose among schedules, but not past what CollScratch grants them.
+// Limits of the schedules that need scratch (LAYOUT §5.4). An engine may choose among schedules,
+// as long as the schedule needs no more scratch than CollScratch returns.
 const (
 	collHalvedBytes  = 512 << 10 // a reduce-scatter of more combines block by block
 	collForwardBytes = 64 << 10  // blocks of a gather or scatter from here on go directly
@@ -14,11 +14,10 @@ const (
 	collRingShare    = 64 << 10  // so much for each rank, works on one share at a time
 )
 
-// CollScratch returns how many bytes of scratch are enough for the part of
-// rank in the collective that b describes, on a communicator of so many ranks
-// (LAYOUT §5.4). It reads the kind, flags, root, count and element size of b,
-// and for a reduce-scatter counts, the elements of each rank's block, or nil
-// if all have Count.
+// CollScratch returns how many bytes of scratch are sufficient for the part of rank in the
+// collective that b describes, on a communicator of so many ranks (LAYOUT §5.4). It reads the kind,
+// flags, root, count and element size of b. counts is for a reduce-scatter: the elements of each
+// rank's block, or nil if all have Count.
 func CollScratch[N int | int64](b *CollBlock, rank, ranks int, counts []N) uint64 {
 	if ranks < 2 {
 		return 0
@@ -68,9 +67,9 @@ func allreduceScratch(b *CollBlock, n, ranks uint64) uint64 {
 	return (b.Count + ranks - 1) / ranks * b.Elem
 }
 
-// forwarded is how many blocks pass through a rank in the binomial tree of a
-// gather or scatter: its own and those of the ranks that it serves; 0 at the
-// root, where they have their place, and at ranks that serve nobody.
+// forwarded returns how many blocks pass through a rank in the binomial tree of a gather or scatter:
+// its own and those of the ranks below it. It is 0 at the root, where the blocks are in the buffer,
+// and at leaves.
 func forwarded(rank, root, ranks int) uint64 {
 	v := rank - root
 	if v < 0 {

@@ -23,19 +23,19 @@ type Descriptor struct {
 	Body      [InlineMax]byte
 }
 
-// Addr is the offset of the payload inside its class's memory.
+// Addr returns the offset of the payload in the memory of its class.
 func (d *Descriptor) Addr() uint64 { return binary.LittleEndian.Uint64(d.Body[0:]) }
 
-// Len is a length in bytes.
+// Len returns a length in bytes.
 func (d *Descriptor) Len() uint64 { return binary.LittleEndian.Uint64(d.Body[8:]) }
 
-// Aux is the first operation-specific word.
+// Aux returns the first word whose meaning depends on the operation.
 func (d *Descriptor) Aux() uint64 { return binary.LittleEndian.Uint64(d.Body[16:]) }
 
-// Aux2 is the second operation-specific word.
+// Aux2 returns the second word whose meaning depends on the operation.
 func (d *Descriptor) Aux2() uint64 { return binary.LittleEndian.Uint64(d.Body[24:]) }
 
-// SetBody fills the four words.
+// SetBody sets the four words.
 func (d *Descriptor) SetBody(addr, length, aux, aux2 uint64) {
 	binary.LittleEndian.PutUint64(d.Body[0:], addr)
 	binary.LittleEndian.PutUint64(d.Body[8:], length)
@@ -43,7 +43,7 @@ func (d *Descriptor) SetBody(addr, length, aux, aux2 uint64) {
 	binary.LittleEndian.PutUint64(d.Body[24:], aux2)
 }
 
-// Inline is the inline payload, bounded whatever InlineLen says.
+// Inline returns the inline payload. Its length is bounded by InlineMax, even if InlineLen is larger.
 func (d *Descriptor) Inline() []byte {
 	return d.Body[:min(int(d.InlineLen), InlineMax)]
 }
@@ -54,8 +54,8 @@ func (d *Descriptor) SetInline(p []byte) {
 	d.InlineLen = uint8(copy(d.Body[:], p))
 }
 
-// Encode writes d's bytes 4..63 to b, which is one ring entry. Bytes 0..3 are
-// the ring's sequence word and are left alone.
+// Encode writes d's bytes 4..63 to b, which is one ring entry. Bytes 0..3 are the ring's sequence
+// word and are not written.
 //
 //go:nosplit
 func (d *Descriptor) Encode(b *[DescriptorBytes]byte) {
@@ -66,9 +66,8 @@ func (d *Descriptor) Encode(b *[DescriptorBytes]byte) {
 	*(*[InlineMax]byte)(b[32:]) = d.Body
 }
 
-// Decode reads b's bytes 4..63 into d. Every byte of b is read once, so that a
-// writer that changes b meanwhile can only produce a descriptor that is judged
-// like any other (DESIGN §9).
+// Decode reads b's bytes 4..63 into d. It reads each byte of b once. If a writer changes b at the
+// same time, the result is a descriptor that is validated like any other.
 //
 //go:nosplit
 func (d *Descriptor) Decode(b *[DescriptorBytes]byte) {

@@ -7,11 +7,10 @@ import (
 
 // The handshake on the Unix socket (SOCK_SEQPACKET, §2): the client sends one
 // Hello; the sidecar answers with one Welcome, which carries three file
-// descriptors when it accepts: control segment, arena, doorbell; and a fourth, a
-// device's, with FeatureExpose (§5.2). After that
-// the socket carries an Ask and an Answer for each piece of the arena, with
-// FeaturePieces (§2.3), and nothing else; its end is how each side learns of the
-// other's death.
+// descriptors if it accepts the client: control segment, arena, doorbell; with FeatureExpose a
+// fourth one, that of a device (§5.2). After that the socket carries, with FeaturePieces, an Ask
+// and an Answer for each piece of the arena (§2.3), and nothing else. Each side detects the end of
+// the other one by the end of the socket.
 const (
 	HelloBytes   = 64
 	WelcomeBytes = 512
@@ -40,7 +39,7 @@ func (h *Hello) Encode() []byte {
 	return b
 }
 
-// DecodeHello reads a Hello from what a client sent.
+// DecodeHello decodes a Hello.
 func DecodeHello(b []byte) (Hello, error) {
 	var h Hello
 	le := binary.LittleEndian
@@ -52,8 +51,8 @@ func DecodeHello(b []byte) (Hello, error) {
 	return h, nil
 }
 
-// Welcome is the sidecar's answer. Text says why when it is a refusal, or why
-// FeatureExpose, which the client has, is not in use.
+// Welcome is the sidecar's answer. Text is the reason if the sidecar rejects the client, or the
+// reason why FeatureExpose, which the client has, is not used.
 type Welcome struct {
 	ABI          uint32
 	Features     uint64
@@ -94,7 +93,7 @@ func (w *Welcome) Encode() []byte {
 	return b
 }
 
-// DecodeWelcome reads a Welcome.
+// DecodeWelcome decodes a Welcome.
 func DecodeWelcome(b []byte) (Welcome, error) {
 	var w Welcome
 	le := binary.LittleEndian

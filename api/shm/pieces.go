@@ -18,11 +18,11 @@ const (
 // PieceUnit is what offset and length of a piece are multiples of.
 const PieceUnit = 4096
 
-// MaxPieces bounds the allocated parts of an arena that do not touch each other. A client
-// that allocates upwards from one or two places has as many.
+// MaxPieces bounds the allocated parts of an arena that do not touch each other. A client that
+// allocates upwards from one or two offsets has one or two.
 const MaxPieces = 64
 
-// Ask is a client's wish for a piece of its arena.
+// Ask is a client's request for a piece of its arena.
 type Ask struct{ Off, Bytes uint64 }
 
 // Encode returns the message's bytes.
@@ -35,7 +35,7 @@ func (a *Ask) Encode() []byte {
 	return b
 }
 
-// DecodeAsk reads an Ask from what a client sent.
+// DecodeAsk decodes an Ask.
 func DecodeAsk(b []byte) (Ask, error) {
 	le := binary.LittleEndian
 	if len(b) != AskBytes || le.Uint32(b) != askMagic {
@@ -44,8 +44,8 @@ func DecodeAsk(b []byte) (Ask, error) {
 	return Ask{Off: le.Uint64(b[8:]), Bytes: le.Uint64(b[16:])}, nil
 }
 
-// Answer says how many bytes from Off on are allocated now. Where they are fewer than the
-// Ask wanted, Text says why.
+// Answer is how many bytes from Off on are allocated now. If these are fewer than the Ask has
+// requested, Text is the reason.
 type Answer struct {
 	Off, Bytes uint64
 	Text       string
@@ -63,7 +63,7 @@ func (a *Answer) Encode() []byte {
 	return b
 }
 
-// DecodeAnswer reads an Answer from what a sidecar sent.
+// DecodeAnswer decodes an Answer.
 func DecodeAnswer(b []byte) (Answer, error) {
 	le := binary.LittleEndian
 	if len(b) != AnswerBytes || le.Uint32(b) != answerMagic {
@@ -73,15 +73,15 @@ func DecodeAnswer(b []byte) (Answer, error) {
 	return Answer{Off: le.Uint64(b[8:]), Bytes: le.Uint64(b[16:]), Text: string(b[32 : 32+n])}, nil
 }
 
-// The least and the most that a client asks for at once beyond what it needs: an answer
-// takes some ten microseconds, and a page of a piece as long as a page fault.
+// The least and the most that a client requests at once beyond its present need. An answer takes
+// some ten microseconds, and each page of a piece takes as long as a page fault.
 const (
 	pieceLeast = 1 << 20
 	pieceMost  = 64 << 20
 )
 
-// PieceEnd is where a client's next piece ends, of size bytes that are allocated up to
-// ready, when it needs them up to end: an eighth of what there is more, within the bounds.
+// PieceEnd returns up to where a client requests memory, of size bytes that are allocated up to
+// ready, if it needs them up to end: an eighth more than is allocated, within the two bounds.
 func PieceEnd(ready, end, size uint64) uint64 {
 	more := min(max(ready/8, pieceLeast), pieceMost)
 	return min((max(end, ready+more)+PieceUnit-1)&^(PieceUnit-1), size)

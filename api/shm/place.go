@@ -2,7 +2,7 @@ package shm
 
 import "time"
 
-// Place says whether an application's thread waits (§8.1). The zero Place says that it does not.
+// Place is whether a thread of an application waits (§8.1). The zero Place means that none does.
 type Place uint32
 
 // The flags of a Place. Its bits 0 to 15 and 30 were a processor, and that the application
@@ -12,10 +12,10 @@ const (
 	placeWaits Place = 1 << 31
 )
 
-// Waiting is p inside a waiting call, or not.
+// Waiting returns p with the flag that a thread is in a call that waits.
 func (p Place) Waiting(on bool) Place { return p.flag(placeWaits, on) }
 
-// Timed is p inside a waiting call that ends at a time, or in none.
+// Timed returns p with the flag that a thread is in a call that waits until a time limit.
 func (p Place) Timed(on bool) Place { return p.flag(placeTimed, on) }
 
 func (p Place) flag(f Place, on bool) Place {
@@ -25,34 +25,33 @@ func (p Place) flag(f Place, on bool) Place {
 	return p &^ f
 }
 
-// Waits reports whether the thread is inside a waiting call.
+// Waits reports whether a thread is in a call that waits.
 func (p Place) Waits() bool { return p&placeWaits != 0 }
 
-// WaitsForGood reports whether the thread is inside a waiting call, and in none
-// that ends at a time.
+// WaitsForGood reports whether a thread is in a call that waits, and none is in one with a time limit.
 func (p Place) WaitsForGood() bool { return p&(placeWaits|placeTimed) == placeWaits }
 
-// MomentShift makes a Moment of nanoseconds: its unit is 2^20 of them, about a millisecond.
+// MomentShift converts nanoseconds to a Moment, whose unit is 2^20 ns, about a millisecond.
 const MomentShift = 20
 
-// MomentFresh is how old a Moment may be, in its units, of an application that still looks:
-// 1.5 s. One that looks does so every 100 ms, when it gets a processor.
+// MomentFresh is the largest age of a Moment, in its units, of an application that still polls:
+// 1.5 s. An application that waits polls every 100 ms if it gets CPU time.
 const MomentFresh = 1430
 
 // Moment is a time of CLOCK_MONOTONIC, which all processes of a machine share, in units of
 // 2^20 ns modulo 2^32; 0: none.
 type Moment uint32
 
-// MomentOf is the moment of a reading of that clock.
+// MomentOf returns the Moment of a time of that clock.
 func MomentOf(clock time.Duration) Moment { return max(Moment(clock>>MomentShift), 1) }
 
-// Fresh reports that m was at most 1.5 s before now.
+// Fresh reports whether m was at most 1.5 s before now.
 func (m Moment) Fresh(now Moment) bool { return m != 0 && now-m <= MomentFresh }
 
-// TagsOpenMPI is the layout of tags of Open MPI's mtl ofi: 30 bits communicator, 2 bits of its
-// own, 32 bits tag, below 0 that of a collective (§8.2).
+// TagsOpenMPI is the layout of tags of Open MPI's mtl ofi: 30 bits communicator, 2 bits for Open MPI
+// itself, 32 bits tag, which is negative for a collective (§8.2).
 const TagsOpenMPI = 1
 
-// TagsMPICH is the layout of tags of MPICH 5's netmod ofi: 13 bits of its own, 20 bits context, of
-// which the lowest is 1 in collectives, 31 bits tag (§8.2).
+// TagsMPICH is the layout of tags of MPICH 5's netmod ofi: 13 bits for MPICH itself, 20 bits context,
+// of which the lowest is 1 for a collective, 31 bits tag (§8.2).
 const TagsMPICH = 2

@@ -1,14 +1,14 @@
 // Package ring is the single-producer, single-consumer ring of 64-byte
 // descriptors in memory that two processes share (LAYOUT.md §4).
 //
-// There is no shared tail: an entry carries a sequence word, and an entry whose
-// word equals its position plus one is published. A reader therefore moves one
-// cache line between cores for one message, entry and publication together.
-// The consumer's head is written rarely (Release) and only tells the producer
-// what it may overwrite.
+// There is no shared tail: an entry has a sequence word, and it is published if that word equals its
+// position plus one. A message therefore moves one cache line between cores, with the entry and its
+// publication together. The consumer's head is written rarely (Release); it is the position up to
+// which the producer may overwrite entries.
 //
-// Either side may be hostile to the other. A consumer copies an entry once and
-// judges the copy; a producer checks the head that it reads (ErrPeer).
+// Either side may be hostile to the other. A consumer copies an entry once and validates the copy; a
+// producer checks the head that it reads (ErrPeer). The C client has the ring in
+// clientlib/c/src/ring.h.
 package ring
 
 import (
@@ -23,11 +23,11 @@ import (
 // HeaderBytes precede the entries: the consumer's head on a line of its own.
 const HeaderBytes = 64
 
-// ErrPeer reports that the other side's index is impossible: it is broken or
-// hostile, and nothing it says may be believed any more.
+// ErrPeer reports that the index that the other side has written is impossible: the other side is
+// broken or hostile, and the ring must not be used any more.
 var ErrPeer = errors.New("ring: the other side published an impossible index")
 
-// Bytes is the size of a ring of n entries.
+// Bytes returns the size of a ring of n entries.
 func Bytes(n int) int { return HeaderBytes + n*shm.DescriptorBytes }
 
 // view is the shared memory of one ring.
@@ -60,12 +60,11 @@ func seqWord(e *[shm.DescriptorBytes]byte) *uint32 { return (*uint32)(unsafe.Poi
 // Producer is the writing side. It is owned by one goroutine.
 type Producer struct {
 	view
-	tail     uint64 // next position to write; private, so nobody can spoil it
+	tail     uint64 // next position to write; private, so the other side cannot change it
 	headSeen uint64 // the consumer's head as last read and checked
 }
 
-// NewProducer makes the producer of a ring in mem, which must be zeroed and
-// aligned to 64 bytes.
+// NewProducer returns the producer of a ring in mem, which must be zeroed and aligned to 64 bytes.
 func NewProducer(mem []byte, entries int) (*Producer, error) {
 	v, err := newView(mem, entries)
 	if err != nil {
@@ -74,8 +73,8 @@ func NewProducer(mem []byte, entries int) (*Producer, error) {
 	return &Producer{view: v}, nil
 }
 
-// Free is the number of entries that may be pushed now. It reads the shared
-// head only when the last known one leaves no room.
+// Free returns the number of entries that may be pushed now. It reads the shared head only if the
+// ring is full by the last one read.
 func (p *Producer) Free() (int, error) {
 	if used := p.tail - p.headSeen; used <= p.mask {
 		return int(p.mask + 1 - used), nil
@@ -90,7 +89,7 @@ func (p *Producer) Free() (int, error) {
 	return int(p.mask + 1 - (p.tail - h)), nil
 }
 
-// Push publishes d; it reports false when the ring is full.
+// Push publishes d. It reports false if the ring is full.
 func (p *Producer) Push(d *shm.Descriptor) (bool, error) {
 	if p.tail-p.headSeen > p.mask {
 		n, err := p.Free()
@@ -107,11 +106,11 @@ func (p *Producer) Push(d *shm.Descriptor) (bool, error) {
 	return true, nil
 }
 
-// Unread reports that entries are published which the consumer has not handed back. It
-// hands them back in bulk, so that it may have read them.
+// Unread reports whether entries are published that the consumer has not released. The consumer
+// releases entries in bulk, so it may have read them.
 func (p *Producer) Unread() bool { return atomic.LoadUint64(p.head) != p.tail }
 
-// Pushed is the number of entries published since the ring was made.
+// Pushed returns the number of entries published since the ring was created.
 func (p *Producer) Pushed() uint64 { return p.tail }
 
 // Consumer is the reading side. It is owned by one goroutine.
@@ -121,7 +120,7 @@ type Consumer struct {
 	released uint64 // the head as last published
 }
 
-// NewConsumer makes the consumer of a ring in mem.
+// NewConsumer returns the consumer of a ring in mem.
 func NewConsumer(mem []byte, entries int) (*Consumer, error) {
 	v, err := newView(mem, entries)
 	if err != nil {
@@ -130,13 +129,13 @@ func NewConsumer(mem []byte, entries int) (*Consumer, error) {
 	return &Consumer{view: v}, nil
 }
 
-// Ready reports whether an entry is waiting.
+// Ready reports whether an entry can be read.
 func (c *Consumer) Ready() bool {
 	return atomic.LoadUint32(seqWord(c.entry(c.pos))) == uint32(c.pos+1)
 }
 
-// Pop copies the next entry into d and reports whether there was one. The
-// entry stays the consumer's until Release.
+// Pop copies the next entry into d and reports whether there was one. The producer does not overwrite
+// the entry before Release.
 func (c *Consumer) Pop(d *shm.Descriptor) bool {
 	e := c.entry(c.pos)
 	// Acquire: pairs with the store in Push.
@@ -151,8 +150,8 @@ func (c *Consumer) Pop(d *shm.Descriptor) bool {
 	return true
 }
 
-// Release hands all popped entries back to the producer. Pop does so by itself
-// every half ring; call it when going idle.
+// Release lets the producer overwrite all popped entries. Pop calls it after each half of the ring;
+// the consumer calls it before it sleeps.
 func (c *Consumer) Release() {
 	if c.released != c.pos {
 		c.released = c.pos

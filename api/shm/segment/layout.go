@@ -1,5 +1,6 @@
-// Package segment makes and maps the sealed shared memory of a session: the
-// control segment (header, two rings, slab) and the arena (LAYOUT.md §3).
+// Package segment creates and maps the sealed shared memory of a session: the control segment
+// (header, two rings, slab) and the arena (LAYOUT.md §3). The sidecar creates them, and a client opens
+// them by the descriptors of the Welcome.
 package segment
 
 import (
@@ -34,15 +35,15 @@ const (
 	headerMagic = 0x314747_495254554f // "OUTRIGG1", little-endian
 )
 
-// Geometry is the size of a control segment's parts.
+// Geometry has the sizes of the parts of a control segment.
 type Geometry struct {
 	SubmitEntries   int // power of two
 	CompleteEntries int // power of two
 	SlabBytes       int // rounded up to pages
 }
 
-// DefaultGeometry suits a session of a few hundred small messages in flight:
-// 1,024 entries each way and 4 MiB of slab.
+// DefaultGeometry is sufficient for a session with a few hundred small messages in flight: 1,024
+// entries in each direction and 4 MiB of slab.
 var DefaultGeometry = Geometry{SubmitEntries: 1024, CompleteEntries: 1024, SlabBytes: 4 << 20}
 
 func roundPage(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
@@ -52,10 +53,10 @@ func (g Geometry) completeOff() int { return roundPage(g.submitOff() + ring.Byte
 
 func (g Geometry) slabOff() int { return roundPage(g.completeOff() + ring.Bytes(g.CompleteEntries)) }
 
-// Bytes is the whole control segment's size.
+// Bytes returns the size of the whole control segment.
 func (g Geometry) Bytes() int { return g.slabOff() + roundPage(g.SlabBytes) }
 
-// Validate checks the sizes' bounds.
+// Validate checks the bounds of the sizes.
 func (g Geometry) Validate() error {
 	for _, n := range []int{g.SubmitEntries, g.CompleteEntries} {
 		if n < 16 || n > 1<<16 || n&(n-1) != 0 {
@@ -74,23 +75,23 @@ type Control struct {
 	geo Geometry
 }
 
-// Memory is the size of the mapping and its bytes; for tests and for unmapping.
+// Memory returns the bytes of the mapping, for tests and for unmapping.
 func (c *Control) Memory() []byte { return c.mem }
 
-// Slab is the slab section.
+// Slab returns the memory of the slab.
 func (c *Control) Slab() []byte {
 	return c.mem[c.geo.slabOff() : c.geo.slabOff()+roundPage(c.geo.SlabBytes)]
 }
 
-// SlabOffset is where the slab begins, a multiple of the page size.
+// SlabOffset returns the offset of the slab, a multiple of the page size.
 func (c *Control) SlabOffset() uint64 { return uint64(c.geo.slabOff()) }
 
-// SubmitRing is the memory of the ring from the application to the sidecar.
+// SubmitRing returns the memory of the ring from the application to the sidecar.
 func (c *Control) SubmitRing() ([]byte, int) {
 	return c.mem[c.geo.submitOff():c.geo.completeOff()], c.geo.SubmitEntries
 }
 
-// CompleteRing is the memory of the ring from the sidecar to the application.
+// CompleteRing returns the memory of the ring from the sidecar to the application.
 func (c *Control) CompleteRing() ([]byte, int) {
 	return c.mem[c.geo.completeOff():c.geo.slabOff()], c.geo.CompleteEntries
 }
@@ -140,29 +141,29 @@ func Read(mem []byte) (*Control, error) {
 	return &Control{mem: mem, geo: g}, nil
 }
 
-// SetFailure stores why the job failed, cut to the header's room, before the
-// sidecar publishes OpFailed.
+// SetFailure stores the reason why the job has failed, truncated to its field in the header. The
+// sidecar calls it before it publishes OpFailed.
 func (c *Control) SetFailure(text string) {
 	n := copy(c.mem[offFailure+4:offFailure+4+failureMax], text)
 	put32(c.mem[offFailure:], uint32(n))
 }
 
-// Failure is the text stored by SetFailure.
+// Failure returns the text that SetFailure has stored.
 func (c *Control) Failure() string {
 	n := min(get32(c.mem[offFailure:]), failureMax)
 	return string(c.mem[offFailure+4 : offFailure+4+n])
 }
 
-// SetLastError stores what the client's last call that failed says, cut to the header's
-// room, and one more than the rank that had left before a collective ended, 0: none. It is
-// for the client only.
+// SetLastError stores the error of the client's last call that failed, truncated to its field in the
+// header. absent is one more than the rank that had left before a collective completed, or 0. Only
+// the client calls it.
 func (c *Control) SetLastError(absent uint32, text string) {
 	n := copy(c.mem[offError+8:offError+8+errorMax], text)
 	put32(c.mem[offError+4:], absent)
 	put32(c.mem[offError:], uint32(n))
 }
 
-// LastError is what SetLastError has stored.
+// LastError returns the values that SetLastError has stored.
 func (c *Control) LastError() (absent uint32, text string) {
 	n := min(get32(c.mem[offError:]), errorMax)
 	return get32(c.mem[offError+4:]), string(c.mem[offError+8 : offError+8+n])

@@ -7,30 +7,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoMemory reports that the machine or the container has not the memory
-// that a segment asks for.
+// ErrNoMemory reports that the machine or the container does not have enough memory for a segment.
 var ErrNoMemory = errors.New("not enough memory")
 
-// reserveStep bounds how much memory one fallocate call takes, so that a
-// shortage is seen between the steps.
+// reserveStep bounds how much memory one call of fallocate allocates, so that a shortage is detected
+// between the steps.
 const reserveStep = 64 << 20
 
-// Create makes a shared-memory file of size bytes, reserves its pages, seals
-// its size, maps it, and returns descriptor and mapping. Reserving first turns
-// a shortage into an error here instead of a SIGBUS at first touch; sealing
-// keeps the other side from taking pages away under our feet (DESIGN §4).
+// Create creates a shared-memory file of size bytes, reserves its pages, seals its size, maps it, and
+// returns descriptor and mapping. Because pages are reserved, a shortage is an error here and not a
+// SIGBUS at the first access. Because the size is sealed, the other side cannot remove pages that are
+// mapped here.
 func Create(name string, size int) (fd int, mem []byte, err error) {
 	return createSealed(name, size, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 }
 
-// CreateToSeal is Create of memory that Seal seals when the other side has mapped it too. The
-// first bytes of it are reserved; no other may be touched before Allocate has reserved it.
+// CreateToSeal is Create of memory that Seal seals after the other side has mapped it, too. Its first
+// bytes are reserved; other bytes must not be accessed before Allocate has reserved them.
 func CreateToSeal(name string, size, reserved int) (fd int, mem []byte, err error) {
 	return createSealed(name, size, reserved, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
 }
 
-// Seal seals memory of CreateToSeal: it can be mapped to be written no more, pages cannot be
-// taken away, and no seal can be added. Those who have mapped it go on, and Allocate does.
+// Seal seals memory of CreateToSeal: no new writable mapping is possible, pages cannot be removed, and
+// no seal can be added. Existing mappings stay valid, and Allocate still works.
 func Seal(fd int) error {
 	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 	_, cause := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
@@ -41,18 +40,17 @@ func Seal(fd int) error {
 	return nil
 }
 
-// Allocate reserves size bytes from off on. On an error the first done of them are
-// reserved all the same.
+// Allocate reserves size bytes from off on. If it returns an error, the first done bytes are still
+// reserved.
 func Allocate(fd int, off, size int64) (done int64, err error) { return reserve(fd, off, size) }
 
-// CreateToRead is Create of memory that only the returned mapping can write. A descriptor
-// that is open for reading alone would not see to that: whoever has it can open the file
-// again.
+// CreateToRead is Create of memory that only the returned mapping can write. A descriptor that is open
+// only for reading would not ensure that: a process that has it can open the file again for writing.
 func CreateToRead(name string, size int) (fd int, mem []byte, err error) {
 	return createSealed(name, size, size, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL)
 }
 
-// createSealed makes a file of size bytes, of which the first ones are reserved.
+// createSealed creates a file of size bytes, of which the first ones are reserved.
 func createSealed(name string, size, reserved, seals int) (fd int, mem []byte, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if errors.Is(err, unix.EMFILE) {
@@ -101,8 +99,8 @@ func reserve(fd int, off, size int64) (done int64, err error) {
 	return done, nil
 }
 
-// Open maps a shared-memory file that the sidecar passed. It refuses one whose
-// size is not sealed: such a file could be cut under the mapping.
+// Open maps a shared-memory file that the sidecar has passed. It returns an error if the size is not
+// sealed: if such a file were truncated, an access to the mapping would raise SIGBUS.
 func Open(fd, size int) ([]byte, error) {
 	have, err := sealed(fd)
 	if err != nil {
@@ -118,8 +116,8 @@ func Open(fd, size int) ([]byte, error) {
 	return mem, nil
 }
 
-// OpenToRead maps size bytes from off on of a shared-memory file, to be read only. It
-// refuses one whose size is not sealed, as Open does.
+// OpenToRead maps size bytes from off on of a shared-memory file for reading only. It returns an error
+// if the size is not sealed, as Open does.
 func OpenToRead(fd int, off, size uint64) ([]byte, error) {
 	have, err := sealed(fd)
 	if err != nil {
@@ -154,7 +152,8 @@ func PagesStay(fd int, off, size uint64) (bool, error) {
 	return seals&stay == stay, nil
 }
 
-// sealed is the size of a shared-memory file, which nobody can change.
+// sealed returns the size of a shared-memory file whose size cannot change, or an error if it is not
+// sealed.
 func sealed(fd int) (int64, error) {
 	const want = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
@@ -164,7 +163,7 @@ func sealed(fd int) (int64, error) {
 	if seals&want != want {
 		return 0, errors.New("segment: the shared memory's size is not sealed")
 	}
-	// Pages of hugetlbfs can be missing under a mapping, whatever is sealed.
+	// Pages of hugetlbfs may be missing under a mapping, even if the size is sealed.
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return 0, fmt.Errorf("segment: kind: %w", err)
@@ -179,5 +178,5 @@ func sealed(fd int) (int64, error) {
 	return st.Size, nil
 }
 
-// Unmap gives a mapping back.
+// Unmap removes a mapping.
 func Unmap(mem []byte) error { return unix.Munmap(mem) }

@@ -9,9 +9,8 @@ import (
 )
 
 // The kernel's interface (rdma_user_ioctl_cmds.h, ib_user_ioctl_cmds.h): an ioctl with a
-// header and attributes, which carries a command of the older interface
-// (ib_user_verbs.h), since that one takes no write() of a process that has not opened
-// the device.
+// header and attributes, which carries a command of the older interface (ib_user_verbs.h). That
+// interface itself accepts no write() of a process that has not opened the device.
 const (
 	verbsIoctl = 0xc0181b01 // _IOWR(0x1b, 1, struct ib_uverbs_ioctl_hdr)
 
@@ -40,7 +39,7 @@ type call struct {
 	list [3]attr
 }
 
-// invoke carries out a command. The kernel reads in, and writes out if it has length.
+// invoke executes a command. The kernel reads in, and writes out if it has a length.
 func invoke(fd int, driver uint32, command uint64, in, out []byte) error {
 	c := call{header: header{object: objectDevice, method: methodInvokeWrite, driver: driver}}
 	add := func(id, length uint16, data uint64) {

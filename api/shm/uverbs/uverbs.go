@@ -1,7 +1,7 @@
-// Package uverbs registers memory with an RDMA device whose descriptor another process
-// has passed (LAYOUT.md §5.2), by the kernel's interface alone: who registers has
-// neither the device's file nor libibverbs. The pages are the caller's, and count
-// against its limit of locked memory.
+// Package uverbs registers memory with an RDMA device whose descriptor another process has passed
+// (LAYOUT.md §5.2). It uses only the kernel's interface: the process that registers has neither the
+// device's file nor libibverbs. The pages belong to that process, and count against its limit of
+// locked memory.
 package uverbs
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors by name.
+// Errors of Register, for errors.Is.
 var (
 	// ErrMemlock: the pages would be more than the process may lock.
 	ErrMemlock = errors.New("the limit of locked memory does not allow it")
@@ -22,19 +22,19 @@ var (
 	ErrDriver = errors.New("the device's driver does not register memory for a process that has not opened it")
 )
 
-// Registration is memory that the device knows.
+// Registration is memory that is registered with the device.
 type Registration struct {
 	Handle     uint32
 	Lkey, Rkey uint32
 	Addr       uint64 // of the first byte, for the device
 }
 
-// What a peer may do with registered memory: the device may read it for peers, and
-// writes to it only what this side asked for (ib_user_ioctl_verbs.h).
+// The rights of registered memory: peers may read it, and the device writes to it only data that this
+// side has requested (ib_user_ioctl_verbs.h).
 const access = 1 | 4 // local write, remote read
 
-// Register makes mem known to the device, at a random address: a peer that has not been
-// told it finds it by no guess.
+// Register registers mem with the device at a random address, so that a peer that was not given the
+// address cannot guess it.
 func Register(fd int, domain, driver uint32, mem []byte) (Registration, error) {
 	if len(mem) == 0 {
 		return Registration{}, errors.New("no memory to register")
@@ -55,7 +55,7 @@ func Register(fd int, domain, driver uint32, mem []byte) (Registration, error) {
 	return Registration{Handle: le.Uint32(out[0:]), Lkey: le.Uint32(out[4:]), Rkey: le.Uint32(out[8:]), Addr: at}, nil
 }
 
-// explain says what a refusal means, and what to do.
+// explain returns the meaning of an error of the kernel, and the remedy.
 func explain(err error, n int, driver uint32) error {
 	switch {
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN):
@@ -71,8 +71,7 @@ func explain(err error, n int, driver uint32) error {
 	return fmt.Errorf("registering %d bytes with the device: %w", n, err)
 }
 
-// Deregister ends a registration: when it has returned, the device does not touch the
-// memory any more.
+// Deregister ends a registration. After it has returned, the device does not access the memory.
 func Deregister(fd int, driver uint32, r Registration) error {
 	var in [4]byte // struct ib_uverbs_dereg_mr
 	binary.NativeEndian.PutUint32(in[:], r.Handle)
@@ -82,12 +81,11 @@ func Deregister(fd int, driver uint32, r Registration) error {
 	return nil
 }
 
-// driversMax is more than the kernel knows (enum rdma_driver_id).
+// driversMax is more than the number of drivers in the kernel (enum rdma_driver_id).
 const driversMax = 64
 
-// Driver finds the number that the kernel knows the driver of an open device by, which
-// every command has to name: it asks for the state of the first port with one after the
-// other.
+// Driver returns the kernel's number of the driver of an open device, which every command has to name.
+// It queries the state of the first port with one number after the other until one is accepted.
 func Driver(fd int) (uint32, error) {
 	var last error
 	for driver := range uint32(driversMax) {

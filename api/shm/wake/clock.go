@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic is CLOCK_MONOTONIC, which all processes of this machine share.
+// Monotonic returns the time of CLOCK_MONOTONIC, which all processes of this machine share.
 func Monotonic() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // this clock is always there

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewDoorbell makes an eventfd. Whoever is woken by it waits for its edges: every
-// ring is one, whatever the counter says, and nobody has to read it. A read could
-// block, since the flag that forbids it is shared with whoever has the descriptor.
+// NewDoorbell returns an eventfd. The engine waits for its edges (EPOLLET): each write is one,
+// whatever the value of the counter, so the engine need not read it. A read could block, because the
+// flag O_NONBLOCK is shared with every process that has the descriptor.
 func NewDoorbell() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

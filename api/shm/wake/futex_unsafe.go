@@ -1,5 +1,6 @@
-// Package wake is how the two sides of a session wake each other: a futex in
-// the segment for the application, an eventfd for the engine (LAYOUT.md §8).
+// Package wake has the means by which the two sides of a session wake each other: a futex in the
+// segment for the application, an eventfd for the engine (LAYOUT.md §8). It also counts the CPUs that
+// this process may use, on which waits depend.
 package wake
 
 import (
@@ -17,8 +18,8 @@ const (
 	futexWake = 1
 )
 
-// Wait blocks while *word == old, at most timeout (0: no limit). It returns
-// early on a wake, a signal or a changed word: callers look again anyway.
+// Wait blocks while *word == old, at most timeout (0: no limit). It returns early after a wake, a
+// signal or a change of the word; callers poll again in any case.
 func Wait(word *uint32, old uint32, timeout time.Duration) error {
 	var ts *unix.Timespec
 	if timeout > 0 {
@@ -41,6 +42,6 @@ func Wake(word *uint32) error {
 	return nil
 }
 
-// Yield gives the core to whoever else wants it. It is a raw system call: the
-// Go scheduler is not told, which would cost more than the yield.
+// Yield gives the CPU to another thread. It is a raw system call, because informing the Go scheduler
+// would cost more than the yield.
 func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

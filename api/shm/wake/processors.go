@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processors is how many processors this process can keep busy: those that it
-// may run on, by its affinity and its cpuset, but no more than what its control
-// groups let it use of their time. It is 0 where they let it use less than one,
-// or where the kernel does not say.
+// Processors returns how many CPUs this process can keep busy: those on which it may run by its
+// affinity and its cpuset, but no more than the CPU time that its control groups allow. It is 0 if
+// they allow less than one CPU, or if the kernel does not report it.
 func Processors() int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
@@ -27,8 +26,8 @@ func Processors() int {
 	return min(n, quota("/proc/self/cgroup", "/sys/fs/cgroup", n))
 }
 
-// quota is the least of the whole processors that the control groups grant whose
-// names are in the file self, and those above them; at most most.
+// quota returns the smallest number of whole CPUs that the control groups named in the file self, and
+// those above them, allow; at most most.
 func quota(self, mount string, most int) int {
 	text, err := os.ReadFile(self)
 	if err != nil {
@@ -49,8 +48,8 @@ func quota(self, mount string, most int) int {
 	return most
 }
 
-// climb looks at a group and at those above it, up to the mount. In a container
-// the names may be those of the host: what is not there limits nothing.
+// climb reads the limits of a group and of those above it, up to the mount. In a container the names
+// may be those of the host; a group that does not exist here is no limit.
 func climb(mount, group string, most int, grant func(dir string) (int, bool)) int {
 	for dir := path.Clean("/" + group); ; dir = path.Dir(dir) {
 		if n, ok := grant(filepath.Join(mount, dir)); ok {

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestWakeBeforeWaitIsNotLost: who changes the word first and wakes nobody has
-// done enough; the waiter does not sleep on the old value.
+// TestWakeBeforeWaitIsNotLost: if the word changes before the wait, no wake is needed; the waiter
+// does not sleep on the old value.
 func TestWakeBeforeWaitIsNotLost(t *testing.T) {
 	word := uint32(1)
 	for range 1000 {
