@@ -267,7 +267,7 @@ const unlimited = 1 << 40
 
 // spare is how much more memory the sidecar has than the formula wants.
 func (d *daemon) spare() int64 {
-	places, err := session.Places()
+	places, err := session.MemoryPools()
 	if err != nil {
 		return 0 // a session says why
 	}

@@ -16,7 +16,7 @@ import (
 // fit is the job's document for a machine with such memory, or an error if the job does not
 // fit into it: what all pods and ranks take when they start, and the arenas that were asked
 // for. Each place counts all pods, since they run here.
-func (s *Spec) fit(places []session.Place) (*bootstrap.Document, error) {
+func (s *Spec) fit(places []session.MemoryPool) (*bootstrap.Document, error) {
 	d := *s.document()
 	if a := d.Memory.ArenaBytes; a != 0 && (a < arenaLeast || a > arenaMost) {
 		return &d, nil // the document's own check says what is wrong
@@ -78,7 +78,7 @@ type demand struct {
 }
 
 // fits refuses a job that is too large for a place.
-func (s *Spec) fits(d *bootstrap.Document, z memory.Sizes, p session.Place) error {
+func (s *Spec) fits(d *bootstrap.Document, z memory.Sizes, p session.MemoryPool) error {
 	demands := []demand{{d.Ranks, len(d.Pods), int64(p.Free), ""}}
 	for i := range d.Pods {
 		if p.Limit == 0 {

@@ -15,14 +15,14 @@ const mib = 1 << 20
 // TestFit: what does not fit is refused with the sum, with what is available, and with an
 // arena that fits; a default arena is a ceiling, of which the first piece counts.
 func TestFit(t *testing.T) {
-	machine := func(free uint64) session.Place { return session.Place{Free: free, Where: "on the machine"} }
-	group := func(free, limit uint64) session.Place {
-		return session.Place{Free: free, Limit: limit, Where: "within the container's limit"}
+	machine := func(free uint64) session.MemoryPool { return session.MemoryPool{Free: free, Where: "on the machine"} }
+	group := func(free, limit uint64) session.MemoryPool {
+		return session.MemoryPool{Free: free, Limit: limit, Where: "within the container's limit"}
 	}
 	for what, c := range map[string]struct {
 		s     Spec
 		env   []string
-		place session.Place
+		place session.MemoryPool
 		want  []string // of the error; none: it fits
 		arena int64    // of the document
 	}{
@@ -49,7 +49,7 @@ func TestFit(t *testing.T) {
 			t.Setenv(names.EnvArena, "")
 			t.Setenv(names.EnvMPIArena, "")
 			c.s.Program, c.s.Env = []string{"true"}, c.env
-			d, err := c.s.fit([]session.Place{machine(1 << 40), c.place})
+			d, err := c.s.fit([]session.MemoryPool{machine(1 << 40), c.place})
 			for _, want := range c.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v, want %q", err, want)

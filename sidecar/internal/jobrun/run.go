@@ -129,7 +129,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 		}
 	}
 	_, registryErr := Jobs() // which also removes what killed jobs left behind
-	places, err := session.Places()
+	places, err := session.MemoryPools()
 	if err != nil {
 		return nil, err
 	}

@@ -191,7 +191,7 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// receive gives a connection a place in the lobby, if it may be here.
+// receive gives a connection a place in the limiter, if it may be here.
 func (s *Server) receive(conn net.Conn, launcher bool) {
 	if s.cfg.Allow != nil {
 		if err := s.cfg.Allow(conn); err != nil {

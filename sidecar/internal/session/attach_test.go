@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// TestAttach maps what the server passes and sends a descriptor each way.
+// TestAttach maps the memory that the server passes and sends a descriptor each way.
 func TestAttach(t *testing.T) {
 	b := serve(t)
 	c := b.dial(t)
@@ -72,7 +72,7 @@ func push(t *testing.T, control *segment.Control, d *shm.Descriptor) {
 	}
 }
 
-// TestRefusals: whatever is wrong with a Hello is said, and costs nothing.
+// TestRefusals checks that a wrong Hello is refused with the reason, and takes no memory.
 func TestRefusals(t *testing.T) {
 	b := serve(t)
 	change := func(f func(*shm.Hello)) []byte {
@@ -104,7 +104,7 @@ func TestRefusals(t *testing.T) {
 	b.host.refuse = errors.New("the engine says no")
 	b.dial(t).refused(hello(4).Encode(), "the engine says no")
 	b.host.refuse = nil
-	// None of them has taken the rank.
+	// No refused client holds the rank.
 	if w, _ := b.dial(t).say(hello(4).Encode()); !w.Accepted {
 		t.Errorf("after the refusals: %q", w.Text)
 	}
@@ -124,16 +124,16 @@ func TestRankTakenTwice(t *testing.T) {
 	b.host.waitGone(1)
 }
 
-// TestIdleUsers: connections that are held open, by users that may attach and by
-// others, keep nobody from attaching. Nothing here ends by a deadline.
+// TestIdleUsers checks that connections that are held open, by users that may attach and by
+// others, do not keep a rank from attaching. No connection ends by a deadline here.
 func TestIdleUsers(t *testing.T) {
 	users := []int{os.Geteuid()}
-	if users[0] == 0 { // else there is no other
+	if users[0] == 0 { // otherwise there is no other user
 		users = append(users, 65534)
 	}
 	for _, uid := range users {
 		t.Run(fmt.Sprint(uid), func(t *testing.T) {
-			b := serve(t, func(c *Config) { c.Patience = time.Hour })
+			b := serve(t, func(c *Config) { c.HelloTimeout = time.Hour })
 			if err := os.Chmod(filepath.Dir(b.path), 0o755); err != nil { //nolint:gosec // the point
 				t.Fatal(err)
 			}
@@ -151,9 +151,9 @@ func TestIdleUsers(t *testing.T) {
 	}
 }
 
-// TestSilentClient: who says nothing is sent away, and is told why.
+// TestSilentClient checks that a client that sends nothing is refused with the reason.
 func TestSilentClient(t *testing.T) {
-	b := serve(t, func(c *Config) { c.Patience, c.Pending = 50*time.Millisecond, 2 })
+	b := serve(t, func(c *Config) { c.HelloTimeout, c.Pending = 50*time.Millisecond, 2 })
 	var silent []*client
 	for range 5 {
 		silent = append(silent, b.dial(t))
@@ -171,8 +171,8 @@ func TestSilentClient(t *testing.T) {
 	}
 }
 
-// TestDeadClients: a client may die at any step; its rank's session ends, and
-// nothing is left (serve looks).
+// TestDeadClients: a client may die at any step; its rank's session ends, and nothing is
+// left (serve checks).
 func TestDeadClients(t *testing.T) {
 	b := serve(t)
 	for what, die := range map[string]func(c *client){
@@ -199,8 +199,8 @@ func TestDeadClients(t *testing.T) {
 	})
 }
 
-// TestManyAttaches: a thousand clients come and go, four at a time, and leave
-// no descriptor and no mapping.
+// TestManyAttaches: a thousand clients attach and leave, four at a time, and leave no
+// descriptor and no mapping.
 func TestManyAttaches(t *testing.T) {
 	b := serve(t)
 	before := mappings(t)
@@ -216,7 +216,7 @@ func TestManyAttaches(t *testing.T) {
 					if w.Accepted {
 						break
 					}
-					c = b.dial(t) // the one before is not quite gone
+					c = b.dial(t) // the previous client has not quite gone
 				}
 			}
 		})
@@ -228,7 +228,7 @@ func TestManyAttaches(t *testing.T) {
 	}
 }
 
-// TestHangUp: an expelled client learns of it by its socket.
+// TestHangUp checks that an expelled client learns of it by its socket.
 func TestHangUp(t *testing.T) {
 	b := serve(t)
 	c := b.dial(t)
@@ -241,8 +241,8 @@ func TestHangUp(t *testing.T) {
 	b.host.waitGone(1)
 }
 
-// TestWordAfterTheHandshake: a client that writes to its socket is expelled, with the
-// reason where it can read it, and hung up on.
+// TestWordAfterTheHandshake checks that a client that writes to its socket is expelled,
+// that it can read the reason, and that its connection is closed.
 func TestWordAfterTheHandshake(t *testing.T) {
 	b := serve(t)
 	c := b.dial(t)
@@ -251,7 +251,7 @@ func TestWordAfterTheHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = segment.Unmap(mem) }() // as far as this test goes
+	defer func() { _ = segment.Unmap(mem) }() // not needed after the test
 	control, err := segment.Read(mem)
 	if err != nil {
 		t.Fatal(err)
@@ -271,10 +271,10 @@ func TestWordAfterTheHandshake(t *testing.T) {
 	}
 }
 
-// TestCloseDuringHandshakes: Close does not wait for clients, and no goroutine
-// outlives it (TestMain looks).
+// TestCloseDuringHandshakes checks that Close does not wait for clients, and that no
+// goroutine outlives it (TestMain checks).
 func TestCloseDuringHandshakes(t *testing.T) {
-	b := serve(t, func(c *Config) { c.Patience, c.Pending = time.Hour, 1 })
+	b := serve(t, func(c *Config) { c.HelloTimeout, c.Pending = time.Hour, 1 })
 	for range 4 {
 		b.dial(t)
 	}
@@ -292,8 +292,8 @@ func TestCloseEndsSessions(t *testing.T) {
 	b.host.waitGone(1)
 }
 
-// TestNoDescriptors: a sidecar that has no descriptor left does not end; those
-// who wait get in when there are some again.
+// TestNoDescriptors checks that a sidecar without a free descriptor goes on, and that
+// waiting clients attach when there are descriptors again.
 func TestNoDescriptors(t *testing.T) {
 	b := serve(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -305,9 +305,9 @@ func TestNoDescriptors(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // as it was; below it is checked
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // restored; checked below
 	none := limit
-	none.Cur = 3 // all numbers above are taken or forbidden
+	none.Cur = 3 // all numbers above are in use or forbidden
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +323,8 @@ func TestNoDescriptors(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorForMemory: a rank whose memory cannot be made, as without
-// descriptors for it, is refused; the sidecar, and the other ranks with it, goes on.
+// TestNoDescriptorForMemory checks that a rank whose memory cannot be created, because
+// descriptors are missing, is refused, and that the sidecar and the other ranks go on.
 func TestNoDescriptorForMemory(t *testing.T) {
 	b := serve(t)
 	h := hello(4)
@@ -333,8 +333,8 @@ func TestNoDescriptorForMemory(t *testing.T) {
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // as it was
-		b.memory = newReservations(0, 0, func() ([]place, error) { return []place{{limit: 1 << 30, where: "in the test"}}, nil })
+		defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }() // restored
+		b.memory = newReservations(0, 0, func() ([]pool, error) { return []pool{{limit: 1 << 30, where: "in the test"}}, nil })
 		none := limit
 		none.Cur = 0
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
@@ -372,7 +372,8 @@ func TestEverybodyMayAttach(t *testing.T) {
 	}
 }
 
-// TestRefusal: a server that takes nobody says why, and takes no memory.
+// TestRefusal checks that a server that refuses all clients sends the reason, and takes no
+// memory.
 func TestRefusal(t *testing.T) {
 	b := serve(t, func(c *Config) { c.Refusal = errors.New("no longer with us") })
 	for range 3 {
@@ -380,11 +381,11 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestAnotherUser connects as other users, which only root can: others are
-// themselves, and that user may attach.
+// TestAnotherUser connects as other users, which only root can: other users may not attach,
+// except the configured one.
 func TestAnotherUser(t *testing.T) {
-	const nobody, somebody = 65534, 12345
-	b := serve(t, func(c *Config) { c.UIDs = []uint32{somebody} })
+	const refused, allowed = 65534, 12345
+	b := serve(t, func(c *Config) { c.UIDs = []uint32{allowed} })
 	if err := os.Chmod(filepath.Dir(b.path), 0o755); err != nil { //nolint:gosec // the point
 		t.Fatal(err)
 	}
@@ -394,14 +395,14 @@ func TestAnotherUser(t *testing.T) {
 		}
 		return
 	}
-	b.dialAs(t, nobody).refused(hello(4).Encode(), "user 65534 may not attach to this sidecar, which runs as user 0")
-	if w, _ := b.dialAs(t, somebody).say(hello(4).Encode()); !w.Accepted {
+	b.dialAs(t, refused).refused(hello(4).Encode(), "user 65534 may not attach to this sidecar, which runs as user 0")
+	if w, _ := b.dialAs(t, allowed).say(hello(4).Encode()); !w.Accepted {
 		t.Error(w.Text)
 	}
 }
 
-// dialAs connects with another effective user. The raw system call changes it
-// for this thread alone, which nobody else uses meanwhile.
+// dialAs connects with another effective user. The raw system call changes it for this
+// thread alone, which runs no other goroutine meanwhile.
 func (b *bench) dialAs(t *testing.T, uid int) *client {
 	t.Helper()
 	runtime.LockOSThread()

@@ -10,22 +10,23 @@ import (
 	"strings"
 )
 
-// Place is somewhere memory is counted: the machine, or a control group with a limit.
-type Place struct {
+// MemoryPool is a limit on memory: the machine's, or that of a control group.
+type MemoryPool struct {
 	Free  uint64
-	Limit uint64 // of the group; 0: it is the machine
+	Limit uint64 // of the control group; 0: the pool is the machine
 	Where string
 }
 
-// Places are where the memory of this process, and of those that it starts, is counted.
-func Places() ([]Place, error) {
+// MemoryPools returns the limits that apply to the memory of this process and of its
+// children.
+func MemoryPools() ([]MemoryPool, error) {
 	all, err := machineMemory()
 	if err != nil {
 		return nil, err
 	}
-	var list []Place
+	var list []MemoryPool
 	for _, p := range all {
-		to := Place{Free: less(p.limit, p.used), Where: p.where}
+		to := MemoryPool{Free: less(p.limit, p.used), Where: p.where}
 		if p.group {
 			to.Limit = p.limit
 		}
@@ -34,14 +35,14 @@ func Places() ([]Place, error) {
 	return list, nil
 }
 
-// machineMemory is where this process's memory is counted.
-func machineMemory() ([]place, error) {
+// machineMemory returns the limits that apply to this process's memory.
+func machineMemory() ([]pool, error) {
 	return availableMemory("/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup")
 }
 
-// availableMemory is the machine, and the control groups with a limit that the
-// process is in.
-func availableMemory(meminfo, self, cgroup string) ([]place, error) {
+// availableMemory returns the machine's limit, and the limits of the control groups that
+// the process is in.
+func availableMemory(meminfo, self, cgroup string) ([]pool, error) {
 	groups := limits(self, cgroup)
 	free, err := readField(meminfo, "MemAvailable:")
 	if err != nil {
@@ -49,20 +50,21 @@ func availableMemory(meminfo, self, cgroup string) ([]place, error) {
 	}
 	free <<= 10
 	if len(groups) == 0 {
-		// Nobody has set this memory aside for the job: some is left to others.
+		// No part of this memory is reserved for the job: other processes need some of it.
 		free -= free / 10
 	}
-	return append(groups, place{limit: free, where: "on the machine"}), nil
+	return append(groups, pool{limit: free, where: "on the machine"}), nil
 }
 
-// noLimit is the least limit that stands for none: version 1 has no word for it.
+// noLimit is the smallest number that means no limit: version 1 of control groups has no
+// other notation.
 const noLimit = 1 << 60
 
-// limits reads the control groups that limit the process. Within a container
-// the group is the root of what is mounted, whatever its name is outside.
-func limits(self, cgroup string) []place {
-	var found []place
-	raw, _ := os.ReadFile(self) // without it the root is looked at
+// limits reads the control groups that limit the process. Within a container, the group is
+// the root of the mounted hierarchy, whatever its name is outside of the container.
+func limits(self, cgroup string) []pool {
+	var found []pool
+	raw, _ := os.ReadFile(self) // if it cannot be read, limits reads the root
 	for _, v := range []struct{ controller, root, limit, used, cache string }{
 		{"", cgroup, "memory.max", "memory.current", "file"},
 		{"memory", filepath.Join(cgroup, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"},
@@ -72,7 +74,7 @@ func limits(self, cgroup string) []place {
 			limit, ok1 := readNumber(filepath.Join(at, v.limit))
 			used, ok2 := readNumber(filepath.Join(at, v.used))
 			if ok1 && ok2 && limit < noLimit {
-				found = append(found, place{limit: limit, used: less(used, cached(at, v.cache)), group: true, where: "within the container's limit"})
+				found = append(found, pool{limit: limit, used: less(used, cached(at, v.cache)), group: true, where: "within the container's limit"})
 			}
 			if dir == "/" {
 				break
@@ -82,8 +84,8 @@ func limits(self, cgroup string) []place {
 	return found
 }
 
-// group is the process's control group: that of a controller of version 1, or,
-// without a name, that of version 2.
+// group returns the control group of the process: in the hierarchy of a version 1
+// controller, or, if controller is empty, in version 2.
 func group(self, controller string) string {
 	for line := range strings.Lines(self) {
 		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -94,8 +96,8 @@ func group(self, controller string) string {
 	return "/"
 }
 
-// cached is the file cache of a group that the kernel takes back when memory is
-// needed: all but shared memory, which counts as cache too.
+// cached returns the size of a group's file cache, which the kernel reclaims when memory is
+// needed: all but shared memory, which counts as cache, too.
 func cached(dir, field string) uint64 {
 	stat := filepath.Join(dir, "memory.stat")
 	all, err := readField(stat, field)
@@ -113,7 +115,7 @@ func cached(dir, field string) uint64 {
 	return less(all, n)
 }
 
-// readField reads a number after its name, in a file of such lines.
+// readField reads the number that follows name in a file with one such pair in each line.
 func readField(file, name string) (uint64, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -127,7 +129,8 @@ func readField(file, name string) (uint64, error) {
 	return 0, fmt.Errorf("%s has no %s", file, name)
 }
 
-// readNumber reads a control-group file; "max" and absent files are no number.
+// readNumber reads a number from a control-group file. It reports false for "max" and for
+// absent files.
 func readNumber(path string) (uint64, bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -9,38 +9,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim is a rank's connection, in its handshake or attached. A rank has one at a time: a
-// second process that is started for a rank costs no memory.
+// claim is the connection of a rank, in its handshake or attached. A rank has one at a
+// time, so that a second process started for the rank takes no memory.
 type claim struct {
-	conn    *net.UnixConn
+	conn    *net.UnixConn // set when the rank is attached; guarded by Server.mu
 	session *Session      // once it is attached; guarded by the server's mu
-	over    chan struct{} // closed with the claim
+	over    chan struct{} // closed when the claim ends
 }
 
-// Bounds of claims.
+// Bounds of waiting claims.
 const (
-	claimPause  = 2 * time.Millisecond  // between looks at a connection that is about to end
-	claimsMax   = 8                     // connections of one rank that wait for its place
-	gonePause   = 20 * time.Millisecond // between looks whether a client that waits for its Welcome is there
+	claimPause  = 2 * time.Millisecond  // between checks of a connection that is about to end
+	claimsMax   = 8                     // connections of one rank that wait for an earlier one to end
+	gonePause   = 20 * time.Millisecond // between checks whether a client that waits for its Welcome is still connected
 	claimedText = "rank %d is attached already: start each rank once"
 )
 
-// errClientGone is of a client that has given up before its Welcome: its rank was not attached,
-// and another try may be.
+// errClientGone reports a client that closed its connection before its Welcome: its rank
+// was not attached, and another connection may attach it.
 var errClientGone = errors.New("session: the client has closed its connection before it was attached")
 
-// claim takes a rank for one connection. The next program of a rank may come before the end
-// of the one before it is known here, and its socket may be open still, in a process that it
-// has started. So the connection before is waited for if its client has gone, and ended if it
-// has said goodbye.
-func (s *Server) claim(rank uint32, conn *net.UnixConn) error {
+// claimRank claims a rank for one connection. The next program of a rank may connect before
+// the server has noticed the end of the previous one, and the socket of the previous one
+// may be open still, in a process that it started. If the previous client has closed its
+// connection, claimRank waits for the end of its claim; if its session has detached,
+// claimRank ends the connection.
+func (s *Server) claimRank(rank uint32, conn *net.UnixConn) error {
 	s.mu.Lock()
-	crowded := s.claiming[rank] >= claimsMax
-	if !crowded {
+	full := s.claiming[rank] >= claimsMax
+	if !full {
 		s.claiming[rank]++
 	}
 	s.mu.Unlock()
-	if crowded {
+	if full {
 		return fmt.Errorf(claimedText, rank)
 	}
 	defer func() {
@@ -48,7 +49,7 @@ func (s *Server) claim(rank uint32, conn *net.UnixConn) error {
 		s.claiming[rank]--
 		s.mu.Unlock()
 	}()
-	for end := time.Now().Add(s.cfg.Patience); ; {
+	for end := time.Now().Add(s.cfg.HelloTimeout); ; {
 		s.mu.Lock()
 		old := s.ranks[rank]
 		if old == nil {
@@ -60,7 +61,7 @@ func (s *Server) claim(rank uint32, conn *net.UnixConn) error {
 		dead := old.session != nil && old.session.PID > 0 && errors.Is(unix.Kill(old.session.PID, 0), unix.ESRCH)
 		s.mu.Unlock()
 		if left {
-			_ = old.conn.CloseRead() // serve sees the end
+			_ = old.conn.CloseRead() // serve reads the end of the connection
 		}
 		if left || hungUp(old.conn) {
 			<-old.over
@@ -69,13 +70,13 @@ func (s *Server) claim(rank uint32, conn *net.UnixConn) error {
 		if !dead || time.Now().After(end) {
 			return fmt.Errorf(claimedText, rank)
 		}
-		time.Sleep(claimPause) // its last words are to be heard
+		time.Sleep(claimPause) // its last descriptors must be processed first
 	}
 }
 
-// attachSession makes a session known to the host, which may have it wait until its rank may
-// attach again. A client that goes meanwhile is withdrawn: its rank would be one that has
-// vanished, and its place would be held until then.
+// attachSession passes a session to the host, which may delay it until its rank may attach
+// again. If the client closes its connection meanwhile, the attachment is withdrawn: the
+// rank would count as one that vanished, and would be claimed until then.
 func (s *Server) attachSession(conn *net.UnixConn, sess *Session) error {
 	if hungUp(conn) {
 		return errClientGone
@@ -98,8 +99,8 @@ func (s *Server) attachSession(conn *net.UnixConn, sess *Session) error {
 	}
 }
 
-// hungUp reports that a connection's other end was closed, which is known here when it is
-// known there.
+// hungUp reports whether the client has closed the connection. It is accurate at once: the
+// kernel marks both ends together.
 func hungUp(conn *net.UnixConn) (is bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -113,7 +114,7 @@ func hungUp(conn *net.UnixConn) (is bool) {
 	return is || err != nil
 }
 
-// attachedAs notes the session of a claim.
+// attachedAs sets the session of a rank's claim.
 func (s *Server) attachedAs(rank uint32, sess *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *Server) attachedAs(rank uint32, sess *Session) {
 	}
 }
 
-// unclaim gives a rank free.
+// unclaim ends the claim of a rank.
 func (s *Server) unclaim(rank uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// TestClientGivesUp: a client that goes while it waits for its Welcome is no rank that has
-// vanished, and holds no place until its rank may attach.
+// TestClientGivesUp checks that a client that leaves while it waits for its Welcome does
+// not count as a rank that vanished, and does not claim the rank until the rank may attach.
 func TestClientGivesUp(t *testing.T) {
 	b := serve(t)
 	b.host.later = map[*Session]chan error{}
@@ -37,8 +37,8 @@ func TestClientGivesUp(t *testing.T) {
 	}
 }
 
-// TestWelcomeUnread: the host hears whether the client of a session that is gone has read its
-// Welcome.
+// TestWelcomeUnread checks that the host is told whether the client of a session that is
+// gone has read its Welcome.
 func TestWelcomeUnread(t *testing.T) {
 	b := serve(t)
 	for i, reads := range []bool{false, true, false} {
@@ -63,8 +63,9 @@ func TestWelcomeUnread(t *testing.T) {
 	}
 }
 
-// TestForgotten: a rank whose only attachments were undone has never attached, and memory is kept
-// for it as before; one that has attached before them has.
+// TestForgotten checks that a rank whose only attachments were undone has never attached,
+// that memory is reserved for it as before, and that a rank that had attached before them
+// has attached.
 func TestForgotten(t *testing.T) {
 	b := serve(t)
 	coming := func() uint64 {
@@ -101,7 +102,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// readable waits until there is something to read.
+// readable waits until c can be read.
 func readable(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -113,15 +114,15 @@ func readable(c *net.UnixConn) error {
 	})
 }
 
-// TestClaimsAreBounded: clients that say a rank's number and go do not fill the sidecar with
-// connections that wait for the rank's place.
+// TestClaimsAreBounded checks that clients that send a rank's number and leave do not fill
+// the sidecar with connections that wait for the rank's claim.
 func TestClaimsAreBounded(t *testing.T) {
 	b := serve(t)
 	old := b.dial(t)
 	_ = old.Close()
 	over := make(chan struct{})
 	b.mu.Lock()
-	b.ranks[6] = &claim{conn: old.UnixConn, over: over} // it has hung up, and its end takes long
+	b.ranks[6] = &claim{conn: old.UnixConn, over: over} // the client has hung up, and the end of its claim takes long
 	b.mu.Unlock()
 	var clients []*client
 	for range 5 * claimsMax {
@@ -151,8 +152,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAttachAgain: the next program of a rank attaches although the end of the one before is not
-// known here yet.
+// TestAttachAgain checks that the next program of a rank attaches although the server has
+// not noticed the end of the previous one.
 func TestAttachAgain(t *testing.T) {
 	b := serve(t)
 	for range 50 {
@@ -165,8 +166,8 @@ func TestAttachAgain(t *testing.T) {
 	b.host.waitGone(50)
 }
 
-// TestAttachAgainWithAChild: a process that the program before has started may keep its socket
-// open. If the program has said goodbye the connection ends for the next one.
+// TestAttachAgainWithAChild: a process that the previous program has started may keep its
+// socket open. If the program has detached, the connection is ended for the next one.
 func TestAttachAgainWithAChild(t *testing.T) {
 	b := serve(t)
 	first := b.dial(t)

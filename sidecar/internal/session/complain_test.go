@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
-// TestConnectAndGo: who connects and goes, thousands of times, does not fill the
-// log, nor hides a refusal of another kind.
+// TestConnectAndGo checks that thousands of connections that close at once do not fill the
+// log, and do not hide a refusal of another kind.
 func TestConnectAndGo(t *testing.T) {
 	b := serve(t)
 	begun := time.Now()
@@ -19,7 +19,7 @@ func TestConnectAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.Close() // nothing was said
+		_ = c.Close() // nothing was sent
 	}
 	b.dial(t).refused([]byte("garbage"), "7 bytes that are no hello message")
 	wait(t, "the refusal in the log", func() bool { return b.log.has("7 bytes that are no hello message") })

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// fakeContext is a context whose descriptor is a file's.
+// fakeContext is a context whose descriptor is that of a file.
 type fakeContext struct {
 	f      *os.File
 	closed int
@@ -30,8 +30,9 @@ func helloOf(rank uint32, features uint64) []byte {
 	return (&shm.Hello{ABI: shm.ABIVersion, Features: features, Rank: rank}).Encode()
 }
 
-// TestContext: a client with the feature is passed the descriptor of a context of its
-// own; one without it costs none. The context ends with the session.
+// TestContext checks that a client with the feature receives the descriptor of a context of
+// its own, that one without the feature has none, and that the context ends with the
+// session.
 func TestContext(t *testing.T) {
 	made := make(chan *fakeContext, 2)
 	b := serve(t, func(c *Config) {
@@ -64,12 +65,12 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestNoContext: a client that has none is told why, and attached.
+// TestNoContext checks that a client without a context is told why, and is attached.
 func TestNoContext(t *testing.T) {
 	cause := errors.New("the device is on holiday")
 	for what, x := range map[string]struct {
 		change func(*Config)
-		said   int // in the log: what the admin has not allowed needs no warning
+		said   int // log lines: a context that the administrator has not allowed needs no warning
 	}{
 		"there are none":      {func(c *Config) { c.NotOpen = cause }, 0},
 		"it cannot be opened": {func(c *Config) { c.Open = func() (link.Context, error) { return nil, cause } }, 1},

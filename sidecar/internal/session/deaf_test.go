@@ -10,9 +10,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// What an application said before it ended is taken, however many completions it
-// has not read: its goodbye may be the last of it.
-func TestLastWordsBehindUnreadCompletions(t *testing.T) {
+// TestLastDescriptorsBehindUnreadCompletions checks that the descriptors that an application
+// published before it ended are taken, however many completions it has not read: the last
+// one may be a detach.
+func TestLastDescriptorsBehindUnreadCompletions(t *testing.T) {
 	s, control := newTestSession(t)
 	for range 1000 {
 		if err := s.Complete(&shm.Descriptor{Op: shm.OpDone}); err != nil {
@@ -36,11 +37,11 @@ func TestLastWordsBehindUnreadCompletions(t *testing.T) {
 		t.Fatal("the goodbye is not found")
 	}
 	if left, err := s.Publish(); left || err != nil {
-		t.Fatal("completions are kept for nobody", err)
+		t.Fatal("completions are kept for an application that has ended", err)
 	}
 }
 
-// newTestSession is a session over memory of the test's own.
+// newTestSession makes a session over memory of the test.
 func newTestSession(t *testing.T) (*Session, *segment.Control) {
 	t.Helper()
 	g := segment.Geometry{SubmitEntries: 16, CompleteEntries: 16, SlabBytes: 64 << 10}

@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// floods connects without end and says nothing, if this process was started for it. It holds
-// as many connections as it may.
+// floods connects without end and sends nothing, if this process was started for that. It
+// holds as many connections as it may.
 func floods(t *testing.T) {
 	at := os.Getenv("OUTRIGGER_TEST_FLOOD")
 	if at == "" {
@@ -47,12 +47,12 @@ func floods(t *testing.T) {
 	}
 }
 
-// TestFloodOfConnects: a rank gets in beside a process that connects without end and says
-// nothing, of its own user, of another one that may attach and of one that may not.
+// TestFloodOfConnects checks that a rank attaches while a process connects without end and
+// sends nothing: as its own user, as another one that may attach, and as one that may not.
 func TestFloodOfConnects(t *testing.T) {
 	floods(t)
 	uids := []int{os.Geteuid()}
-	if uids[0] == 0 { // else there is no other
+	if uids[0] == 0 { // otherwise there is no other user
 		uids = append(uids, 1234, 4321)
 	}
 	for _, uid := range uids {
@@ -70,23 +70,24 @@ func TestFloodOfConnects(t *testing.T) {
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _, _ = c.Process.Kill(), c.Wait() }() // it ends by nothing else
-			wait(t, "the flood", func() bool { return b.limiter.Len()+b.refused.Len() >= refusedMax })
+			defer func() { _, _ = c.Process.Kill(), c.Wait() }() // nothing else ends it
+			wait(t, "the flood", func() bool { return b.lobby.Guests()+b.refused.Guests() >= refusedMax })
 			for range 3 {
 				w, fds := b.dialBusy(t).say(hello(4).Encode())
 				closeAll(fds)
 				if w.Accepted {
 					return
 				}
-				t.Log(w.Text) // sent away: a client is told so, and a rank may try again
+				t.Log(w.Text) // refused: the client is told so, and a rank may try again
 			}
 			t.Error("no try of a rank was accepted")
 		})
 	}
 }
 
-// TestConnectsBeforeTheServer: a process that has filled the socket's queue before the sidecar
-// is ready keeps no rank out then, whether it is still there or not.
+// TestConnectsBeforeTheServer checks that a process that has filled the socket's queue
+// before the sidecar is ready keeps no rank out then, whether the process still exists or
+// not.
 func TestConnectsBeforeTheServer(t *testing.T) {
 	for _, stays := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "s")
@@ -119,7 +120,7 @@ func TestConnectsBeforeTheServer(t *testing.T) {
 		if w, _ := c.say(hello(4).Encode()); !w.Accepted {
 			t.Error(w.Text)
 		}
-		_ = c.Close() // its rank is in
+		_ = c.Close() // its rank is attached
 		if err := errors.Join(b.Close(), <-served); err != nil {
 			t.Error(err)
 		}
@@ -129,7 +130,7 @@ func TestConnectsBeforeTheServer(t *testing.T) {
 	}
 }
 
-// dialBusy connects as clients do: again while the queue is full.
+// dialBusy connects as clients do: it tries again while the queue is full.
 func (b *bench) dialBusy(t *testing.T) (c *client) {
 	t.Helper()
 	wait(t, "a place in the queue", func() bool {
@@ -144,7 +145,7 @@ func (b *bench) dialBusy(t *testing.T) (c *client) {
 		return true
 	})
 	t.Cleanup(func() { _ = c.Close() }) // most tests have
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	return c

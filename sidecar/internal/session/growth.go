@@ -14,22 +14,23 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// shortagePause delays the answer that there is no memory. A client that asks without end
-// costs the sidecar no more than this many looks at the machine's memory.
+// shortagePause delays the answer to a client that there is no memory, so that a client
+// that asks without end costs the sidecar at most 100 checks of the machine's memory a
+// second.
 const shortagePause = 10 * time.Millisecond
 
-// growth is an arena that is allocated in pieces. It belongs to the goroutine of its
-// client's connection: the engine need not be awake.
+// growth allocates an arena in pieces. It belongs to the goroutine that serves the client's
+// connection, so that a piece is allocated while the engine sleeps.
 type growth struct {
 	pieces   *Pieces
-	seals    *seals   // that are added before anything is allocated
+	seals    *seals   // added before the first piece is allocated
 	size     uint64   // of the arena
 	fd       int      // of the arena
-	promised *promise // of the session, to which pieces are added
-	first    uint64   // bytes that are still kept for its first piece
+	promised *promise // the session's promise, to which the pieces are added
+	first    uint64   // bytes that are still reserved for its first piece
 }
 
-// end gives up what is kept.
+// end releases the reservation for the first piece.
 func (g *growth) end() {
 	if g == nil {
 		return
@@ -38,9 +39,9 @@ func (g *growth) end() {
 	_ = unix.Close(g.fd) // the mappings stay
 }
 
-// asked serves one message of a client that is attached. An error is its breach of the
-// contract.
-func (s *Server) asked(conn *net.UnixConn, sess *Session, raw []byte) error {
+// serveAsk serves one message of a client that is attached. An error means that the client
+// broke the contract.
+func (s *Server) serveAsk(conn *net.UnixConn, sess *Session, raw []byte) error {
 	g := sess.growth
 	a, err := shm.DecodeAsk(raw)
 	if err != nil || g == nil {
@@ -55,7 +56,7 @@ func (s *Server) asked(conn *net.UnixConn, sess *Session, raw []byte) error {
 	}
 	done, cause := g.allocate(a)
 	if answer.Bytes = done; done > 0 {
-		g.pieces.add(a.Off, done) // before the client hears of it
+		g.pieces.add(a.Off, done) // before the client learns of it
 	}
 	if cause != nil {
 		cause = fmt.Errorf("rank %d asks for %s more of its arena: %w", sess.Rank, memory.Text(a.Bytes), cause)
@@ -63,17 +64,17 @@ func (s *Server) asked(conn *net.UnixConn, sess *Session, raw []byte) error {
 		s.short.Log(s.cfg.Log, refusedLine, "cause", cause)
 		time.Sleep(shortagePause)
 	}
-	if err := conn.SetWriteDeadline(time.Now().Add(s.cfg.Patience)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(s.cfg.HelloTimeout)); err != nil {
 		return fmt.Errorf("rank %d: %w", sess.Rank, err)
 	}
 	if _, err := conn.Write(answer.Encode()); errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("rank %d asks for pieces of its arena, and has not read an answer for %v", sess.Rank, s.cfg.Patience)
+		return fmt.Errorf("rank %d asks for pieces of its arena, and has not read an answer for %v", sess.Rank, s.cfg.HelloTimeout)
 	}
-	return nil // the end of the socket is read next
+	return nil // if the socket has ended, the next read reports it
 }
 
-// allocate reserves a piece on the sidecar's account: done bytes of it, and the reason if
-// they are not all.
+// allocate reserves a piece of the arena and charges it to the sidecar. It returns how many
+// bytes were reserved, and the reason if they are fewer than requested.
 func (g *growth) allocate(a shm.Ask) (done uint64, err error) {
 	r := g.promised.r
 	kept := min(g.first, a.Bytes)

@@ -20,17 +20,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// handshake takes a client from its Hello to its Welcome. The session is known
-// to the host before the client hears of it, so that its first descriptor is
-// never early.
+// handshake serves a client from its Hello to its Welcome. The host has attached the
+// session before the client receives the Welcome, so that its first descriptor finds the
+// session.
 func (s *Server) handshake(conn *net.UnixConn, slot *admission.Slot) (*Session, error) {
 	h, err := s.hello(conn)
 	if err != nil {
 		return nil, err
 	}
-	// From here on it is bounded by the ranks that this sidecar has.
+	// From here on, the number of ranks of this sidecar bounds the connections.
 	slot.Release()
-	if err := s.claim(h.Rank, conn); err != nil {
+	if err := s.claimRank(h.Rank, conn); err != nil {
 		return nil, err
 	}
 	sess, err := s.attach(conn, h)
@@ -38,12 +38,12 @@ func (s *Server) handshake(conn *net.UnixConn, slot *admission.Slot) (*Session, 
 		s.unclaim(h.Rank)
 	}
 	if errors.Is(err, segment.ErrNoMemory) && s.cfg.NoMemory != nil {
-		s.cfg.NoMemory(h.Rank, err) // before the client hears of it, and ends the pod
+		s.cfg.NoMemory(h.Rank, err) // before the client learns of it and ends the pod
 	}
 	return sess, err
 }
 
-// attach makes the session of a client that may have one.
+// attach makes the session of a client whose Hello was accepted.
 func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	sess, m, err := s.build(h)
 	if err != nil {
@@ -55,14 +55,14 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	if who, err := admission.Credentials(conn); err == nil {
 		sess.PID = int(who.Pid)
 	}
-	sess.hangUp = func() { _ = conn.CloseRead() } // serve sees the end and reports it
+	sess.hangUp = func() { _ = conn.CloseRead() } // serve reads the end of the connection and reports it
 	sess.files = [2]File{{m.control, sess.control.SlabOffset()}, {m.arena, 0}}
 	err = s.attachSession(conn, sess)
 	if err != nil {
 		sess.growth.end()
 		return nil, errors.Join(err, sess.Free())
 	}
-	// A client may be gone as soon as it is welcome, and its launcher asks then.
+	// A client may end as soon as it has the Welcome, and its launcher then asks Attached.
 	s.arrived(h.Rank, sess)
 	s.attachedAs(h.Rank, sess)
 	if err := s.welcome(conn, h, sess, m); err != nil {
@@ -74,8 +74,8 @@ func (s *Server) attach(conn *net.UnixConn, h *shm.Hello) (*Session, error) {
 	return sess, nil
 }
 
-// arrived notes that a rank has attached. What was kept for it is its own now, but for the
-// first piece of its arena.
+// arrived notes that a rank has attached. The memory that was reserved for it is charged to
+// its session from now on, except for the first piece of its arena.
 func (s *Server) arrived(rank uint32, sess *Session) {
 	s.mu.Lock()
 	again := s.ever[rank]
@@ -98,12 +98,12 @@ func (s *Server) arrived(rank uint32, sess *Session) {
 	s.memory.arrive(uint64(max(took, 0)))
 }
 
-// errNoHello is of a client that has not said who it is.
+// errNoHello reports a client that sent no Hello.
 var errNoHello = errors.New("session: no hello")
 
-// hello reads what the client wants.
+// hello reads and checks the client's Hello.
 func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
-	if err := conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(s.cfg.HelloTimeout)); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	b := make([]byte, shm.HelloBytes+1)
@@ -124,7 +124,7 @@ func (s *Server) hello(conn *net.UnixConn) (*shm.Hello, error) {
 	return &h, conn.SetReadDeadline(time.Time{})
 }
 
-// Allow says why whoever has connected may not attach; nil: it may.
+// Allow returns why the process at the other end of conn may not attach, or nil if it may.
 func (c *Config) Allow(conn *net.UnixConn) error {
 	who, err := admission.Credentials(conn)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *Config) Allow(conn *net.UnixConn) error {
 	return c.checkUser(who.Uid, os.Geteuid())
 }
 
-// checkUser lets in this process's own user, root, and the configured ones.
+// checkUser accepts this process's own user, root, and the configured users.
 func (c *Config) checkUser(uid uint32, own int) error {
 	if c.AnyUID || uid == 0 || int(uid) == own || slices.Contains(c.UIDs, uid) {
 		return nil
@@ -155,13 +155,13 @@ func (s *Server) check(h *shm.Hello) error {
 	return nil
 }
 
-// material is what the client is given descriptors for.
+// material holds the descriptors and sizes that a Welcome carries.
 type material struct {
 	control, arena, doorbell int
 	segmentBytes, arenaBytes int
 
-	device int        // of the client's context, -1: it has none; none says why
-	grant  link.Grant // of that
+	device int        // of the client's context; -1: it has none, and none says why
+	grant  link.Grant // of that context
 	none   string
 }
 
@@ -173,13 +173,14 @@ func (m *material) closeFiles() {
 	}
 }
 
-// sizes are those of a rank with such an arena, of which the first piece is certain.
+// sizes returns the memory sizes of a rank with such an arena, whose first piece is
+// certain.
 func (c *Config) sizes(arenaBytes uint64) memory.Sizes {
 	return memory.Sizes{Arena: int64(arenaBytes), First: true, Slab: int64(c.Geometry.SlabBytes)}
 }
 
-// memoryOf is what a rank takes when it attaches, page tables and all: with an arena that
-// is allocated at once all of it.
+// memoryOf returns the memory that a rank needs when it attaches, page tables included:
+// with an arena that is allocated at once, all of it.
 func (c *Config) memoryOf(arenaBytes uint64, pieces bool) uint64 {
 	n := c.sizes(arenaBytes).Attached()
 	if !pieces {
@@ -188,7 +189,7 @@ func (c *Config) memoryOf(arenaBytes uint64, pieces bool) uint64 {
 	return uint64(n)
 }
 
-// build reserves the memory of a session.
+// build allocates the memory of a session.
 func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	arenaBytes := h.ArenaBytes
 	if arenaBytes == 0 {
@@ -256,8 +257,8 @@ func (s *Server) build(h *shm.Hello) (sess *Session, m *material, err error) {
 	return sess, made, nil
 }
 
-// open makes the context that a client may register memory on. One that has none is
-// told why, and its messages are copied.
+// open makes the context on which a client may register memory. If there is none, the
+// Welcome says why, and the client's messages are copied.
 func (s *Server) open(h *shm.Hello, sess *Session, m *material) {
 	if h.Features&shm.FeatureExpose == 0 {
 		return
@@ -267,13 +268,13 @@ func (s *Server) open(h *shm.Hello, sess *Session, m *material) {
 		var x link.Context
 		if x, cause = s.cfg.Open(); cause == nil {
 			sess.context, m.grant = x, x.Grant()
-			// The context is the engine's before the client has its descriptor.
+			// The client receives a copy of the descriptor: the context stays the engine's.
 			if m.device, cause = unix.FcntlInt(uintptr(m.grant.FD), unix.F_DUPFD_CLOEXEC, 0); cause == nil {
 				return
 			}
 			cause = errors.Join(cause, sess.TakeContext().Close())
 		}
-		level := slog.LevelDebug // the others hear the same, and their clients tell it
+		level := slog.LevelDebug // the other ranks have the same cause, which their clients report
 		if s.shut.CompareAndSwap(false, true) {
 			level = slog.LevelWarn
 		}

@@ -6,8 +6,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// TestLooked: an application that waits does so as long as it looks, and has read what has
-// come for it as far as it says; of one that does not say, a call that waits is believed.
+// TestLooked checks that an application that waits does so as long as it polls, and has
+// read the completions that it reports as read; without such reports, a call that waits
+// counts as waiting.
 func TestLooked(t *testing.T) {
 	now := shm.Moment(5) // the clock's words wrap
 	for name, x := range map[string]struct {

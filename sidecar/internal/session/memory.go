@@ -8,43 +8,43 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// reservations keeps attaches from taking more than there is, also those that
-// run at the same time. fallocate alone would not: on the kernel's shared-memory
-// mount it goes on until the out-of-memory killer ends somebody.
+// reservations prevents attachments, also concurrent ones, from reserving more memory than
+// there is. fallocate alone does not: on the kernel's shared-memory mount it goes on until
+// the out-of-memory killer ends a process.
 //
-// A rank takes its arena in pieces while it runs. Beyond the first one, of which it is
-// certain, it gets a piece only if those that have not attached yet, or have not asked for
-// their first piece, find enough afterwards.
+// A rank allocates its arena in pieces while it runs. The first piece is certain. A further
+// one is granted only if enough memory remains for the ranks that have not attached yet, or
+// have not allocated their first piece.
 //
-// In a control group the promises are counted against the limit, with what the
-// sidecar needs for itself. api/memory says how much that is, here as in the
-// operator that has set the limit, so that all ranks of a pod fit. Elsewhere
-// only what is free counts.
+// In a control group the promises are counted against the limit, together with the memory
+// that the sidecar needs for itself. api/memory computes that amount, here and in the
+// operator that sets the limit, so that all ranks of a pod fit. Without a control group,
+// only the free memory counts.
 type reservations struct {
-	available func() ([]place, error)
+	available func() ([]pool, error)
 	own       uint64 // bytes that the sidecar needs for itself
 
 	mu      sync.Mutex // guards what follows
 	settled sync.Cond
-	held    uint64 // bytes promised, until they are released
-	moving  uint64 // of these, what is being reserved: it may count as free still
-	coming  uint64 // bytes that are kept for ranks
+	held    uint64 // bytes promised and not released
+	moving  uint64 // part of held that is being reserved now: it may still count as free
+	coming  uint64 // bytes kept for ranks that have not attached
 }
 
-// place is somewhere memory is counted.
-type place struct {
+// pool is a limit on memory and the use of it.
+type pool struct {
 	limit, used uint64
 	group       bool // a control group
 	where       string
 }
 
-func newReservations(own, coming uint64, available func() ([]place, error)) *reservations {
+func newReservations(own, coming uint64, available func() ([]pool, error)) *reservations {
 	r := &reservations{available: available, own: own, coming: coming}
 	r.settled.L = &r.mu
 	return r
 }
 
-// promise is memory that one session may take.
+// promise is memory that one session may allocate.
 type promise struct {
 	r        *reservations
 	bytes    uint64
@@ -52,7 +52,7 @@ type promise struct {
 	released bool
 }
 
-// keep keeps bytes for ranks that come; arrive says that they have, or never will.
+// keep reserves bytes for ranks that have not attached yet; arrive ends such a reservation.
 func (r *reservations) keep(bytes uint64) {
 	r.mu.Lock()
 	r.coming += bytes
@@ -65,9 +65,10 @@ func (r *reservations) arrive(bytes uint64) {
 	r.mu.Unlock()
 }
 
-// promise waits for its turn, and refuses what the machine or the container
-// has not room for, or with leaves, what ranks that come need. The caller calls settle
-// when the memory is reserved, and release when it is given back.
+// promise promises memory, or returns an error if the machine or the container has not
+// enough: with leaves set, enough for the ranks that have not attached, too. While other
+// promises are being settled it waits. The caller calls settle when the memory is
+// allocated, and release when it is freed.
 func (r *reservations) promise(want uint64, leaves bool) (*promise, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,12 +90,12 @@ func (r *reservations) promise(want uint64, leaves bool) (*promise, error) {
 		if r.moving == 0 {
 			return nil, r.shortage(want, kept, tight)
 		}
-		r.settled.Wait() // then it is known what the others really left
+		r.settled.Wait() // then the memory that the other promises left is known
 	}
 }
 
-// tightest is the place with the least room.
-func (r *reservations) tightest(all []place) place {
+// tightest returns the pool with the least room.
+func (r *reservations) tightest(all []pool) pool {
 	least := all[0]
 	for _, p := range all[1:] {
 		if r.room(p) < r.room(least) {
@@ -104,8 +105,8 @@ func (r *reservations) tightest(all []place) place {
 	return least
 }
 
-// room is what may be promised of a place.
-func (r *reservations) room(p place) uint64 {
+// room returns how much memory of a pool may be promised.
+func (r *reservations) room(p pool) uint64 {
 	room := less(p.limit, p.used+r.moving)
 	if p.group {
 		room = min(room, less(p.limit, r.own+r.held))
@@ -113,7 +114,7 @@ func (r *reservations) room(p place) uint64 {
 	return room
 }
 
-func (r *reservations) shortage(want, kept uint64, p place) error {
+func (r *reservations) shortage(want, kept uint64, p pool) error {
 	there := memory.Text(less(r.room(p), kept))
 	if !p.group {
 		return fmt.Errorf("%w: %s wanted, %s available %s: start fewer ranks, or take less memory in each", segment.ErrNoMemory, memory.Text(want), there, p.where)
@@ -122,8 +123,8 @@ func (r *reservations) shortage(want, kept uint64, p place) error {
 		segment.ErrNoMemory, memory.Text(want), there, p.where, memory.Text(p.limit), memory.Text(r.held), memory.Text(r.own+kept))
 }
 
-// settle says that the memory is reserved, or will not be: from now on whoever
-// counts what is used counts it.
+// settle reports that the memory of a promise was allocated, or will not be: from now on it
+// counts as used memory only.
 func (p *promise) settle() {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
@@ -135,7 +136,7 @@ func (p *promise) settle() {
 	p.r.settled.Broadcast()
 }
 
-// release gives the promise back.
+// release returns the promised memory.
 func (p *promise) release() {
 	p.settle()
 	p.r.mu.Lock()
@@ -144,7 +145,7 @@ func (p *promise) release() {
 	p.r.mu.Unlock()
 }
 
-// shrink gives back what of a settled promise was not reserved.
+// shrink returns the part of a settled promise that was not allocated.
 func (p *promise) shrink(bytes uint64) {
 	p.r.mu.Lock()
 	p.r.held -= less(p.bytes, bytes)
@@ -152,8 +153,8 @@ func (p *promise) shrink(bytes uint64) {
 	p.r.mu.Unlock()
 }
 
-// join adds a settled promise to p, with which it is released from now on. If p has been
-// released meanwhile, it is, too.
+// join adds a settled promise to p, with which it will be released. If p has been released
+// meanwhile, join releases it.
 func (p *promise) join(more *promise) {
 	p.r.mu.Lock()
 	if p.released {
@@ -165,5 +166,5 @@ func (p *promise) join(more *promise) {
 	p.r.mu.Unlock()
 }
 
-// less subtracts, down to 0.
+// less returns a-b, or 0 if b is larger.
 func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -24,7 +24,7 @@ func mappings(t *testing.T) int {
 }
 
 func TestAvailableMemory(t *testing.T) {
-	const machine = 8<<20 - (8<<20)/10 // some is left to others
+	const machine = 8<<20 - (8<<20)/10 // the machine keeps some
 	for what, c := range map[string]struct {
 		files map[string]string
 		free  uint64
@@ -72,8 +72,9 @@ func TestAvailableMemory(t *testing.T) {
 	}
 }
 
-// TestEveryRankFits: in a control group with the limit that the operator sets,
-// all ranks of a pod get their memory, whatever the arena, and no rank more.
+// TestEveryRankFits checks that in a control group with the limit that the operator sets,
+// all ranks of a pod get their memory, whatever the size of the arena, and not one rank
+// more.
 func TestEveryRankFits(t *testing.T) {
 	for _, mib := range []int64{1, 64, 256, 650, 1 << 10, 8 << 10} {
 		for _, ranks := range []int{1, 2, 16, 128} {
@@ -81,9 +82,9 @@ func TestEveryRankFits(t *testing.T) {
 				s := memory.Sizes{Arena: mib << 20, Slab: memory.SlabDefault, Credit: memory.CreditDefault}
 				limit := uint64(s.Need(ranks, 4*ranks, 4))
 				own := uint64(s.Own(ranks, 4*ranks, 4))
-				used := own / 2 // of its own needs, what the sidecar has taken so far
-				r := newReservations(own, 0, func() ([]place, error) {
-					return []place{{limit: limit, used: used, group: true, where: "in the test"}}, nil
+				used := own / 2 // part of its own needs that the sidecar has used so far
+				r := newReservations(own, 0, func() ([]pool, error) {
+					return []pool{{limit: limit, used: used, group: true, where: "in the test"}}, nil
 				})
 				for rank := range ranks {
 					p, err := r.promise(uint64(s.Rank()), false)
@@ -105,17 +106,17 @@ func TestEveryRankFits(t *testing.T) {
 	}
 }
 
-// TestReservationsAreNotPromisedTwice: of ten clients that want 100 bytes each
-// at once on a machine with 460 to give, four get them, however they meet; what
-// one gives back is there for another.
+// TestReservationsAreNotPromisedTwice checks that of ten clients that request 100 bytes
+// each at once, on a machine with 460 bytes, four get them in any order, and that memory
+// given back is available to another one.
 func TestReservationsAreNotPromisedTwice(t *testing.T) {
 	for _, group := range []bool{false, true} {
 		var mu sync.Mutex
 		used := uint64(0)
-		r := newReservations(0, 0, func() ([]place, error) {
+		r := newReservations(0, 0, func() ([]pool, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			return []place{{limit: 460, used: used, group: group, where: "in the test"}}, nil
+			return []pool{{limit: 460, used: used, group: group, where: "in the test"}}, nil
 		})
 		var wg sync.WaitGroup
 		errs, kept := make(chan error, 10), make(chan *promise, 10)

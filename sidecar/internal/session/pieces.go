@@ -8,11 +8,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Pieces are the allocated parts of an arena: its server adds to them, and the engine asks
-// whether what a descriptor names is in one. The list is never changed, but replaced.
+// Pieces is the list of the allocated parts of an arena: the server adds to it, and the
+// engine checks the ranges of descriptors against it. A list is never changed, only
+// replaced.
 type Pieces struct{ list atomic.Pointer[[]span] }
 
-// span is from its first byte up to the one behind its last.
+// span is a range of bytes, without the byte at to.
 type span struct{ from, to uint64 }
 
 func (p *Pieces) spans() []span {
@@ -22,7 +23,7 @@ func (p *Pieces) spans() []span {
 	return nil
 }
 
-// Around is the piece in which the byte at off is; two zeros: there is none.
+// Around returns the piece that contains the byte at off, or two zeros if none does.
 func (p *Pieces) Around(off uint64) (from, to uint64) {
 	for _, s := range p.spans() {
 		if s.from <= off && off < s.to {
@@ -32,7 +33,7 @@ func (p *Pieces) Around(off uint64) (from, to uint64) {
 	return 0, 0
 }
 
-// check refuses a wish for a piece that no correct client has.
+// check returns an error if no correct client would request the piece.
 func (p *Pieces) check(a shm.Ask, size uint64) error {
 	if a.Bytes == 0 || a.Off%shm.PieceUnit != 0 || a.Bytes%shm.PieceUnit != 0 || a.Bytes > size || a.Off > size-a.Bytes {
 		return fmt.Errorf("it asks for %d bytes at %d of an arena of %d: want multiples of %d within it", a.Bytes, a.Off, size, shm.PieceUnit)
@@ -48,7 +49,7 @@ func (p *Pieces) check(a shm.Ask, size uint64) error {
 	return nil
 }
 
-// with is the list with one more piece, which is joined with its neighbours.
+// with returns the list with one more piece, which is joined with its neighbours.
 func (p *Pieces) with(off, size uint64) []span {
 	list := slices.Clone(p.spans())
 	i := slices.IndexFunc(list, func(s span) bool { return s.from >= off })

@@ -19,7 +19,7 @@ import (
 
 const mib = 1 << 20
 
-// ask asks for a piece.
+// ask requests a piece.
 func (c *client) ask(off, n uint64) shm.Answer {
 	c.t.Helper()
 	a := shm.Ask{Off: off, Bytes: n}
@@ -38,7 +38,7 @@ func (c *client) ask(off, n uint64) shm.Answer {
 	return answer
 }
 
-// held is what a file takes of the memory.
+// held returns how much memory a file takes.
 func held(t *testing.T, fd int) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -48,8 +48,8 @@ func held(t *testing.T, fd int) int64 {
 	return st.Blocks * 512
 }
 
-// TestArenaIsTakenInPieces: ranks that are attached, and have used nothing, take no memory
-// for their arenas; what they ask for is allocated before they have the answer.
+// TestArenaIsTakenInPieces checks that attached ranks that have used nothing take no memory
+// for their arenas, and that a requested piece is allocated before the answer is sent.
 func TestArenaIsTakenInPieces(t *testing.T) {
 	b := serve(t, func(c *Config) { c.ArenaBytes = 256 * mib })
 	first := b.dial(t)
@@ -74,7 +74,8 @@ func TestArenaIsTakenInPieces(t *testing.T) {
 	}
 }
 
-// TestOlderClientHasItsWholeArena: one that does not ask for pieces touches all of its arena.
+// TestOlderClientHasItsWholeArena: a client that does not request pieces touches all of its
+// arena.
 func TestOlderClientHasItsWholeArena(t *testing.T) {
 	b := serve(t, func(c *Config) { c.ArenaBytes = 8 * mib })
 	h := hello(4)
@@ -85,8 +86,8 @@ func TestOlderClientHasItsWholeArena(t *testing.T) {
 	}
 }
 
-// TestPiecesThatNoClientWants: a client that asks for what is not there, or is there
-// already, is expelled.
+// TestPiecesThatNoClientWants checks that a client that requests a piece outside of its
+// arena, or one that is allocated already, is expelled.
 func TestPiecesThatNoClientWants(t *testing.T) {
 	b := serve(t)
 	for what, c := range map[string]struct {
@@ -136,15 +137,15 @@ func TestPiecesThatNoClientWants(t *testing.T) {
 	}
 }
 
-// TestShortage: what there is no memory for is refused with the reason, and the rank goes on
-// with what it has; one that asks without end is refused each time, and the other ranks get
-// what is theirs.
+// TestShortage checks that a piece for which there is no memory is refused with the reason,
+// and that the rank goes on with the memory it has. A rank that requests pieces without end
+// is refused each time, and the other ranks get their share.
 func TestShortage(t *testing.T) {
 	b := serve(t, func(c *Config) { c.ArenaBytes = 256 * mib })
 	s := b.cfg.sizes(256 * mib)
 	limit := uint64(4*s.Rank()) + 10*mib
-	b.memory = newReservations(0, uint64(4*s.Rank()), func() ([]place, error) {
-		return []place{{limit: limit, group: true, where: "in the test"}}, nil
+	b.memory = newReservations(0, uint64(4*s.Rank()), func() ([]pool, error) {
+		return []pool{{limit: limit, group: true, where: "in the test"}}, nil
 	})
 	c := b.dial(t)
 	c.say(hello(4).Encode())
@@ -172,11 +173,11 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-// TestPiecesAreGivenBack: with its session a rank's pieces are free again.
+// TestPiecesAreGivenBack checks that a rank's pieces are free again when its session ends.
 func TestPiecesAreGivenBack(t *testing.T) {
 	b := serve(t, func(c *Config) { c.ArenaBytes = 256 * mib })
-	b.memory = newReservations(0, 0, func() ([]place, error) {
-		return []place{{limit: 64 * mib, group: true, where: "in the test"}}, nil
+	b.memory = newReservations(0, 0, func() ([]pool, error) {
+		return []pool{{limit: 64 * mib, group: true, where: "in the test"}}, nil
 	})
 	for i := range 3 {
 		c := b.dial(t)
@@ -195,10 +196,10 @@ func TestPiecesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestPieceAfterTheSession: memory that is promised while its session ends belongs to no
-// session.
+// TestPieceAfterTheSession checks that memory that is promised while its session ends
+// belongs to no session.
 func TestPieceAfterTheSession(t *testing.T) {
-	r := newReservations(0, 0, func() ([]place, error) { return []place{{limit: 100, where: "in the test"}}, nil })
+	r := newReservations(0, 0, func() ([]pool, error) { return []pool{{limit: 100, where: "in the test"}}, nil })
 	of, err := r.promise(10, false)
 	if err != nil {
 		t.Fatal(err)
@@ -216,10 +217,10 @@ func TestPieceAfterTheSession(t *testing.T) {
 	}
 }
 
-// TestDeafAsker: a client that asks, and does not read the answers, ends itself and nothing
-// else.
+// TestDeafAsker checks that a client that requests pieces, and does not read the answers,
+// ends only its own session.
 func TestDeafAsker(t *testing.T) {
-	b := serve(t, func(c *Config) { c.ArenaBytes, c.Patience = 1<<30, 50*time.Millisecond })
+	b := serve(t, func(c *Config) { c.ArenaBytes, c.HelloTimeout = 1<<30, 50*time.Millisecond })
 	c := b.dial(t)
 	c.say(hello(4).Encode())
 	for i := uint64(0); ; i++ {
@@ -237,8 +238,8 @@ func TestDeafAsker(t *testing.T) {
 	}
 }
 
-// TestPiecesAgainstASet: the list of pieces is the set of units that were added, whatever the
-// order.
+// TestPiecesAgainstASet checks that the list of pieces equals the set of units that were
+// added, in any order.
 func TestPiecesAgainstASet(t *testing.T) {
 	for seed := range uint64(200) {
 		var p Pieces
@@ -266,7 +267,8 @@ func TestPiecesAgainstASet(t *testing.T) {
 	}
 }
 
-// TestOneAsksWhileOthersLook: the engine looks at pieces while the server adds to them.
+// TestOneAsksWhileOthersLook checks that the engine may read the pieces while the server
+// adds to them.
 func TestOneAsksWhileOthersLook(t *testing.T) {
 	var p Pieces
 	var wg sync.WaitGroup

@@ -10,16 +10,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// seals are those of a session's memory that wait for its application to have mapped it
-// (LAYOUT §2.4). With them no page can be taken away: another sidecar of this machine that
-// reads the memory would allocate it again, on its own account. They are added before the
-// first piece of the arena is allocated, or at the first descriptor.
+// seals adds the seals of a session's memory after its application has mapped it (LAYOUT
+// §2.4). They prevent that pages are taken away: another sidecar of this machine that reads
+// the memory would allocate the pages again, and be charged for them. The seals are added
+// before the first piece of the arena is allocated, or at the first descriptor.
 type seals struct {
 	mu             sync.Mutex // guards what follows: the server and the engine add them
-	control, arena int        // descriptors; -1: not any more
+	control, arena int        // descriptors; -1: closed
 	segmentBytes   int64
-	wholeBytes     int64 // of an arena that is allocated at once; 0: it comes in pieces
-	cause          error // why they could not be added
+	wholeBytes     int64 // of an arena that is allocated at once; 0: it is allocated in pieces
+	cause          error // why the seals could not be added
 }
 
 // add adds the seals, once. Pages that were taken away before are allocated again: they are
@@ -43,7 +43,7 @@ func (s *seals) add() error {
 	return errors.Join(s.cause, s.closeFiles())
 }
 
-// end gives up seals that were not added.
+// end closes the descriptors if the seals were not added.
 func (s *seals) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

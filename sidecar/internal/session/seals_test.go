@@ -10,13 +10,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// punch takes a page of a file away.
+// punch frees a page of a file.
 func punch(fd int, at int64) error {
 	return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, 4096)
 }
 
-// TestSeals: from the first piece on, or the first descriptor, the application can take no
-// page away, and those that it had taken are there again. More pieces come all the same.
+// TestSeals checks that from the first piece on, or from the first descriptor on, the
+// application can free no page, that freed pages are allocated again, and that more pieces
+// can be added.
 func TestSeals(t *testing.T) {
 	for what, c := range map[string]struct {
 		features uint64
@@ -59,7 +60,7 @@ func TestSeals(t *testing.T) {
 	}
 }
 
-// TestNoSeals: a session whose memory cannot be sealed ends.
+// TestNoSeals checks that a session whose memory cannot be sealed ends.
 func TestNoSeals(t *testing.T) {
 	for what, c := range map[string]struct {
 		seals int

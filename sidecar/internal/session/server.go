@@ -21,53 +21,52 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Host takes sessions: the engine. Its methods may be called from any
-// goroutine.
+// Host attaches sessions: it is the engine. Its methods may be called from any goroutine.
 type Host interface {
-	// AttachSession makes s known; an error is the reason for a refusal. If the rank has
-	// left before, it waits until the rank may attach again.
+	// AttachSession attaches s; an error is the reason of a refusal. If the rank has left
+	// before, AttachSession waits until the rank may attach again.
 	AttachSession(s *Session) error
-	// Withdraw has AttachSession return cause, if s waits there.
+	// Withdraw makes AttachSession return cause if s waits there.
 	Withdraw(s *Session, cause error)
-	// SessionGone reports that the application's socket ended. The engine
-	// frees the session when nothing refers to it any more.
+	// SessionGone reports that the application's socket closed. The engine frees the
+	// session when nothing refers to it any more.
 	SessionGone(s *Session)
-	// Expel ends the session of an application that broke the contract, as cause
-	// says. Its socket ends then.
+	// Expel ends the session of an application that broke the contract in the way that
+	// cause describes. Its socket closes then.
 	Expel(s *Session, cause error)
 }
 
-// Config of a Server.
+// Config configures a Server.
 type Config struct {
 	Ranks, Pod, Pods uint32
-	First, Count     uint32 // world ranks hosted here
-	ArenaBytes       uint64 // arena of a client that asks for none
+	First, Count     uint32 // world ranks of this sidecar
+	ArenaBytes       uint64 // arena of a client that requests no size
 	ArenaMax         uint64 // largest arena granted
-	OwnBytes         uint64 // memory of the sidecar that no rank may have
+	OwnBytes         uint64 // memory of the sidecar, which no rank may use
 	Geometry         segment.Geometry
-	EagerBytes       uint64   // told to clients: largest payload worth one slab slot
-	Sharers          uint32   // told to clients: processes of the job on this machine
-	UIDs             []uint32 // users that may attach besides this process's own and root
-	AnyUID           bool     // whoever reaches the socket may attach
-	Refusal          error    // not nil: what every client is told instead of being attached
-	// NoMemory is told of each rank that is not attached for want of memory; nil:
-	// nobody is. It may be called from any goroutine.
+	EagerBytes       uint64   // sent to clients: largest payload worth one slab slot
+	Sharers          uint32   // sent to clients: processes of the job on this machine
+	UIDs             []uint32 // users that may attach, in addition to this process's own and root
+	AnyUID           bool     // any process that can open the socket may attach
+	Refusal          error    // not nil: sent to every client instead of attaching it
+	// NoMemory is called for each rank that was not attached for lack of memory, from any
+	// goroutine. It may be nil.
 	NoMemory func(rank uint32, cause error)
-	// Open makes a context for one client that has the feature, for it to register memory
-	// on; nil: NotOpen says why there is none.
-	Open     func() (link.Context, error)
-	NotOpen  error
-	Log      *slog.Logger
-	Patience time.Duration // how long a client may take for its Hello; default 5 s
-	Pending  int           // connections that have not said Hello, at once; default 256, half of them of one user
+	// Open makes a context on which one client that has the feature registers memory. If it
+	// is nil, NotOpen is the reason.
+	Open         func() (link.Context, error)
+	NotOpen      error
+	Log          *slog.Logger
+	HelloTimeout time.Duration // how long a client may take to send its Hello; default 5 s
+	Pending      int           // most connections that have not sent a Hello; default 256, at most half of them of one user
 }
 
 // Defaults of a Config.
 const (
-	patienceDefault = 5 * time.Second
-	pendingDefault  = memory.SessionPlaces
-	refusedMax      = memory.RefusedPlaces // users that may not attach and have been told, at once
-	placePause      = 5 * time.Millisecond // for a place to become free
+	helloTimeoutDefault = 5 * time.Second
+	pendingDefault      = memory.SessionPlaces
+	refusedMax          = memory.RefusedPlaces // most connections of users that may not attach, which have been told why
+	placePause          = 5 * time.Millisecond // between attempts to admit a connection while no place is free
 )
 
 // Server accepts applications on a Unix socket.
@@ -75,30 +74,32 @@ type Server struct {
 	cfg      Config
 	host     Host
 	listener *net.UnixListener
-	limiter  *admission.Limiter // of those who may attach
-	refused  *admission.Limiter // of the others
+	limiter  *admission.Limiter // connections that have not sent a Hello, of users that may attach
+	refused  *admission.Limiter // connections of users that may not attach
 	memory   *reservations
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex // guards what follows
 	conns map[*net.UnixConn]bool
 	ranks map[uint32]*claim
-	// claiming are the connections that want the place of a rank, which may wait for it.
+	// claiming counts the connections that claim a rank and may wait for an earlier claim
+	// to end.
 	claiming map[uint32]int
-	ever     map[uint32]bool // have been attached
+	ever     map[uint32]bool // ranks that have been attached
 	closed   bool
 
-	shut      atomic.Bool        // a context could not be opened, and that was said
-	strangers admission.Warnings // users that may not attach
+	shut      atomic.Bool        // the warning that a context could not be opened was logged
+	strangers admission.Warnings // about users that may not attach
 	mute      admission.Warnings // about clients that sent no Hello
 	unfit     admission.Warnings // about other clients
 	short     admission.Warnings // about ranks that asked for more arena than there is memory
 }
 
-// refusedLine is the log line of an application that is not attached, or not given memory.
+// refusedLine is the log line of an application that is not attached, or is not given
+// memory.
 const refusedLine = "application refused"
 
-// Listen opens the socket at path, for a server of its own.
+// Listen opens the socket at path and returns its server.
 func Listen(path string, cfg Config, host Host) (*Server, error) {
 	l, err := Bind(path)
 	if err != nil {
@@ -107,9 +108,9 @@ func Listen(path string, cfg Config, host Host) (*Server, error) {
 	return NewServer(l, cfg, host), nil
 }
 
-// Bind opens the socket at path, where applications may connect from now on; those that do
-// wait for their Welcome until a server serves it. The file is open to every process that
-// reaches its directory: peer credentials decide which of them may attach.
+// Bind opens the socket at path. Applications may connect from now on; they wait for their
+// Welcome until a server serves the socket. The file is open to every process that reaches
+// its directory: peer credentials decide which processes may attach.
 func Bind(path string) (*net.UnixListener, error) {
 	if len(path) > 107 {
 		return nil, fmt.Errorf("session: socket path of %d characters, the system allows 107: %s", len(path), path)
@@ -124,10 +125,10 @@ func Bind(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// NewServer makes the server of a socket that Bind has opened, and which it closes.
+// NewServer returns the server of a socket that Bind has opened. The server closes it.
 func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
-	if cfg.Patience == 0 {
-		cfg.Patience = patienceDefault
+	if cfg.HelloTimeout == 0 {
+		cfg.HelloTimeout = helloTimeoutDefault
 	}
 	if cfg.Pending == 0 {
 		cfg.Pending = pendingDefault
@@ -139,13 +140,13 @@ func NewServer(l *net.UnixListener, cfg Config, host Host) *Server {
 	}
 }
 
-// Serve accepts until ctx ends or Close is called.
+// Serve accepts connections until ctx ends or Close is called.
 func (s *Server) Serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.listener.Close() }) // Accept returns its error
 	defer stop()
 	for {
 		conn, err := admission.Accept(s.listener.AcceptUnix, func(err error) {
-			s.cfg.Log.Error("an application could not come in", "cause", err) // those that are attached go on
+			s.cfg.Log.Error("an application could not come in", "cause", err) // attached applications go on
 		})
 		switch {
 		case err == nil:
@@ -162,10 +163,10 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
-// receive judges who has connected, before anything is read: the system knows
-// the user. Those who may not attach take no place of those who may.
+// receive decides about a connection by the user that the kernel reports, before anything
+// is read. Connections of users that may not attach take no place of the others.
 func (s *Server) receive(conn *net.UnixConn) {
-	sendAway := func() { _ = conn.CloseRead() } // its goroutine says so, and ends
+	sendAway := func() { _ = conn.CloseRead() } // its goroutine reports it and ends
 	who, err := admission.Credentials(conn)
 	if err == nil {
 		err = s.cfg.checkUser(who.Uid, os.Geteuid())
@@ -179,14 +180,15 @@ func (s *Server) receive(conn *net.UnixConn) {
 			go s.serve(conn, slot)
 			return
 		}
-		// All have only just come, and are about to speak.
+		// All places are held by connections that are about to send their Hello.
 		time.Sleep(placePause)
 	}
 }
 
-// turnAway tells a user that may not attach why. Its Hello is taken first, if it
-// comes: a socket that is closed with unread bytes tells the other end of a reset,
-// and not of the refusal's reason. A nil slot has no place to wait for that.
+// turnAway sends the reason to a client whose user may not attach. It reads the Hello
+// first, if it arrives: closing a socket with unread bytes resets the connection, and the
+// client would not read the reason. If slot is nil there is no place to wait in, and
+// turnAway does not wait.
 func (s *Server) turnAway(conn *net.UnixConn, cause error, slot *admission.Slot) {
 	defer s.untrack(conn)
 	s.strangers.Log(s.cfg.Log, refusedLine, "cause", cause)
@@ -195,9 +197,9 @@ func (s *Server) turnAway(conn *net.UnixConn, cause error, slot *admission.Slot)
 		return
 	}
 	defer slot.Release()
-	if conn.SetReadDeadline(time.Now().Add(s.cfg.Patience)) == nil {
+	if conn.SetReadDeadline(time.Now().Add(s.cfg.HelloTimeout)) == nil {
 		var b [1]byte
-		_, _ = conn.Read(b[:]) // whatever it is
+		_, _ = conn.Read(b[:]) // the content does not matter
 	}
 }
 
@@ -207,7 +209,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	for c := range s.conns {
-		_ = c.Close() // its goroutine reports
+		_ = c.Close() // its goroutine reports the end
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
@@ -217,7 +219,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// track makes Close wait for the goroutine of c, which untrack ends.
+// track makes Close wait for the goroutine of c, until untrack.
 func (s *Server) track(c *net.UnixConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +235,7 @@ func (s *Server) untrack(c *net.UnixConn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
-	_ = c.Close() // nothing is written on it any more
+	_ = c.Close() // nothing more is written to it
 	s.wg.Done()
 }
 
@@ -244,7 +246,7 @@ func (s *Server) Attached(rank uint32) bool {
 	return s.ever[rank]
 }
 
-// serve is one client's connection from Hello to its end.
+// serve serves the connection of one client from its Hello to its end.
 func (s *Server) serve(conn *net.UnixConn, slot *admission.Slot) {
 	defer s.untrack(conn)
 	sess, err := s.handshake(conn, slot)
@@ -264,17 +266,17 @@ func (s *Server) serve(conn *net.UnixConn, slot *admission.Slot) {
 	s.unclaim(sess.Rank)
 }
 
-// watch gives an attached client the pieces of its arena that it asks for on its socket,
-// until that ends. A client that writes anything else to it is expelled, and hung up on when
-// it can read why. It reports that the client has ended the connection with the Welcome unread:
-// the system tells that of a reset (unix(7)), and nothing else is sent to a client that has not
-// asked.
+// watch allocates the pieces of the arena that an attached client requests on its socket,
+// until the socket closes. A client that sends anything else is expelled, and stays
+// connected until it has read the reason. watch reports whether the client closed the
+// connection without having read the Welcome: the kernel then reports a reset (unix(7)),
+// and the server sends nothing else to a client that has not asked.
 func (s *Server) watch(conn *net.UnixConn, sess *Session) (unread bool) {
 	b := make([]byte, shm.AskBytes+1)
 	for first := true; ; first = false {
 		n, err := conn.Read(b)
 		if err == nil {
-			breach := s.asked(conn, sess, b[:n])
+			breach := s.serveAsk(conn, sess, b[:n])
 			if breach == nil {
 				continue
 			}
@@ -290,5 +292,5 @@ func (s *Server) watch(conn *net.UnixConn, sess *Session) (unread bool) {
 
 func (s *Server) refuse(conn *net.UnixConn, cause error) {
 	w := shm.Welcome{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Text: cause.Error()}
-	_, _ = conn.Write(w.Encode()) // the client may be gone; the cause is logged
+	_, _ = conn.Write(w.Encode()) // the client may have gone; the cause is logged
 }

@@ -21,15 +21,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// host is an engine that only keeps count: a session is freed as soon as its
-// socket ends.
+// host is an engine that only counts: it frees a session as soon as its socket closes.
 type host struct {
 	mu       sync.Mutex
 	attached map[uint32]*Session
 	refuse   error
 	gone     int
 	expelled []error
-	later    map[*Session]chan error // that wait until they may attach; nil: none has to
+	later    map[*Session]chan error // sessions that wait until they may attach; nil: no session has to
 	t        *testing.T
 }
 
@@ -60,7 +59,7 @@ func (h *host) Withdraw(s *Session, cause error) {
 	}
 }
 
-// waiting is how many sessions wait until they may attach.
+// waiting returns how many sessions wait until they may attach.
 func (h *host) waiting() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,12 +100,12 @@ func (h *host) waitGone(n int) {
 	})
 }
 
-// patience is when something counts as hung.
-const patience = 30 * time.Second
+// timeout is when a test counts as hung.
+const timeout = 30 * time.Second
 
 func wait(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ready(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("still waiting for %s", what)
 		}
@@ -145,8 +144,8 @@ type bench struct {
 	path string
 }
 
-// serve runs a server for ranks 4 to 7 of 16 until the test ends. Then no
-// descriptor may be left.
+// serve runs a server for ranks 4 to 7 of 16 until the test ends. No descriptor may be left
+// then.
 func serve(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
 	before := descriptors(t)
@@ -188,7 +187,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// client is an application at the other end.
+// client is an application at the other end of the socket.
 type client struct {
 	*net.UnixConn
 	t *testing.T
@@ -200,8 +199,8 @@ func (b *bench) dial(t *testing.T) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() }) // most tests have
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	t.Cleanup(func() { _ = c.Close() }) // most tests have closed it
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{c, t}
@@ -246,7 +245,8 @@ func (c *client) answer() (shm.Welcome, []int) {
 	return w, fds
 }
 
-// refused sends raw and wants a refusal that says want, and then the end.
+// refused sends raw and expects a refusal with the text want, and then the end of the
+// connection.
 func (c *client) refused(raw []byte, want string) {
 	c.t.Helper()
 	w, fds := c.say(raw)

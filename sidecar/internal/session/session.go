@@ -1,6 +1,11 @@
-// Package session is a sidecar's side of an attached application: the
-// handshake on the Unix socket, the shared memory, and the two rings as the
-// engine uses them (api/shm/LAYOUT.md).
+// Package session is a sidecar's side of an attached application: the handshake on the Unix
+// socket, the shared memory, and the two rings as the engine uses them (api/shm/LAYOUT.md).
+//
+// A connection is admitted (Server.receive), sends its Hello, claims its rank
+// (Server.claimRank), is attached by the Host, and receives its Welcome. From then on the
+// goroutine of the connection serves requests for pieces of the arena, and the engine
+// goroutine owns the Session. When the socket closes, the host is told (Host.SessionGone),
+// and the claim ends when it has been.
 package session
 
 import (
@@ -18,41 +23,41 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Session is one attached application. After Server has handed it to the
-// engine it is the engine goroutine's; only HangUp may be called from anywhere.
+// Session is one attached application. After Server has passed it to the engine, the engine
+// goroutine owns it; only HangUp may be called from any goroutine.
 type Session struct {
 	Rank     uint32
-	PID      int    // of the application; 0: in another PID namespace, or not known
-	Features uint64 // that its client has
+	PID      int    // of the application; 0: unknown, or in another PID namespace
+	Features uint64 // of its client
 	control  *segment.Control
 	arena    []byte
-	seals    *seals  // of its memory; nil: it has no files
-	growth   *growth // of an arena that is allocated in pieces; nil: it is whole
+	seals    *seals  // of its memory; nil: the memory has no files
+	growth   *growth // of an arena that is allocated in pieces; nil: all of it is allocated
 	submit   *ring.Consumer
 	complete *ring.Producer
-	deaf     bool // the application has ended
+	deaf     bool // the application has ended: completions are dropped
 
-	// overflow holds completions that found the ring full. It is bounded by
-	// the requests that the application may have open, and while it is not
-	// empty nothing more is taken from the application (Next).
+	// overflow holds completions that found the ring full. The requests that the
+	// application may have open bound it, and while it is not empty no descriptor is taken
+	// from the application (Next).
 	overflow []shm.Descriptor // from kept on
-	kept     int
-	fresh    bool // something was published since the last Publish
+	kept     int              // index of the first one that is not published
+	fresh    bool             // a completion was published or a send retired since the last Publish
 	retired  uint64
-	told     uint64       // retired as last stored
+	told     uint64       // value of retired last stored in the segment
 	doorbell int          // eventfd; -1: none
 	files    [2]File      // of slab and arena
-	context  link.Context // that it may register memory on; nil: none
-	over     atomic.Bool  // it has said goodbye, and nothing of it is open
+	context  link.Context // on which it may register memory; nil: none
+	over     atomic.Bool  // it has detached, and none of its operations is open
 	forget   func()       // nil: its rank had attached before
-	unopened bool         // its client has ended the connection and not read the Welcome; set before SessionGone
-	gone     func() bool  // its client has closed the connection; nil: there is none
+	unopened bool         // its client closed the connection without reading the Welcome; set before SessionGone
+	gone     func() bool  // reports whether its client has closed the connection; nil: there is none
 	hangUp   func()       // makes the server end the connection
-	unmap    func() error // gives the memory back; nil: it is somebody else's
+	unmap    func() error // frees the memory; nil: the caller of New owns it
 }
 
-// New makes a session over memory that is laid out already; Server does, and
-// so does the simulator.
+// New makes a session over memory that is formatted already. It is for Server and for the
+// simulator.
 func New(control *segment.Control, arena []byte, rank uint32) (*Session, error) {
 	s := &Session{Rank: rank, control: control, arena: arena, doorbell: -1, files: noFiles}
 	mem, n := control.SubmitRing()
@@ -67,13 +72,13 @@ func New(control *segment.Control, arena []byte, rank uint32) (*Session, error) 
 	return s, nil
 }
 
-// Slab is the application's memory for copied payloads.
+// Slab returns the application's memory for copied payloads.
 func (s *Session) Slab() []byte { return s.control.Slab() }
 
-// Arena is the memory that the application allocates from.
+// Arena returns the memory from which the application allocates.
 func (s *Session) Arena() []byte { return s.arena }
 
-// Pieces are the allocated parts of the arena; nil: all of it is.
+// Pieces returns the allocated parts of the arena, or nil if all of it is allocated.
 func (s *Session) Pieces() *Pieces {
 	if s.growth == nil {
 		return nil
@@ -81,7 +86,8 @@ func (s *Session) Pieces() *Pieces {
 	return s.growth.pieces
 }
 
-// File is where memory of a session is in a descriptor; FD -1: in none.
+// File is the descriptor, and the offset in it, of memory of a session; FD is -1 if there
+// is none.
 type File struct {
 	FD  int
 	Off uint64
@@ -89,41 +95,41 @@ type File struct {
 
 var noFiles = [2]File{{FD: -1}, {FD: -1}}
 
-// Files are those of the slab and of the arena. They are there while the session is
+// Files returns the files of the slab and of the arena. They are valid while the session is
 // being attached.
 func (s *Session) Files() [2]File { return s.files }
 
-// TakeContext hands over the context that the application may register memory on;
-// nil: it has none, or it was taken.
+// TakeContext passes the ownership of the context on which the application may register
+// memory to the caller. It returns nil if there is none, or it was taken.
 func (s *Session) TakeContext() link.Context {
 	x := s.context
 	s.context = nil
 	return x
 }
 
-// SetContext gives the application a context, for a caller of New who made one.
+// SetContext sets the application's context, for a caller of New that made one.
 func (s *Session) SetContext(x link.Context) { s.context = x }
 
-// SetFree replaces how Free gives the memory back, for a caller of New who made
+// SetFree sets the function with which Free frees the memory, for a caller of New that owns
 // it.
 func (s *Session) SetFree(f func() error) { s.unmap = f }
 
-// Doorbell is the eventfd that the application rings, or -1.
+// Doorbell returns the eventfd that the application rings, or -1.
 func (s *Session) Doorbell() int { return s.doorbell }
 
-// Deafen says that nobody reads completions any more: the application has ended.
-// What it had said before is still to be had by Next.
+// Deafen drops completions from now on: the application has ended. Descriptors that it
+// published before can still be taken by Next.
 func (s *Session) Deafen() { s.deaf, s.overflow, s.kept = true, nil, 0 }
 
-// Next copies the application's next descriptor into d. It stops while the
+// Next copies the application's next descriptor into d. It reports false while the
 // application does not read its completions.
 func (s *Session) Next(d *shm.Descriptor) bool {
 	return len(s.overflow) == 0 && s.submit.Pop(d)
 }
 
-// Seal seals the memory, when the first descriptor has come: the application has mapped it
-// by then. An error means that the application has sealed it in another way; the session
-// must end.
+// Seal seals the memory. It is called when the first descriptor has arrived: the
+// application has mapped the memory by then. An error means that the application has sealed
+// it in another way; the session must end.
 func (s *Session) Seal() error {
 	if s.seals == nil {
 		return nil
@@ -131,18 +137,18 @@ func (s *Session) Seal() error {
 	return s.seals.add()
 }
 
-// Pending is how many descriptors the application can have published and not
-// seen taken: what it may still say once its end has been noticed.
+// Pending returns how many descriptors the application can have published that were not
+// taken.
 func (s *Session) Pending() int {
 	_, n := s.control.SubmitRing()
 	return n
 }
 
-// Ready reports whether Next would find something.
+// Ready reports whether Next would return a descriptor.
 func (s *Session) Ready() bool { return len(s.overflow) == 0 && s.submit.Ready() }
 
-// Complete publishes a completion, or keeps it until there is room. An error
-// means that the application spoilt its ring.
+// Complete publishes a completion, or keeps it until the ring has room. An error means that
+// the application has corrupted its ring.
 func (s *Session) Complete(d *shm.Descriptor) error {
 	if s.deaf {
 		return nil
@@ -158,29 +164,30 @@ func (s *Session) Complete(d *shm.Descriptor) error {
 	return nil
 }
 
-// Retire counts n silent sends as taken over.
+// Retire counts n silent sends as taken over by the sidecar.
 func (s *Session) Retire(n uint64) {
 	s.retired += n
 	s.fresh = true
 }
 
-// Forget is for a host that undoes an attachment whose Welcome was not read: if it was the first
-// of its rank, the rank has never attached, and memory is kept for it again.
+// Forget undoes an attachment whose Welcome was not read: if it was the first one of its
+// rank, the rank has never attached, and memory is reserved for it again.
 func (s *Session) Forget() {
 	if s.forget != nil {
 		s.forget()
 	}
 }
 
-// Unopened reports that the client of a session that is gone (Host) has not read its Welcome, as
-// one whose wait for it has ended just then: it has done nothing as its rank.
+// Unopened reports whether the client of a session that is gone (Host) has not read its
+// Welcome, for example because its timeout expired just then: it has done nothing as its
+// rank.
 func (s *Session) Unopened() bool { return s.unopened }
 
-// SetFailure stores why the job failed, or why this session is ended.
+// SetFailure stores why the job failed, or why this session ends.
 func (s *Session) SetFailure(text string) { s.control.SetFailure(text) }
 
-// Publish ends a turn: kept completions go out as far as there is room, and a
-// waiting application is woken. It reports whether completions are left.
+// Publish ends a turn: it publishes kept completions as far as the ring has room, and wakes
+// a waiting application. It reports whether completions are left.
 func (s *Session) Publish() (left bool, err error) {
 	if len(s.overflow) > 0 {
 		if err := s.drain(); err != nil {
@@ -198,11 +205,11 @@ func (s *Session) Publish() (left bool, err error) {
 	return len(s.overflow) > 0, err
 }
 
-// Kept reports that completions wait for room in the ring: nobody tells when the
-// application has made some.
+// Kept reports whether completions wait for room in the ring. The application does not ring
+// when it has made room.
 func (s *Session) Kept() bool { return len(s.overflow) > 0 }
 
-// Unpublished reports that Publish has something to tell.
+// Unpublished reports whether Publish has something to publish.
 func (s *Session) Unpublished() bool { return s.fresh }
 
 func (s *Session) drain() error {
@@ -221,15 +228,16 @@ func (s *Session) drain() error {
 	return nil
 }
 
-// Idle hands everything read back to the application; for the end of a busy
-// stretch.
+// Idle returns the read part of the submission ring to the application, at the end of a
+// busy stretch.
 func (s *Session) Idle() { s.submit.Release() }
 
-// Place is where the application's thread says that it is.
+// Place returns whether, and with which timeout, the application's thread waits, as it has
+// stored it.
 func (s *Session) Place() shm.Place { return s.control.Place() }
 
-// LastError is what the application's last call that failed says, one line of it, and one
-// more than the rank that had left before a collective of it ended.
+// LastError returns the first line of the error of the application's last failed call, and
+// one more than the rank that had left before a collective of the application ended, or 0.
 func (s *Session) LastError() (absent uint32, text string) {
 	absent, text = s.control.LastError()
 	text, _, _ = strings.Cut(strings.ToValidUTF8(text, ""), "\n")
@@ -241,12 +249,13 @@ func (s *Session) LastError() (absent uint32, text string) {
 	}, text)
 }
 
-// Tags is how the application's MPI makes its tags (LAYOUT §8.2).
+// Tags returns how the application's MPI encodes its tags (LAYOUT §8.2).
 func (s *Session) Tags() uint32 { return s.control.Tags() }
 
-// Unblocked reports whether the application may go on though nothing comes, as its client
-// says: no thread of it is in a call that waits, or one is until a time of its own, or none
-// has looked at its completions lately. False where the client says nothing of that.
+// Unblocked reports whether the application may go on although no completion arrives, by
+// the report of its client: none of its threads is in a call that waits, or the call has a
+// timeout of its own, or no thread has polled its completions lately. It is false if the
+// client does not report that.
 func (s *Session) Unblocked(now shm.Moment) bool {
 	if s.Features&shm.FeaturePlace == 0 {
 		return false
@@ -255,33 +264,32 @@ func (s *Session) Unblocked(now shm.Moment) bool {
 	return !s.control.Place().WaitsForGood() || looked != 0 && !looked.Fresh(now)
 }
 
-// Unread reports that completions lie in the ring which the application, in a call that
-// waits, has not taken. False where its client does not say what it has taken.
+// Unread reports whether the ring holds completions that the application, in a call that
+// waits, has not taken. It is false if the client does not report what it has taken.
 func (s *Session) Unread() bool {
 	said := s.control.Looked() != 0 && s.control.Place().Waits()
 	return len(s.overflow) > 0 || said && s.complete.Unread()
 }
 
-// SetSleeping tells the application whether it has to ring.
+// SetSleeping tells the application whether it has to ring the doorbell.
 func (s *Session) SetSleeping(on bool) { s.control.SetSleeping(on) }
 
-// Over notes that the application has said goodbye, and nothing of it is open any more: its
-// rank may attach again.
+// Over notes that the application has detached and none of its operations is open: its rank
+// may attach again.
 func (s *Session) Over() { s.over.Store(true) }
 
-// Gone reports that the client has closed its connection, by a system call.
+// Gone reports whether the client has closed its connection. It makes a system call.
 func (s *Session) Gone() bool { return s.gone != nil && s.gone() }
 
-// HangUp ends the connection to the application, whose process learns of it by
-// its socket.
+// HangUp ends the connection to the application, whose process learns of it by its socket.
 func (s *Session) HangUp() {
 	if s.hangUp != nil {
 		s.hangUp()
 	}
 }
 
-// Free gives back the session's memory, if the server mapped it, and its
-// doorbell. Nothing may refer to them any more.
+// Free frees the session's memory, if the server mapped it, and its doorbell. Nothing may
+// refer to them any more.
 func (s *Session) Free() error {
 	var err error
 	if s.doorbell >= 0 {
