@@ -145,7 +145,7 @@ func (d *daemon) sources(ready func() bool) *obs.Sources {
 }
 
 func (d *daemon) talked() (cells []obs.Cell, rest obs.Cell, err error) {
-	err = d.engine.Talked(func(src uint32, to []core.Talk, more core.Traffic) {
+	err = d.engine.Traffic(func(src uint32, to []core.Talk, more core.Traffic) {
 		for _, t := range to {
 			cells = append(cells, obs.Cell{Src: uint64(src), Dst: uint64(t.Dst), Messages: t.Messages, Bytes: t.Bytes})
 		}

@@ -4,7 +4,8 @@ package engine
 
 import "testing"
 
-// TestNoAllocation: a small message allocates nothing anywhere on its way.
+// TestNoAllocation checks that a small message causes no allocation from submission to
+// completion.
 func TestNoAllocation(t *testing.T) {
 	e, apps := pod(t, 2)
 	closing(t, e)

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 )
 
-// full is a link that takes nothing.
+// full is a link that accepts no frame.
 type full struct{ link.Link }
 
 func (full) Caps() link.Caps                   { return link.Caps{} }
@@ -19,7 +19,7 @@ func (full) Post(link.Peer, []*link.Frame) int { return 0 }
 func (full) Poll(link.Sink) int                { return 0 }
 func (full) Close() error                      { return nil }
 
-// TestBlockedLinkIsNoWork: an engine whose link takes nothing may sleep.
+// TestBlockedLinkIsNoWork checks that an engine whose link accepts nothing may sleep.
 func TestBlockedLinkIsNoWork(t *testing.T) {
 	loop := local.New(0, nil)
 	e, err := New(Config{

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// app is an application in this process that speaks the rings directly.
+// app is an application in this process that uses the rings directly.
 type app struct {
 	submit   *ring.Producer
 	complete *ring.Consumer
@@ -24,14 +24,14 @@ type app struct {
 	control  *segment.Control
 }
 
-// pages is zeroed memory that starts at a page, as mapped memory does.
+// pages returns zeroed memory that starts at a page boundary, as mapped memory does.
 func pages(n int) []byte {
 	b := make([]byte, n+4096)
 	skip := -uintptr(unsafe.Pointer(&b[0])) & 4095
 	return b[skip : int(skip)+n]
 }
 
-// closing ends an engine with its test.
+// closing closes an engine when its test ends.
 func closing(tb testing.TB, e *Engine) {
 	tb.Cleanup(func() {
 		if err := e.Close(); err != nil {
@@ -40,19 +40,19 @@ func closing(tb testing.TB, e *Engine) {
 	})
 }
 
-// noDialer is for jobs of one pod.
+// noDialer is the Dialer of jobs with one pod.
 type noDialer struct{}
 
 func (noDialer) Connect(link.Peer) {}
 func (noDialer) Cancel(link.Peer)  {}
 
-// pod makes an engine of ranks ranks in one pod, with its applications.
+// pod makes an engine with that many ranks in one pod, and their applications.
 func pod(tb testing.TB, ranks int) (*Engine, []*app) {
 	tb.Helper()
 	return podOf(tb, ranks, core.Config{PodOf: make([]int32, ranks), Pods: 1}, local.New(0, nil))
 }
 
-// podOf is pod for a job with more pods, whose first ranks are those of the engine.
+// podOf is pod for a job with more pods. The engine has the first ranks.
 func podOf(tb testing.TB, ranks int, cfg core.Config, remote link.Link) (*Engine, []*app) {
 	tb.Helper()
 	loop := local.New(0, nil)
@@ -93,10 +93,9 @@ func podOf(tb testing.TB, ranks int, cfg core.Config, remote link.Link) (*Engine
 	return e, apps
 }
 
-// batch sends n 8-byte messages from rank 0 to rank 1 and takes their
-// completions; posted says that the receives come first.
-//
-// It returns the time that the turns took: the engine's share.
+// batch sends n 8-byte messages from rank 0 to rank 1, whose receives are posted first, and
+// takes their completions. It returns the time that the turns took, which is the engine's
+// share.
 func batch(tb testing.TB, e *Engine, apps []*app, n int) (turns time.Duration) {
 	var d shm.Descriptor
 	var payload [8]byte
@@ -126,8 +125,8 @@ func batch(tb testing.TB, e *Engine, apps []*app, n int) (turns time.Duration) {
 	return turns
 }
 
-// BenchmarkMessage is what one 8-byte message costs, ring to match to ring: with
-// the ring work of both applications, and the engine's share alone.
+// BenchmarkMessage measures an 8-byte message from ring to ring: with the ring work of both
+// applications, and the engine's share alone.
 func BenchmarkMessage(b *testing.B) {
 	e, apps := pod(b, 2)
 	closing(b, e)
@@ -142,7 +141,7 @@ func BenchmarkMessage(b *testing.B) {
 	b.ReportMetric(float64(b.N)/turns.Seconds()/1e6, "Mmsg/s-engine")
 }
 
-// BenchmarkPosted is the same with other receives posted that do not match.
+// BenchmarkPosted measures the same with other posted receives that do not match.
 func BenchmarkPosted(b *testing.B) {
 	for _, depth := range []int{10, 10_000} {
 		b.Run("depth="+map[int]string{10: "10", 10_000: "10000"}[depth], func(b *testing.B) {

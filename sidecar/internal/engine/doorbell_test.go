@@ -21,17 +21,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// patience is how long a test waits for what must come; nothing is measured
-// against it.
-const patience = 20 * time.Second
+// timeout bounds the wait of a test for an event. No test measures against it.
+const timeout = 20 * time.Second
 
-// served runs an engine with real sessions, of one pod, that sleeps when it can.
+// served runs an engine of one pod with real sessions, which sleeps when it can.
 func served(t *testing.T, ranks int) (e *Engine, socket string) {
 	t.Helper()
 	return servedOver(t, ranks, local.New(0, nil), nil)
 }
 
-// servedOver is served for who has a link of its own, and contexts for applications.
+// servedOver is served with a remote link, and with contexts for applications.
 func servedOver(t *testing.T, ranks int, remote link.Link, open func() (link.Context, error)) (e *Engine, socket string) {
 	t.Helper()
 	loop := local.New(0, nil)
@@ -67,21 +66,21 @@ func servedOver(t *testing.T, ranks int, remote link.Link, open func() (link.Con
 	return e, socket
 }
 
-// join attaches rank as an application would, and returns its doorbell.
+// join attaches a rank as an application would, and returns its doorbell.
 func join(t *testing.T, socket string, rank int) (conn *net.UnixConn, doorbell int) {
 	t.Helper()
 	conn, fds := joinWith(t, socket, shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: uint32(rank)})
 	return conn, fds[2]
 }
 
-// joinWith is join with a greeting, and returns all descriptors.
+// joinWith is join with a Hello, and returns all descriptors.
 func joinWith(t *testing.T, socket string, h shm.Hello) (conn *net.UnixConn, fds []int) {
 	t.Helper()
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // the test may have
+	t.Cleanup(func() { _ = conn.Close() }) // the test may have closed it
 	if _, err := conn.Write(h.Encode()); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +103,8 @@ func joinWith(t *testing.T, socket string, h shm.Hello) (conn *net.UnixConn, fds
 	return conn, fds
 }
 
-// TestBlockingDoorbell: an application makes its doorbell, which it shares with
-// the engine, a descriptor whose reads block. The engine goes on.
+// TestBlockingDoorbell checks that the engine goes on when an application makes the
+// doorbell, which it shares with the engine, a descriptor whose reads block.
 func TestBlockingDoorbell(t *testing.T) {
 	e, socket := served(t, 2)
 	_, bell := join(t, socket, 0)
@@ -114,7 +113,7 @@ func TestBlockingDoorbell(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		for range 100 { // each finds the engine asleep, or about to be
+		for range 100 { // each ring finds the engine asleep, or about to sleep
 			if _, err := e.View(); err != nil {
 				answered <- err
 				return
@@ -127,14 +126,15 @@ func TestBlockingDoorbell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
-		_ = unix.SetNonblock(bell, true) // the read that blocks goes on blocking; ring it off
+	case <-time.After(timeout):
+		_ = unix.SetNonblock(bell, true) // the blocked read goes on blocking; the ring ends it
 		_, _ = unix.Write(bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		t.Fatal("the engine does not answer: it reads the application's doorbell")
 	}
 }
 
-// TestEveryRingEndsASleep: nobody reads the doorbell, and each ring counts.
+// TestEveryRingEndsASleep checks that each ring wakes the engine although the doorbell is
+// never read.
 func TestEveryRingEndsASleep(t *testing.T) {
 	s, err := newSleeper([2]link.Abilities{})
 	if err != nil {
@@ -163,9 +163,9 @@ func TestEveryRingEndsASleep(t *testing.T) {
 	}
 }
 
-// TestLastWords: what an application's memory says after its socket has ended
-// is taken turn by turn, and no more of it than it can have said before.
-func TestLastWords(t *testing.T) {
+// TestLastDescriptors checks that the descriptors in an application's memory after its socket has
+// closed are taken turn by turn, and no more of them than it can have published before.
+func TestLastDescriptors(t *testing.T) {
 	e, apps := pod(t, 2)
 	closing(t, e)
 	fill := func() {
@@ -199,10 +199,11 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestCauseBeforeTheConsequence: a rank aborts, and its launcher ends a neighbour for it,
-// whose end is noticed first. What the first has said by then names the cause.
+// TestCauseBeforeTheConsequence: a rank aborts, and its launcher kills a neighbour for
+// that, whose end is noticed first. The abort, which is in the first rank's ring by then,
+// names the cause.
 func TestCauseBeforeTheConsequence(t *testing.T) {
-	for _, behind := range []int{0, 2 * intakeBatch} { // what stands in the ring before the abort
+	for _, behind := range []int{0, 2 * intakeBatch} { // descriptors in the ring before the abort
 		e, apps := pod(t, 2)
 		closing(t, e)
 		for range behind {
@@ -216,7 +217,7 @@ func TestCauseBeforeTheConsequence(t *testing.T) {
 		}
 		switch f := e.Failure(); {
 		case f == nil:
-			t.Error("nobody has failed")
+			t.Error("the job has not failed")
 		case f.Rank != 1 || f.Code != 3:
 			t.Errorf("behind %d descriptors: %v, want the abort of rank 1", behind, f)
 		}

@@ -7,9 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 )
 
-// TestVanishedInADrain: a rank that the end of its job has ended is not the cause of it.
+// TestVanishedInADrain checks that a rank that ended because its job ends is not the cause
+// of a failure.
 func TestVanishedInADrain(t *testing.T) {
-	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &inbox{})
+	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &source{})
 	closing(t, e)
 	e.Drain(podlife.TextEnded + "interrupted")
 	e.SessionGone(e.byRank[1].Session)

@@ -1,7 +1,13 @@
-// Package engine is the turn: it takes what applications and links have, lets
-// the core decide, and carries out what the core wants. One goroutine, locked
-// to its thread, owns everything here; other goroutines reach it by mail. What a link can
-// do beyond carrying frames the engine reads once, when it is made, from link.Abilities.
+// Package engine runs the turns of a sidecar: a turn takes descriptors from the
+// applications and frames from the links, passes them to the core, and executes the actions
+// that the core requests. One goroutine, locked to its thread, owns all state of this
+// package; other goroutines post closures to it (inbox). When the engine is made, it reads
+// once from link.Abilities what each link can do beyond carrying frames.
+//
+// A turn is busy or idle. After idle turns the engine polls, then yields, then sleeps until
+// a doorbell or a descriptor of a link wakes it (pacer). PrepareSleep, a block on the
+// sleeper and CancelSleep make a sleep; simulators and tests that run the turns themselves
+// call the same methods.
 package engine
 
 import (
@@ -19,38 +25,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// Dialer makes connections to peers. The answer comes by Engine.Connected or
+// Dialer makes connections to peers. The result arrives by Engine.Connected or
 // Engine.ConnectFailed.
 type Dialer interface {
 	Connect(peer link.Peer)
 	Cancel(peer link.Peer)
 }
 
-// Recorder keeps protocol events for the post-mortem.
+// Recorder keeps protocol events for the report after a failure.
 type Recorder interface {
 	Record(now int64, kind uint8, peer int32, rank uint32, tag, size, seq uint64)
 }
 
-// Config of an Engine.
+// Config configures an Engine.
 type Config struct {
 	Core   core.Config
 	Local  link.Link // frames to this sidecar itself
-	Remote link.Link // frames to the others
+	Remote link.Link // frames to other sidecars
 	Dialer Dialer
 	Log    *slog.Logger
 	Record Recorder        // nil: nothing is recorded
 	Trace  *trace.Recorder // of calls, messages and turns; nil: nothing is recorded
 	Wait   Wait
-	MPI    bool // the ranks may be an MPI's, which has no errors of its own in the segment
-	// Heard waits, for a bounded time, until all is known that a rank has said outside of its
-	// session, such as an abort of its MPI. It is called before the end of a session without a
-	// goodbye counts, and not on the turn goroutine. nil: there is nothing to wait for.
+	MPI    bool // the ranks may use an MPI, which stores no last error in the segment
+	// Heard blocks, for a bounded time, until the sidecar has received all messages of a
+	// rank that do not pass through its session, such as an abort requested by its MPI. The
+	// engine calls it before it counts the end of a session without a detach, and not on
+	// the turn goroutine. If Heard is nil, the engine does not wait.
 	Heard func(rank uint32)
-	// Failed is told once when the job has failed, on the turn goroutine.
+	// Failed is called once, on the turn goroutine, when the job has failed.
 	Failed func(*core.Failure)
 }
 
-// Places of the links in an Engine.
+// Indexes of the links in Engine.links and Engine.can.
 const (
 	linkLocal = iota
 	linkRemote
@@ -58,59 +65,59 @@ const (
 
 // Engine runs the turns of one sidecar.
 type Engine struct {
-	cfg      Config
-	core     *mind
-	links    [2]link.Link                 // local, remote
-	can      [2]link.Abilities            // theirs
-	regions  [][]byte                     // by link.Region
-	sessions []*attached                  // by core.SessionID; nil: free
-	departed map[uint32]link.BufferCounts // of sessions that have ended, by rank
-	times    []*trace.Times               // of the ranks that have attached
-	active   []*attached
-	first    int         // of active, who is taken from first
-	ends     int         // turns that the ends of sockets may still wait for what links have; 0: none has ended
-	gone     []*attached // whose sockets have ended, in the order of that
-	byRank   map[uint32]*attached
-	again    []returning // ranks that attach again, and wait for the next generation
-	joining  map[link.Peer]*joining
-	now      int64
-	breath   int64        // when the turn's goroutine last went through Go's scheduler
-	pulse    atomic.Int64 // when a turn last began, about; for Alive
-	asleep   atomic.Bool
-	nextTick int64
-	failed   bool
-	drained  error // why the ranks are told to end; nil: they are not
-	clock    func() int64
-	mail     mailbox
-	sleeper  *sleeper
-	turns    Turns
-	slice    slice
-	d        shm.Descriptor // scratch of intake; a local would escape
+	cfg         Config
+	core        *mind
+	links       [2]link.Link                 // local, remote
+	can         [2]link.Abilities            // abilities of links
+	regions     [][]byte                     // by link.Region
+	sessions    []*attached                  // by core.SessionID; nil: free
+	departed    map[uint32]link.BufferCounts // counts of ended sessions, by rank
+	times       []*trace.Times               // of the ranks that have attached, in order of attachment
+	active      []*attached
+	first       int         // intakeAll begins with active[first % len(active)]
+	judgeTurns  int         // turns for which judge may still wait before it ends the sessions in gone; 0: gone is empty
+	gone        []*attached // sessions whose sockets have closed, in that order
+	byRank      map[uint32]*attached
+	reattaching []returning // attachments that wait for the next generation
+	joining     map[link.Peer]*joining
+	now         int64
+	lastGosched int64        // when the turn goroutine last entered Go's scheduler
+	lastTurn    atomic.Int64 // when the last turn or sleep began, approximately; for Alive
+	asleep      atomic.Bool
+	nextTick    int64
+	failed      bool
+	drained     error // reason of sessions that end while the ranks are told to end; nil: they are not
+	clock       func() int64
+	inbox       inbox
+	sleeper     *sleeper
+	turns       Turns
+	slice       slice
+	d           shm.Descriptor // scratch of intake; a local variable would escape to the heap
 }
 
-// Turns counts what the engine's thread did.
+// Turns counts what the engine's thread did: busy and idle turns, yields, and sleeps.
 type Turns struct{ Busy, Idle, Yields, Sleeps uint64 }
 
-// attached is a session with its place in the core.
+// attached is a session and its state in the engine.
 type attached struct {
 	*session.Session
-	id      core.SessionID
-	regions [2]link.Region
-	lends   link.Region // of memory that it registers itself; core.RegionNone: it may not
-	closing bool        // the core has been told that it is gone
-	ended   bool        // its socket has ended: only last descriptors are still taken
-	spent   bool        // they have been
-	sealed  bool        // the memory is, since it has submitted a descriptor
-	last    int         // how many there may be
-	earlier int         // that it may have published before the end of a neighbour's socket was known
-	times   *trace.Times
+	id        core.SessionID
+	regions   [2]link.Region
+	lends     link.Region // region of memory that the application registers itself; core.RegionNone: it may not
+	closing   bool        // the core has been told that the session has ended
+	ended     bool        // its socket has closed: only the descriptors that it had published are still taken
+	drained   bool        // those have been taken
+	sealed    bool        // its memory is sealed, since its first descriptor arrived
+	remaining int         // most descriptors that are left if ended
+	toTake    int         // descriptors to take before a neighbour that has closed its socket is judged
+	times     *trace.Times
 }
 
-// intakeBatch bounds the descriptors taken from one application in a turn, so
-// that none starves the others.
+// intakeBatch bounds the descriptors taken from one application in a turn, so that one
+// application does not starve the others.
 const intakeBatch = 64
 
-// New makes an engine. clock gives nanoseconds of any epoch.
+// New makes an engine. clock returns nanoseconds since an arbitrary epoch.
 func New(cfg Config, clock func() int64) (*Engine, error) {
 	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}, joining: map[link.Peer]*joining{}}
 	e.can = [2]link.Abilities{cfg.Local.Abilities(), cfg.Remote.Abilities()}
@@ -130,13 +137,13 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	if e.sleeper, err = newSleeper(e.can); err != nil {
 		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
 	}
-	e.mail.doorbell = e.sleeper.doorbell
+	e.inbox.doorbell = e.sleeper.doorbell
 	e.now = clock()
-	e.pulse.Store(e.now)
+	e.lastTurn.Store(e.now)
 	return e, nil
 }
 
-// Close gives back what New took. The turn must have stopped.
+// Close releases what New allocated. The turns must have stopped.
 func (e *Engine) Close() error {
 	var err error
 	for _, j := range e.joining {
@@ -150,33 +157,33 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.cfg.Local.Close(), e.cfg.Remote.Close(), e.sleeper.close(), releaseMemory(e.regions[core.RegionPool]), releaseMemory(e.regions[core.RegionRings]))
 }
 
-// Turn does one round of everything, and returns how much there was to do.
+// Turn does one round of all work, and returns the number of pieces of work done.
 func (e *Engine) Turn() int {
 	e.now = e.clock()
-	work := e.joinLater() + e.readMail()
+	work := e.joinLater() + e.runCalls()
 	work += e.intakeAll()
-	// What applications want goes out before the links are asked for news,
-	// which costs a system call; what the news brings about goes out after.
+	// Frames that applications caused are posted before the links are polled, which costs a
+	// system call; frames that the polls cause are posted after it.
 	e.flush()
 	news := 0
 	for _, l := range e.links {
 		news += l.Poll(e)
 	}
-	if e.ends > 0 {
+	if e.judgeTurns > 0 {
 		e.judge(news > 0)
 	}
 	work += news + e.core.PollMemory(e.now)
 	if e.now >= e.nextTick {
 		e.tick()
 	}
-	work += e.core.Advance(e.now) // of what time has brought about, too
+	work += e.core.Advance(e.now) // also runs what is due by time
 	work += e.readmit()
 	if e.flush() {
 		work++
 	}
 	for i := 0; i < len(e.active); i++ {
 		a := e.active[i]
-		// Completions that are left wait for the application to read.
+		// Completions that remain wait until the application reads its ring.
 		if _, err := a.Publish(); err != nil {
 			e.expel(a, err)
 		}
@@ -193,7 +200,8 @@ func (e *Engine) Turn() int {
 	return work
 }
 
-// flush posts what the core has for the links.
+// flush posts the core's frames to the links, and reports whether some are left for another
+// turn.
 func (e *Engine) flush() bool {
 	some := e.core.Flush(e.now, e)
 	if commit := e.can[linkRemote].Commit; commit != nil {
@@ -203,24 +211,25 @@ func (e *Engine) flush() bool {
 }
 
 func (e *Engine) tick() {
-	e.pulse.Store(e.now)
+	e.lastTurn.Store(e.now)
 	e.nextTick = e.core.Tick(e.now)
 	if e.nextTick == 0 || e.nextTick > e.now+tickMax {
 		e.nextTick = e.now + tickMax
 	}
-	// Timers set between ticks are at most this late.
+	// A timer that is set between two ticks is at most tickMax late.
 	e.nextTick = min(e.nextTick, e.now+tickMax)
 }
 
-// intakeMax bounds the descriptors taken in a turn from all applications.
+// intakeMax bounds the descriptors taken from all applications in a turn, so that links are
+// polled often.
 const intakeMax = 256
 
-// intakeEffort bounds the bytes of lists that descriptors make the core read in
-// a turn: communicators and collectives of large jobs.
+// intakeEffort bounds the bytes of lists that descriptors make the core read in a turn: the
+// lists of communicators and collectives of large jobs would otherwise make a turn long.
 const intakeEffort = 64 << 10
 
-// intakeAll takes descriptors from the applications, beginning with the one after
-// the last that had its turn.
+// intakeAll takes descriptors from the applications, beginning after the last application
+// that was served.
 func (e *Engine) intakeAll() int {
 	work, limit := 0, e.core.Effort()+intakeEffort
 	for i := range len(e.active) {
@@ -235,14 +244,14 @@ func (e *Engine) intakeAll() int {
 	return work
 }
 
-// intake takes descriptors from one application.
+// intake takes descriptors from one application, and returns their number.
 func (e *Engine) intake(a *attached) int {
 	n, most, held := 0, intakeBatch, e.core.Held(a.id)
 	switch {
-	case held: // asked once a batch, which is the most that comes beyond the bound
+	case held: // checked once a batch: a batch is the most that exceeds the core's bound
 		most = 0
 	case a.ended:
-		most = min(most, a.last)
+		most = min(most, a.remaining)
 	}
 	for limit := e.core.Effort() + intakeEffort; n < most && !a.closing && e.core.Effort() < limit && a.Next(&e.d); {
 		if n++; !a.sealed {
@@ -257,48 +266,49 @@ func (e *Engine) intake(a *attached) int {
 			e.expel(a, err)
 		}
 		if e.d.Op == shm.OpColl && e.core.Held(a.id) {
-			break // it takes its vectors first
+			break // the collective takes its vectors first
 		}
 	}
-	if a.earlier -= n; n == 0 || a.earlier < 0 { // one that is held could be so for long
-		a.earlier = 0
+	if a.toTake -= n; n == 0 || a.toTake < 0 { // a session that is held could stay so for long
+		a.toTake = 0
 	}
 	if a.ended {
-		a.last -= n
-		a.spent = a.last == 0 || n == 0 && !held
+		a.remaining -= n
+		a.drained = a.remaining == 0 || n == 0 && !held
 	}
 	return n
 }
 
-// endsMax bounds the turns in which links bring something before the end of a socket is
-// judged: more than a socket's buffers hold, and a link that always has something does
-// not keep a rank that has vanished.
-const endsMax = 64
+// judgeTurnsMax bounds the turns in which judge waits because links delivered frames. It is more
+// than the buffers of a socket hold, and a link that always has frames cannot keep the
+// session of a rank that vanished alive.
+const judgeTurnsMax = 64
 
-// judge ends the sessions of applications whose sockets have ended. Their neighbours have
-// been heard first, and so have the peers: who is ended because another has failed is not
-// the cause, and what that one has said of it, or its sidecar, was in its ring, or in the
-// link, before. Of those that are judged at once the first to end is the cause of the rest,
-// unless it is held, which another's end may be what it waits for.
+// judge ends the sessions of applications whose sockets have closed, after the descriptors
+// of their neighbours and the frames of the peers have been handled: a rank that is killed
+// because another rank failed is not the cause, and the report of the cause was in a ring
+// or a link before the socket closed. Of the sessions that are judged together, the one
+// whose socket closed first is the cause of the rest, unless it is held: then it may wait
+// for the end of another one.
 func (e *Engine) judge(news bool) {
 	for _, a := range e.active {
-		if a.earlier > 0 {
+		if a.toTake > 0 {
 			return
 		}
 	}
-	if news && e.ends > 1 {
-		e.ends--
+	if news && e.judgeTurns > 1 {
+		e.judgeTurns--
 		return
 	}
-	e.ends = 0
+	e.judgeTurns = 0
 	later, first := e.gone[:0], true
 	for _, a := range e.gone {
 		switch {
-		case a.closing: // it had said goodbye
-		case a.spent && first:
+		case a.closing: // it had detached
+		case a.drained && first:
 			e.detach(a, e.vanished(a))
 		default:
-			e.ends = 1 // its last descriptors are still to be taken, or those of one before it
+			e.judgeTurns = 1 // its last descriptors, or those of an earlier session, are still to be taken
 			first = first && e.core.Held(a.id)
 			later = append(later, a)
 		}
@@ -307,7 +317,8 @@ func (e *Engine) judge(news bool) {
 	e.gone = later
 }
 
-// expel ends the session of an application that lied (LAYOUT §6).
+// expel ends the session of an application that broke the shared-memory contract (LAYOUT
+// §6).
 func (e *Engine) expel(a *attached, cause error) {
 	if a.closing {
 		return
@@ -317,7 +328,7 @@ func (e *Engine) expel(a *attached, cause error) {
 	e.detach(a, fmt.Errorf(podlife.TextExpelled+"%w", cause))
 }
 
-// close ends what the engine does for an application that is going.
+// close stops serving an application that is leaving.
 func (e *Engine) close(a *attached) {
 	a.closing = true
 	for i, x := range e.active {
@@ -331,8 +342,8 @@ func (e *Engine) close(a *attached) {
 	a.times.Leave(e.now)
 }
 
-// detach tells the core that an application is gone. Its memory is freed when
-// nothing refers to it any more (Freed).
+// detach reports to the core that an application has gone. Its memory is freed when nothing
+// refers to it any more (Freed).
 func (e *Engine) detach(a *attached, reason error) {
 	if a.closing {
 		return
@@ -343,24 +354,24 @@ func (e *Engine) detach(a *attached, reason error) {
 	e.close(a)
 	now := e.now
 	if reason != nil {
-		// Who tells of the job's end compares this with times of launchers (podlife.Blame),
-		// and the turn may have waited for a processor since it began.
+		// The failure report compares this time with times of launchers (podlife.Blame),
+		// and the turn may have waited for a CPU since it began.
 		now = e.clock()
 	}
 	e.core.Detach(now, a.id, reason)
 }
 
-// regionsMax bounds the regions that sessions have had, 24 bytes each: a number is never used
-// again.
+// regionsMax bounds the regions of all sessions so far, 24 bytes each: region numbers are
+// never reused.
 const regionsMax = 1 << 20
 
-// Attach gives a session a place. It is for callers that do the turns themselves;
-// others use AttachSession.
+// Attach adds a session to the engine. It is for callers that run the turns themselves;
+// other callers use AttachSession.
 func (e *Engine) Attach(s *session.Session) error {
 	if len(e.regions) > regionsMax {
 		return fmt.Errorf("the ranks of this pod have attached %d times, as often as a sidecar keeps account of: start a new job for more programs", len(e.regions)/len(attached{}.regions))
 	}
-	a := &attached{Session: s, id: e.freeSession(), times: trace.NewTimes(e.now, s.Rank, nil)} // until it is accepted
+	a := &attached{Session: s, id: e.freeSession(), times: trace.NewTimes(e.now, s.Rank, nil)} // replaced when the session is accepted
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}
 	arena := link.Ref{Region: a.regions[1], Len: uint64(len(s.Arena()))}
@@ -375,7 +386,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	if err != nil {
 		e.sessions[a.id] = nil
 		e.sleeper.forget(s.Doorbell())
-		e.regions = e.regions[:len(e.regions)-len(a.regions)] // nobody knows their numbers
+		e.regions = e.regions[:len(e.regions)-len(a.regions)] // the numbers are not in use yet
 		return err
 	}
 	e.showRegions(a)
@@ -387,8 +398,8 @@ func (e *Engine) Attach(s *session.Session) error {
 	return nil
 }
 
-// timesOf are a rank's times, which are kept until the end of the job. One that attaches again
-// goes on with them.
+// timesOf returns the times of a rank, which are kept until the end of the job. A rank that
+// attaches again continues them.
 func (e *Engine) timesOf(rank uint32) *trace.Times {
 	for _, t := range e.times {
 		if t.Rank() == rank {
@@ -411,8 +422,8 @@ func (e *Engine) freeSession() core.SessionID {
 	return core.SessionID(len(e.sessions) - 1)
 }
 
-// addRegion numbers a session's memory. A number is never used again: a link
-// that reaches for memory that is gone must not find other memory.
+// addRegion numbers a session's memory. A number is never reused, so that a link that uses
+// the number of freed memory does not find other memory.
 func (e *Engine) addRegion(mem []byte) link.Region {
 	e.regions = append(e.regions, mem)
 	return link.Region(len(e.regions) - 1)

@@ -6,9 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// FuzzIntake feeds two applications' rings with whatever bytes: the engine may
-// expel them, and must not panic, hang, or complete a request that was never
-// submitted.
+// FuzzIntake fills the rings of two applications with arbitrary bytes: the engine may expel
+// them, and must not panic, hang, or complete a request that was never submitted.
 func FuzzIntake(f *testing.F) {
 	for _, op := range []shm.Op{
 		shm.OpSend, shm.OpRecv, shm.OpProbe, shm.OpMprobe, shm.OpMrecv, shm.OpCancel, shm.OpStage, shm.OpComm, shm.OpColl,

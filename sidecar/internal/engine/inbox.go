@@ -18,75 +18,75 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// mailbox brings work of other goroutines to the turn. It is for rare things:
-// attaching, connecting, asking for counters.
-type mailbox struct {
+// inbox holds closures that other goroutines post to the turn goroutine. It is for rare events:
+// attaching, connecting, reading counters.
+type inbox struct {
 	mu       sync.Mutex
-	letters  []func(*Engine)
-	waiting  atomic.Bool // letters is not empty
+	calls    []func(*Engine)
+	waiting  atomic.Bool // calls is not empty
 	closed   bool
 	doorbell int
 }
 
-// errStopped answers those who write to an engine that has stopped.
+// errStopped is returned to callers that post to an engine that has stopped.
 var errStopped = errors.New("engine: stopped")
 
-// send leaves a letter and wakes the engine.
-func (m *mailbox) send(f func(*Engine)) error {
+// post adds a call and wakes the engine.
+func (m *inbox) post(f func(*Engine)) error {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
 		return errStopped
 	}
-	m.letters = append(m.letters, f)
+	m.calls = append(m.calls, f)
 	m.waiting.Store(true)
 	m.mu.Unlock()
 	return wake.Ring(m.doorbell)
 }
 
-// later leaves a letter from the turn itself, for the next turn.
-func (m *mailbox) later(f func(*Engine)) {
+// postLater adds a call from the turn goroutine itself, for the next turn.
+func (m *inbox) postLater(f func(*Engine)) {
 	m.mu.Lock()
-	m.letters = append(m.letters, f)
+	m.calls = append(m.calls, f)
 	m.waiting.Store(true)
 	m.mu.Unlock()
 }
 
-func (m *mailbox) take() []func(*Engine) {
+func (m *inbox) takeCalls() []func(*Engine) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.letters
-	m.letters = nil
+	l := m.calls
+	m.calls = nil
 	m.waiting.Store(false)
 	return l
 }
 
-// close makes send fail from now on, and returns what was never read.
-func (m *mailbox) close() []func(*Engine) {
+// close makes post fail from now on, and returns the calls that were not run.
+func (m *inbox) close() []func(*Engine) {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	return m.take()
+	return m.takeCalls()
 }
 
-func (m *mailbox) stopped() bool {
+func (m *inbox) stopped() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.closed
 }
 
-func (e *Engine) readMail() int {
-	if !e.mail.waiting.Load() {
+func (e *Engine) runCalls() int {
+	if !e.inbox.waiting.Load() {
 		return 0
 	}
-	letters := e.mail.take()
-	for _, f := range letters {
+	calls := e.inbox.takeCalls()
+	for _, f := range calls {
 		f(e)
 	}
-	return len(letters)
+	return len(calls)
 }
 
-// AttachSession makes s known (session.Host). For a rank that has left it waits until the
+// AttachSession attaches s (session.Host). If the rank has left before, it waits until the
 // next generation begins.
 func (e *Engine) AttachSession(s *session.Session) error {
 	answer := make(chan error, 1)
@@ -96,68 +96,70 @@ func (e *Engine) AttachSession(s *session.Session) error {
 	return <-answer
 }
 
-// SessionGone reports that an application's socket ended (session.Host).
+// SessionGone reports that an application's socket has closed (session.Host).
 func (e *Engine) SessionGone(s *session.Session) {
 	if e.cfg.Heard != nil && e.vanishes(s) {
 		e.cfg.Heard(s.Rank)
 	}
-	// A stopped engine has no use for the news.
-	_ = e.mail.send(func(e *Engine) {
+	// A stopped engine needs no report.
+	_ = e.inbox.post(func(e *Engine) {
 		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
 			if s.Unopened() && !a.closing && !a.Ready() && e.core.Unattach(e.now, a.id) {
 				s.Forget()
 				e.close(a)
 				return
 			}
-			// What it said before it ended comes first: a goodbye may be
-			// among it. Another process that has its memory may go on, so
-			// that it is no more than fits the ring.
+			// The descriptors that it published before are processed first: a detach may be
+			// among them. Another process that has its memory mapped may go on publishing,
+			// so that no more descriptors are taken than fit the ring.
 			a.Deafen()
-			a.ended, a.last = true, a.Pending()
+			a.ended, a.remaining = true, a.Pending()
 			e.gone = append(e.gone, a)
-			e.ends = endsMax
+			e.judgeTurns = judgeTurnsMax
 			for _, b := range e.active {
-				b.earlier = b.Pending()
+				b.toTake = b.Pending()
 			}
 		}
 	})
 }
 
-// vanishes reports whether a session whose socket has ended has said no goodbye yet.
+// vanishes reports whether a session whose socket has closed has not detached yet.
 func (e *Engine) vanishes(s *session.Session) bool {
 	is := make(chan bool, 1)
-	err := e.mail.send(func(e *Engine) {
+	err := e.inbox.post(func(e *Engine) {
 		a := e.byRank[s.Rank]
 		is <- a != nil && a.Session == s && !a.closing
 	})
 	return err == nil && <-is
 }
 
-// Expel ends the session of an application that broke the contract beside its rings
+// Expel ends the session of an application that broke the contract outside of its rings
 // (session.Host).
 func (e *Engine) Expel(s *session.Session, cause error) {
-	err := e.mail.send(func(e *Engine) {
+	err := e.inbox.post(func(e *Engine) {
 		if a := e.byRank[s.Rank]; a != nil && a.Session == s {
 			e.expel(a, cause)
 		}
 	})
 	if err != nil {
-		s.HangUp() // a stopped engine does not
+		s.HangUp() // a stopped engine does not end it
 	}
 }
 
 var errVanished = errors.New(podlife.TextVanished)
 
-// Drain notes that the ranks are told to end, and why: from now on that is the reason of a
-// session that ends without a goodbye, and messages go on. On the turn goroutine (InTurn).
+// Drain records that the ranks are told to end, and why: from now on, that is the reason of
+// a session that ends without a detach. Messages go on. Drain must be called on the turn
+// goroutine (InTurn).
 func (e *Engine) Drain(why string) { e.drained = errors.New(why) }
 
-// vanished is the reason of a session that ends without a goodbye.
+// vanished returns the reason of a session that ends without a detach.
 func (e *Engine) vanished(a *attached) error {
 	if e.drained != nil {
 		return e.drained
 	}
-	// MPICH goes on when it has asked for an abort, and may crash before that is heard.
+	// MPICH goes on after it has requested an abort, and may crash before the request is
+	// read.
 	if _, text := a.LastError(); text == "" && e.cfg.MPI {
 		if absent := e.core.Deserted(e.now, a.id); absent != nil {
 			return absent
@@ -166,9 +168,9 @@ func (e *Engine) vanished(a *attached) error {
 	return a.vanished()
 }
 
-// vanished is why the session of an application ends whose process has: with its last error,
-// if its client has told one. If a collective of it had failed because a rank had left, that
-// one is to blame.
+// vanished returns the reason of a session whose process has ended: with its last error, if
+// its client has stored one. If a collective of it had failed because a rank had left, the
+// reason blames that rank.
 func (a *attached) vanished() error {
 	absent, text := a.LastError()
 	switch {
@@ -180,9 +182,9 @@ func (a *attached) vanished() error {
 	return fmt.Errorf("%w%s%s", errVanished, podlife.TextLastError, text)
 }
 
-// Connected hands over a connected socket (peers).
+// Connected passes the descriptor of a connected socket to the remote link (peers).
 func (e *Engine) Connected(peer link.Peer, fd int) {
-	drop := func() { _ = unix.Close(fd) } // nobody will use it
+	drop := func() { _ = unix.Close(fd) } // no link uses the socket
 	attach := e.can[linkRemote].Attach
 	if attach == nil {
 		drop() // this link makes its own connections
@@ -191,17 +193,17 @@ func (e *Engine) Connected(peer link.Peer, fd int) {
 	e.Joined(peer, func() error { return attach(peer, fd) }, drop)
 }
 
-// joining is a connection that is handed over.
+// joining is a connection that the remote link has not accepted yet.
 type joining struct {
 	join func() error
 	drop func()
 }
 
-// Joined hands over a connection in the link's own way: join gives it to the link,
-// on the turn goroutine; drop gives it up when the engine has stopped, or when another
-// one has come before the link could take it (link.ErrLater).
+// Joined passes a connection to a link in the link's own way: join passes it to the link,
+// on the turn goroutine; drop releases it if the engine has stopped, or if a newer
+// connection arrived before the link accepted it (link.ErrLater).
 func (e *Engine) Joined(peer link.Peer, join func() error, drop func()) {
-	err := e.mail.send(func(e *Engine) {
+	err := e.inbox.post(func(e *Engine) {
 		if old := e.joining[peer]; old != nil {
 			delete(e.joining, peer)
 			old.drop()
@@ -213,7 +215,8 @@ func (e *Engine) Joined(peer link.Peer, join func() error, drop func()) {
 	}
 }
 
-// join gives a connection to the link, now or in a later turn.
+// join passes a connection to the link, in this turn or, if the link is not ready, in a
+// later one.
 func (e *Engine) join(peer link.Peer, j *joining) {
 	switch err := j.join(); {
 	case errors.Is(err, link.ErrLater):
@@ -232,10 +235,10 @@ func (e *Engine) join(peer link.Peer, j *joining) {
 	e.core.LinkUp(e.now, peer, caps)
 }
 
-// joinLater asks again for what the link could not take in the last turn. What it waits
-// for may need the next one, too: the engine does not sleep meanwhile.
+// joinLater offers the connections that the link could not accept in the last turn again.
+// The link may need several turns: the engine does not sleep meanwhile.
 func (e *Engine) joinLater() int {
-	if len(e.joining) == 0 { // almost always
+	if len(e.joining) == 0 { // the usual case
 		return 0
 	}
 	for peer, j := range e.joining {
@@ -244,74 +247,73 @@ func (e *Engine) joinLater() int {
 	return len(e.joining)
 }
 
-// ConnectFailed reports that no connection could be made.
+// ConnectFailed reports that no connection to a peer could be made.
 func (e *Engine) ConnectFailed(peer link.Peer, cause error) {
-	_ = e.mail.send(func(e *Engine) { e.core.LinkFailed(e.now, peer, cause) }) // a stopped engine does not care
+	_ = e.inbox.post(func(e *Engine) { e.core.LinkFailed(e.now, peer, cause) }) // a stopped engine needs no report
 }
 
-// PeerLost reports that a peer is not what it was, though it may be connected:
-// its process was started again.
+// PeerLost reports that the process of a peer was started again, although the peer may be
+// connected.
 func (e *Engine) PeerLost(peer link.Peer, cause error) {
-	_ = e.mail.send(func(e *Engine) { e.core.PeerLost(e.now, peer, cause) }) // a stopped engine does not care
+	_ = e.inbox.post(func(e *Engine) { e.core.PeerLost(e.now, peer, cause) }) // a stopped engine needs no report
 }
 
-// Fail ends the job for a reason from outside.
+// Fail ends the job for a cause outside of the engine.
 func (e *Engine) Fail(f *core.Failure) {
-	_ = e.mail.send(func(e *Engine) { e.core.Fail(e.now, f) }) // a stopped engine has ended already
+	_ = e.inbox.post(func(e *Engine) { e.core.Fail(e.now, f) }) // a stopped engine has ended the job
 }
 
-// Aborted ends the job for a rank whose MPI asks for that.
+// Aborted ends the job for a rank whose MPI requests an abort.
 func (e *Engine) Aborted(rank, code uint32) {
-	_ = e.mail.send(func(e *Engine) { e.core.Aborted(e.now, rank, code) }) // as above
+	_ = e.inbox.post(func(e *Engine) { e.core.Aborted(e.now, rank, code) }) // as above
 }
 
-// Leave says that no application will attach any more: the peers are told as
-// soon as none is left.
+// Leave announces that no application will attach any more: the peers are notified as soon
+// as no session is left.
 func (e *Engine) Leave() {
-	_ = e.mail.send(func(e *Engine) { e.core.Leave(e.now) }) // a stopped engine has left
+	_ = e.inbox.post(func(e *Engine) { e.core.Leave(e.now) }) // a stopped engine has left
 }
 
-// Absent says that the process of a rank has ended, and attaches no more.
+// Absent reports that the process of a rank has ended and that the rank attaches no more.
 func (e *Engine) Absent(rank uint32) {
-	_ = e.mail.send(func(e *Engine) { e.core.Absent(e.now, rank) }) // a stopped engine has left
+	_ = e.inbox.post(func(e *Engine) { e.core.Absent(e.now, rank) }) // a stopped engine has left
 }
 
-// InTurn does something between two turns, and waits until it is done. It is not for
-// callers in the turn. An error: the engine has stopped, and it is not done.
+// InTurn calls do between two turns and waits until it returns. It must not be called from
+// the turn goroutine. It returns an error, without calling do, if the engine has stopped.
 func (e *Engine) InTurn(do func()) error {
 	done := make(chan struct{})
-	if err := e.mail.send(func(*Engine) { do(); close(done) }); err != nil {
+	if err := e.inbox.post(func(*Engine) { do(); close(done) }); err != nil {
 		return err
 	}
 	<-done
 	return nil
 }
 
-// Leftover tells what keeps the sidecar from ending without taking something
-// with it.
+// Leftover returns what would be lost if the sidecar ended now.
 func (e *Engine) Leftover() (core.Leftover, error) {
 	answer := make(chan core.Leftover, 1)
-	if err := e.mail.send(func(e *Engine) { answer <- e.core.Leftover() }); err != nil {
+	if err := e.inbox.post(func(e *Engine) { answer <- e.core.Leftover() }); err != nil {
 		return core.Leftover{}, err
 	}
 	return <-answer, nil
 }
 
-// View is a consistent picture of the counters.
+// View is a consistent snapshot of the counters.
 type View struct {
 	Core                      core.Stats
 	Turns                     Turns
 	LinkBytesIn, LinkBytesOut uint64
-	Direct                    int // peers that were reached beside their sockets
+	Direct                    int // peers reached without sockets
 	Lent                      link.LentCounts
-	Buffers                   []RankBuffers // where the link chooses between copying and gathering
+	Buffers                   []RankBuffers // nil: the link does not choose between copying and gathering
 	Times                     []trace.Summary
 }
 
-// View asks the turn for its counters.
+// View returns a snapshot of the counters, taken between two turns.
 func (e *Engine) View() (View, error) {
 	answer := make(chan View, 1)
-	err := e.mail.send(func(e *Engine) {
+	err := e.inbox.post(func(e *Engine) {
 		v := View{Core: e.core.Stats(), Turns: e.turns, Buffers: e.buffers()}
 		if l := &e.can[linkRemote]; l.Bytes != nil {
 			v.LinkBytesIn, v.LinkBytesOut = l.Bytes()
@@ -333,17 +335,19 @@ func (e *Engine) View() (View, error) {
 	return <-answer, nil
 }
 
-// tracePiece is how many events of each kind one turn copies: some 100 KiB.
+// tracePiece is how many events of each kind one turn copies, about 100 KiB, so that a copy
+// delays no turn for long.
 const tracePiece = 1024
 
-// Traced is a copy of what has been recorded, made a piece a turn; nil: nothing is.
+// Traced returns a copy of the recorded trace, made one piece a turn, or nil if no trace is
+// recorded.
 func (e *Engine) Traced() (*trace.Part, error) {
 	if e.cfg.Trace == nil {
 		return nil, nil
 	}
 	var c *trace.Copying
 	answer := make(chan int, 1)
-	if err := e.mail.send(func(e *Engine) {
+	if err := e.inbox.post(func(e *Engine) {
 		var events int
 		c, events = e.cfg.Trace.Copy()
 		answer <- events
@@ -354,7 +358,7 @@ func (e *Engine) Traced() (*trace.Part, error) {
 	c.Reserve(events)
 	for more := true; more; {
 		done := make(chan bool, 1)
-		if err := e.mail.send(func(*Engine) { done <- c.Some(tracePiece) }); err != nil {
+		if err := e.inbox.post(func(*Engine) { done <- c.Some(tracePiece) }); err != nil {
 			return nil, err
 		}
 		more = <-done
@@ -362,8 +366,8 @@ func (e *Engine) Traced() (*trace.Part, error) {
 	return c.Part(), nil
 }
 
-// Talked asks for the traffic of the hosted ranks, one row a turn.
-func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic)) error {
+// Traffic calls row with the traffic of each hosted rank, one rank a turn.
+func (e *Engine) Traffic(row func(src uint32, to []core.Talk, rest core.Traffic)) error {
 	type answer struct {
 		src  uint32
 		to   []core.Talk
@@ -371,7 +375,7 @@ func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic))
 	}
 	got := make(chan answer, 1)
 	for i := range e.core.Hosted() {
-		err := e.mail.send(func(e *Engine) {
+		err := e.inbox.post(func(e *Engine) {
 			var a answer
 			a.src, a.to, a.rest = e.core.Talks(i, nil)
 			got <- a
@@ -385,23 +389,23 @@ func (e *Engine) Talked(row func(src uint32, to []core.Talk, rest core.Traffic))
 	return nil
 }
 
-// Waits is what a rank waits for, with what the engine knows of its process.
+// Waits is what a rank waits for, and what the engine knows about its process.
 type Waits struct {
 	core.Waits
-	Now   int64 // the engine's time
-	Quiet int64 // for how long no call of the rank has begun or ended
-	PID   int   // 0: not known
-	Free  bool  // none of its threads is in a call that waits, by its own word
+	Now   int64 // time of the engine's clock
+	Quiet int64 // how long no call of the rank has begun or ended
+	PID   int   // 0: unknown
+	Free  bool  // by its client's report, none of its threads is in a call that waits
 
-	Unread bool   // completions lie in its ring which it has not taken
-	Tags   uint32 // how its MPI makes tags (LAYOUT §8.2)
+	Unread bool   // its ring holds completions that it has not taken
+	Tags   uint32 // how its MPI encodes tags (LAYOUT §8.2)
 }
 
-// Waits asks what the hosted ranks wait for, one a turn.
+// Waits calls row with what each hosted rank waits for, one rank a turn.
 func (e *Engine) Waits(row func(*Waits)) error {
 	got := make(chan *Waits, 1)
 	for i := range e.core.Hosted() {
-		if err := e.mail.send(func(e *Engine) {
+		if err := e.inbox.post(func(e *Engine) {
 			w := &Waits{Waits: e.core.WaitsOf(i), Now: e.now}
 			if at := e.byRank[w.Rank]; at != nil {
 				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now), at.PID, at.Unblocked(shm.MomentOf(wake.Monotonic()))
@@ -416,43 +420,43 @@ func (e *Engine) Waits(row func(*Waits)) error {
 	return nil
 }
 
-// stuckAfter is how long a turn may take before the engine is not alive. No turn
-// takes a thousandth of it.
+// stuckAfter is how long a turn may last before Alive reports a failure. No turn takes a
+// thousandth of it.
 const stuckAfter = 5 * time.Second
 
-// Alive reports whether turns go on, without asking for one.
+// Alive reports whether the turns go on, without waiting for one.
 func (e *Engine) Alive() error {
-	if e.mail.stopped() {
+	if e.inbox.stopped() {
 		return errStopped
 	}
 	if e.asleep.Load() {
 		return nil
 	}
-	if d := time.Duration(e.clock() - e.pulse.Load()); d > stuckAfter {
+	if d := time.Duration(e.clock() - e.lastTurn.Load()); d > stuckAfter {
 		return fmt.Errorf("engine: a turn has taken %v", d)
 	}
 	return nil
 }
 
-// Break breaks the connection to a peer, as a drill: the job goes on over the
-// next one. A link that does not break connections on purpose goes on with this one.
+// Break breaks the connection to a peer, as a drill: the job goes on over the next
+// connection. A link that cannot break its connections keeps this one.
 func (e *Engine) Break(peer link.Peer) error {
-	return e.mail.send(func(e *Engine) {
+	return e.inbox.post(func(e *Engine) {
 		if br := e.can[linkRemote].Break; br != nil {
 			br(peer)
 		}
 	})
 }
 
-// Counters are the core's counters, for callers that do the turns themselves;
-// others use View.
+// Counters returns the core's counters, for callers that run the turns themselves; other
+// callers use View.
 func (e *Engine) Counters() core.Stats { return e.core.Stats() }
 
-// Remains is Leftover for the same callers.
+// Remains returns the same as Leftover, for callers that run the turns themselves.
 func (e *Engine) Remains() core.Leftover { return e.core.Leftover() }
 
-// Attached reports whether a rank has a session that has not ended, and whether something
-// that it said is still to be taken, for the same callers.
+// Attached reports whether a rank has a session that has not ended, and whether it has
+// published a descriptor that was not taken, for callers that run the turns themselves.
 func (e *Engine) Attached(rank uint32) (attached, speaks bool) {
 	a := e.byRank[rank]
 	if a == nil || e.isGone(a) {
@@ -461,8 +465,8 @@ func (e *Engine) Attached(rank uint32) (attached, speaks bool) {
 	return true, a.Ready()
 }
 
-// PID is the process that has attached for a rank, for the same callers; 0: none has, or it
-// is in another PID namespace.
+// PID returns the process that has attached for a rank, for callers that run the turns
+// themselves, or 0 if no process has attached or it is in another PID namespace.
 func (e *Engine) PID(rank uint32) int {
 	if a := e.byRank[rank]; a != nil {
 		return a.PID
@@ -470,5 +474,5 @@ func (e *Engine) PID(rank uint32) int {
 	return 0
 }
 
-// Failure is why the job failed, or nil, for the same callers.
+// Failure returns why the job failed, or nil, for callers that run the turns themselves.
 func (e *Engine) Failure() *core.Failure { return e.core.Failed() }

@@ -9,11 +9,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestJoinedLater: a connection that its link cannot take yet is asked about in the turns
-// that follow, by which others are heard meanwhile; a newer one takes its place, and what
-// is left when the engine ends is given up.
+// TestJoinedLater checks that a connection that its link cannot accept yet is offered again
+// in the turns that follow, that a newer connection replaces it, and that the engine drops
+// it when it closes.
 func TestJoinedLater(t *testing.T) {
-	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0, 1}, Pods: 2}, &inbox{})
+	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0, 1}, Pods: 2}, &source{})
 	var told []string
 	say := func(what string) func() { return func() { told = append(told, what) } }
 	later := func(what string, n int, then error) func() error {

@@ -11,20 +11,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// inbox is a link that brings what peer 1 has sent, a frame a poll.
-type inbox struct {
+// source is a link that delivers the frames of peer 1, one a poll.
+type source struct {
 	link.Link
 	frames []*link.Frame
 	err    error
 }
 
-func (*inbox) Caps() link.Caps                            { return link.Caps{Name: "inbox"} }
-func (*inbox) Abilities() link.Abilities                  { return link.Abilities{} }
-func (*inbox) Post(_ link.Peer, frames []*link.Frame) int { return len(frames) }
-func (*inbox) Forget(link.Peer)                           {}
-func (*inbox) Close() error                               { return nil }
+func (*source) Caps() link.Caps                            { return link.Caps{Name: "source"} }
+func (*source) Abilities() link.Abilities                  { return link.Abilities{} }
+func (*source) Post(_ link.Peer, frames []*link.Frame) int { return len(frames) }
+func (*source) Forget(link.Peer)                           {}
+func (*source) Close() error                               { return nil }
 
-func (b *inbox) Poll(sink link.Sink) int {
+func (b *source) Poll(sink link.Sink) int {
 	if len(b.frames) == 0 {
 		return 0
 	}
@@ -34,19 +34,19 @@ func (b *inbox) Poll(sink link.Sink) int {
 	return 1
 }
 
-// brings makes a link with a greeting, news that rank 3 has left behind, and the abort of
-// rank 2, as the sidecar of pod 1 says it.
-func brings() *inbox {
+// brings makes a link with a greeting, the departure of rank 3, and the abort of rank 2, as
+// the sidecar of pod 1 sends them.
+func brings() *source {
 	hello, left, abort := new(link.Frame), new(link.Frame), new(link.Frame)
 	hello.Head = wire.Header{Type: wire.Ack}
 	left.Head = wire.Header{Type: wire.Left, Seq: 1, Src: 3}
 	abort.Head = wire.Header{Type: wire.Abort, Seq: 2, Src: 2, A: 5}
 	abort.Head.Length = uint32(copy(abort.Inline[:], "called abort"))
-	return &inbox{frames: []*link.Frame{hello, left, abort}}
+	return &source{frames: []*link.Frame{hello, left, abort}}
 }
 
-// TestCauseInTheLink: a rank of another pod aborts, and a rank of this one is ended for it
-// by whoever started both. That end is noticed while the abort is still in the link.
+// TestCauseInTheLink: a rank of another pod aborts, and the launcher kills a rank of this
+// pod for that. The end is noticed while the abort is still in the link.
 func TestCauseInTheLink(t *testing.T) {
 	b := brings()
 	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, b)
@@ -65,20 +65,21 @@ func TestCauseInTheLink(t *testing.T) {
 	}
 }
 
-// endless is a link that always has something, which is nothing to the job.
-type endless struct{ inbox }
+// endless is a link that always has a frame, which has no effect on the job.
+type endless struct{ source }
 
 func (*endless) Poll(link.Sink) int { return 1 }
 
-// TestEndWithoutACause: no link that always has something keeps a rank that has vanished.
+// TestEndWithoutACause checks that a link that always has frames does not keep the session
+// of a vanished rank.
 func TestEndWithoutACause(t *testing.T) {
 	e, apps := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &endless{})
 	closing(t, e)
-	for range 3 * intakeBatch { // and it has said much before
+	for range 3 * intakeBatch { // and it has published many descriptors before
 		push(t, apps[1], &shm.Descriptor{Op: shm.OpCancel})
 	}
 	e.SessionGone(e.byRank[1].Session)
-	for range endsMax + 8 {
+	for range judgeTurnsMax + 8 {
 		e.Turn()
 	}
 	if f := e.Failure(); f == nil || f.Rank != 1 {
@@ -86,8 +87,8 @@ func TestEndWithoutACause(t *testing.T) {
 	}
 }
 
-// TestFirstEndIsTheCause: a rank crashes, and who started it ends its neighbour for that.
-// Both ends are known before either is judged, which a link that has something puts off.
+// TestFirstEndIsTheCause: a rank crashes, and its launcher kills its neighbour for that.
+// Both sockets close before either session is judged, because a link has frames.
 func TestFirstEndIsTheCause(t *testing.T) {
 	for name, cancels := range map[string]int{"had said all": 0, "has descriptors left": 3 * intakeBatch} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestFirstEndIsTheCause(t *testing.T) {
 			if there, speaks := e.Attached(1); !there || speaks != (cancels > 0) {
 				t.Errorf("attached %v, speaks %v after a turn: the end was judged at once, and this tests nothing", there, speaks)
 			}
-			for range endsMax + 8 {
+			for range judgeTurnsMax + 8 {
 				e.Turn()
 			}
 			if f := e.Failure(); f == nil || f.Rank != 1 {
@@ -114,16 +115,16 @@ func TestFirstEndIsTheCause(t *testing.T) {
 					t.Errorf("the session of rank %d has not ended", rank)
 				}
 			}
-			if len(e.gone) > 0 || e.ends > 0 {
+			if len(e.gone) > 0 || e.judgeTurns > 0 {
 				t.Error("ends are still to be judged")
 			}
 		})
 	}
 }
 
-// TestAttachedUntilGoodbye: a rank that has said goodbye is not attached any more, however
-// long its memory is in use.
-func TestAttachedUntilGoodbye(t *testing.T) {
+// TestAttachedUntilDetach checks that a rank that has detached is not attached any more,
+// even while its memory is in use.
+func TestAttachedUntilDetach(t *testing.T) {
 	e, apps := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &endless{})
 	closing(t, e)
 	push(t, apps[0], &shm.Descriptor{Op: shm.OpDetach})
@@ -139,16 +140,16 @@ func TestAttachedUntilGoodbye(t *testing.T) {
 	}
 }
 
-// TestEndIsAfterWhatItFollows: the time of a rank's end is that of its judgement, which is
-// compared with the times of who may have ended the rank (podlife.Blame), and not that of a
-// turn that had begun before it.
+// TestEndIsAfterWhatItFollows checks that the time of a rank's end is the time of its
+// judgement, which is compared with the times of launchers that may have killed the rank
+// (podlife.Blame), and not the start of a turn that began before it.
 func TestEndIsAfterWhatItFollows(t *testing.T) {
-	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0, 1}, Pods: 2}, &inbox{})
+	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0, 1}, Pods: 2}, &source{})
 	closing(t, e)
 	clock, late := e.clock, int64(0)
 	e.clock = func() int64 { late += int64(time.Second); return clock() + late }
 	e.SessionGone(e.byRank[0].Session)
-	for range endsMax + 8 {
+	for range judgeTurnsMax + 8 {
 		e.Turn()
 		if f := e.Failure(); f != nil {
 			if f.At <= e.now {
@@ -160,10 +161,11 @@ func TestEndIsAfterWhatItFollows(t *testing.T) {
 	t.Error("the end was not judged")
 }
 
-// TestHeardBeforeTheEnd: a rank whose MPI has asked for an abort elsewhere, and whose session ends
-// without a goodbye, has aborted. A session that has said goodbye waits for nothing.
+// TestHeardBeforeTheEnd checks that a rank whose MPI has requested an abort outside of the
+// session, and whose session ends without a detach, has aborted. A session that has
+// detached does not wait.
 func TestHeardBeforeTheEnd(t *testing.T) {
-	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &inbox{})
+	e, _ := podOf(t, 2, core.Config{PodOf: []int32{0, 0, 1, 1}, Pods: 2}, &source{})
 	closing(t, e)
 	heard := make(chan uint32, 2)
 	e.cfg.Heard = func(rank uint32) {

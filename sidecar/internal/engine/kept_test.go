@@ -11,9 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// An application that has not read its completions for a while gets the rest of
-// them when it does, although it says nothing: the engine may have gone to sleep
-// over a full ring. (A client hung in a flood of small messages.)
+// TestNoSleepOnKeptCompletions checks that an application that has not read its completions
+// for a while gets the rest of them when it reads, although it does not ring: the engine
+// may have gone to sleep while the ring was full.
 func TestNoSleepOnKeptCompletions(t *testing.T) {
 	e, _ := pod(t, 1)
 	closing(t, e)
@@ -56,7 +56,7 @@ func TestNoSleepOnKeptCompletions(t *testing.T) {
 				break
 			}
 		}
-		if err := e.mail.send(func(*Engine) {}); err != nil { // the doorbell
+		if err := e.inbox.post(func(*Engine) {}); err != nil { // the doorbell
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestNoSleepOnKeptCompletions(t *testing.T) {
 	}
 	asleep := func() bool { return e.asleep.Load() }
 	for !asleep() && ctx.Err() == nil {
-		time.Sleep(time.Millisecond) // nothing tells that the engine sleeps
+		time.Sleep(time.Millisecond) // no event reports that the engine sleeps
 	}
 	got := 0
 	for got < 2*entries && ctx.Err() == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// appContext is a context that counts its ends.
+// appContext is a context that counts how often it is closed.
 type appContext struct {
 	f      *os.File
 	closed atomic.Int32
@@ -28,11 +28,11 @@ func (x *appContext) Close() error {
 	return x.f.Close()
 }
 
-// lender is a link that takes contexts, or refuses to.
+// lender is a link that accepts contexts, or refuses them.
 type lender struct {
 	link.Link
 	refusal error
-	has     map[link.Region]link.Context // the engine's goroutine
+	has     map[link.Region]link.Context // owned by the engine's goroutine
 }
 
 func (l *lender) Abilities() link.Abilities {
@@ -56,8 +56,8 @@ func (l *lender) Lend(link.Region, uint32, link.Lent) error { return nil }
 func (l *lender) Reclaim(link.Region, uint32)               {}
 func (l *lender) Lent() link.LentCounts                     { return link.LentCounts{Reads: 3, Bytes: 4} }
 
-// TestContextOfASession: the context of an application is its link's until the session is
-// over. Where no link takes it, it is closed at once, and the session goes on.
+// TestContextOfASession checks that the link owns an application's context until the
+// session ends. If no link accepts it, it is closed at once, and the session goes on.
 func TestContextOfASession(t *testing.T) {
 	for what, x := range map[string]struct {
 		remote link.Link
@@ -83,7 +83,7 @@ func TestContextOfASession(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Fatal(err)
 			}
-			for end := time.Now().Add(patience); c.closed.Load() == 0; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(timeout); c.closed.Load() == 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("the context outlives its session")
 				}
@@ -95,7 +95,7 @@ func TestContextOfASession(t *testing.T) {
 	}
 }
 
-// TestLentIsCounted: what a link has done with lent memory is among the counters.
+// TestLentIsCounted checks that the link's counts of lent memory are part of the counters.
 func TestLentIsCounted(t *testing.T) {
 	e, _ := servedOver(t, 1, &lender{Link: local.New(0, nil)}, nil)
 	v, err := e.View()
@@ -104,7 +104,8 @@ func TestLentIsCounted(t *testing.T) {
 	}
 }
 
-// keyLink is a link with keys, which says of which peer they are taken back; 0: of all.
+// keyLink is a link with registrations, which records the peer of a deregistration; 0: all
+// peers.
 type keyLink struct {
 	link.Remote
 	from []link.Peer
@@ -112,8 +113,8 @@ type keyLink struct {
 
 func (l *keyLink) Deregister(link.Key) { l.from = append(l.from, 0) }
 
-// TestKeysOfPeers: a link that can take a key back from one peer is told which it is;
-// another one, that has link.Remote alone, ends it.
+// TestKeysOfPeers checks that a link that can withdraw a key from one peer is told the
+// peer, and that a link with link.Remote only deregisters the key.
 func TestKeysOfPeers(t *testing.T) {
 	l := &keyLink{}
 	able := link.Abilities{
@@ -135,7 +136,7 @@ func TestKeysOfPeers(t *testing.T) {
 	}
 }
 
-// departing is a link that chooses, of whose memory some stays pinned when a rank has left.
+// departing is a link that counts buffers, and keeps memory pinned after its rank has left.
 type departing struct {
 	link.Link
 	ended []uint32
@@ -150,14 +151,14 @@ func (d *departing) Buffers(uint32) link.BufferCounts {
 }
 func (d *departing) EndSession(session uint32) { d.ended = append(d.ended, session) }
 
-// TestNothingPinnedOfTheDeparted: what a rank has registered is a gauge. Of one that has
-// left the totals stay, and nothing is registered.
+// TestNothingPinnedOfTheDeparted checks that of a rank that has left the totals stay, and
+// that its registered memory, which is a gauge, is 0.
 func TestNothingPinnedOfTheDeparted(t *testing.T) {
 	e, socket := servedOver(t, 1, &departing{Link: local.New(0, nil)}, nil)
 	conn, _ := join(t, socket, 0)
 	counted := func(want link.BufferCounts) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 			v, err := e.View()
 			if err == nil && len(v.Buffers) == 1 && v.Buffers[0].BufferCounts == want {
 				return
@@ -174,8 +175,8 @@ func TestNothingPinnedOfTheDeparted(t *testing.T) {
 	counted(link.BufferCounts{Seen: 3})
 }
 
-// TestCountsOfARankAddUp: programs of a rank that follow each other have one value of each
-// metric together.
+// TestCountsOfARankAddUp checks that successive programs of a rank are added up in each
+// metric.
 func TestCountsOfARankAddUp(t *testing.T) {
 	e := &Engine{can: [2]link.Abilities{linkRemote: new(departing).Abilities()}}
 	for _, rank := range []uint32{4, 2, 4, 4} {
@@ -188,17 +189,18 @@ func TestCountsOfARankAddUp(t *testing.T) {
 	}
 }
 
-// TestAttachmentsAreBounded: each leaves the numbers of its regions behind.
+// TestAttachmentsAreBounded checks the bound of attachments, each of which uses up region
+// numbers.
 func TestAttachmentsAreBounded(t *testing.T) {
-	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0}, Pods: 1}, &inbox{})
+	e, _ := podOf(t, 1, core.Config{PodOf: []int32{0}, Pods: 1}, &source{})
 	e.regions = append(e.regions, make([][]byte, regionsMax)...)
 	if err := e.Attach(nil); err == nil || !strings.Contains(err.Error(), "start a new job") {
 		t.Errorf("one more attachment: %v", err)
 	}
 }
 
-// TestInTurn: what others ask for is done when they go on; a stopped engine says that it
-// is not.
+// TestInTurn checks that a call is done when InTurn returns, and that a stopped engine
+// returns an error.
 func TestInTurn(t *testing.T) {
 	e, _ := served(t, 1)
 	done := false
@@ -207,7 +209,7 @@ func TestInTurn(t *testing.T) {
 	}
 	e, _ = pod(t, 1)
 	closing(t, e)
-	e.mail.close()
+	e.inbox.close()
 	if err := e.InTurn(func() { t.Error("done by a stopped engine") }); !errors.Is(err, errStopped) {
 		t.Errorf("got %v, want %v", err, errStopped)
 	}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveMemory takes address space whose pages cost nothing until touched.
+// reserveMemory reserves address space whose pages cost nothing until they are touched.
 func reserveMemory(n uint64) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

@@ -13,10 +13,10 @@ import (
 
 type mind = corpus.Recorder
 
-// newMind makes a core whose inputs are recorded in the folder OUTRIGGER_CORPUS.
+// newMind makes a core that records its inputs in the directory OUTRIGGER_CORPUS.
 func newMind(cfg core.Config, ports core.Ports) (*mind, error) {
 	name := filepath.Join(os.Getenv("OUTRIGGER_CORPUS"), fmt.Sprintf("pod-%d-%d", cfg.Self, os.Getpid()))
-	inputs, err := os.Create(name + ".raw") // both end with the process
+	inputs, err := os.Create(name + ".raw") // both files are closed when the process ends
 	if err != nil {
 		return nil, fmt.Errorf("record for the corpus: %w", err)
 	}

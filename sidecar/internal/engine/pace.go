@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// gear is what an engine with nothing to do does next (DESIGN §8).
+// gear is what an engine does after a turn: poll, yield, or sleep.
 type gear uint8
 
 const (
@@ -11,50 +11,50 @@ const (
 	gearSleep
 )
 
-// A yield that lasts crowdedAfter has given the core to somebody who computes,
-// and who keeps it until his slice ends, milliseconds later. The engine then
-// sleeps instead, since a wake-up preempts and a yield does not. After
-// crowdedMin, and twice as long each time, it tries a yield again.
+// A yield that lasts slowYield has passed the CPU to a process that computes and keeps it
+// until its time slice ends, milliseconds later. The engine then sleeps instead, because a
+// wake-up preempts the process and the end of a yield does not. After backoffMin, and twice
+// as long each time, the engine tries a yield again.
 //
-// A rank that exchanges many large messages copies for as long before it looks or yields,
-// and to be woken for each of them takes both three times as long as to wait for it. A yield
-// of less than copiesMost, with so many pieces of work after it, says neither: what came may
-// be others'.
+// A rank that exchanges many large messages copies for as long before it polls or yields,
+// and waking the engine for each message takes both sides three times as long as waiting
+// does. A yield of less than copyingMax with copiedWork pieces of work after it is no
+// evidence in either direction: the work may come from other ranks.
 const (
-	crowdedAfter = int64(100 * time.Microsecond)
-	copiesMost   = int64(400 * time.Microsecond)
-	copiedWork   = 16
-	crowdedMin   = int64(time.Millisecond)
-	crowdedMax   = int64(time.Second)
+	slowYield  = int64(100 * time.Microsecond)
+	copyingMax = int64(400 * time.Microsecond)
+	copiedWork = 16
+	backoffMin = int64(time.Millisecond)
+	backoffMax = int64(time.Second)
 )
 
-// A busy engine yields, too, so often: with fewer cores than processes a rank
-// whose message has come would otherwise wait for the engine's time slice to end,
-// which the kernel looks at every few milliseconds only. It costs half a
-// microsecond where nobody waits, and is left where somebody computes: who has not
-// given the core back after computesAfter. Another busy engine does so sooner.
+// A busy engine yields, too, every busyYield: with fewer CPUs than processes, a rank whose
+// message has arrived would otherwise wait for the end of the engine's time slice, which
+// the kernel checks every few milliseconds only. A yield costs half a microsecond if no
+// other process is runnable. The engine stops these yields if a process computes, that is
+// if a yield lasted slowBusyYield. A busy engine of another sidecar returns the CPU sooner.
 const (
 	busyYield     = int64(100 * time.Microsecond)
-	computesAfter = int64(time.Millisecond)
+	slowBusyYield = int64(time.Millisecond)
 )
 
 // pacer chooses the gear. Times are nanoseconds of the engine's clock.
 type pacer struct {
 	polls    int
 	pollFor  int64
-	yieldFor int64 // negative: never sleep
+	yieldFor int64 // negative: the engine never sleeps
 
-	idle    int
-	begun   int64 // start of the first idle turn
-	since   int64 // start of the yields
-	yielded int64 // when the last yield began, 0: judged
-	let     int64 // when others had last been let run, by a yield or a sleep
-	slept   bool  // until this turn
+	idle      int   // idle turns since the last busy one
+	begun     int64 // start of the first idle turn
+	since     int64 // start of the yields; 0: none since the last busy turn
+	yielded   int64 // start of the last yield; 0: judged
+	othersRan int64 // time of the last yield or sleep
+	slept     bool  // the engine slept after the last turn
 
-	crowds   doubt // somebody computes, and keeps the core for longer than an idle engine can wait,
-	computes doubt // or for longer than a busy one can
+	idleYields backoff // another process computes, and keeps the CPU longer than an idle engine can wait
+	busyYields backoff // as idleYields, for longer than a busy engine can wait
 
-	skip, penalty int // idle stretches that do not poll: now, and at the last time
+	skip, penalty int // idle stretches that do not poll: left now, and the last number
 }
 
 func newPacer(w Wait) pacer {
@@ -65,19 +65,18 @@ func newPacer(w Wait) pacer {
 	return p
 }
 
-// turned is told after each turn how much work it did; now is the turn's
-// start.
-func (p *pacer) turned(now int64, work int) gear {
+// afterTurn returns what to do after a turn that began at now and did that much work.
+func (p *pacer) afterTurn(now int64, work int) gear {
 	p.judge(now, work)
 	if p.slept {
-		p.let, p.slept = now, false
+		p.othersRan, p.slept = now, false
 	}
 	if work > 0 {
 		if p.idle > 0 && p.since == 0 {
-			p.penalty /= 2 // polling was right
+			p.penalty /= 2 // the poll found work
 		}
 		p.idle = 0
-		if now-p.let < busyYield || now < p.computes.until {
+		if now-p.othersRan < busyYield || now < p.busyYields.until {
 			return gearPoll
 		}
 		return gearYield
@@ -92,24 +91,24 @@ func (p *pacer) turned(now int64, work int) gear {
 	if p.since == 0 {
 		p.since = now
 	}
-	if p.yieldFor >= 0 && (p.crowded(now) || now-p.since >= p.yieldFor) {
+	if p.yieldFor >= 0 && (p.computingOnSameCPU(now) || now-p.since >= p.yieldFor) {
 		return gearSleep
 	}
 	return gearYield
 }
 
-// yields is told when the yield begins that turned has asked for: the turn before it may have
-// copied for as long as a computing rank keeps the core.
-func (p *pacer) yields(now int64) { p.let, p.yielded = now, now }
+// beginYield notes the start of the yield that afterTurn requested: the turn before it may
+// have copied for as long as a computing rank keeps the CPU.
+func (p *pacer) beginYield(now int64) { p.othersRan, p.yielded = now, now }
 
-// sleeps is told when the sleep is over that turned has asked for, unless there was none.
-func (p *pacer) sleeps() { p.slept = true }
+// endSleep notes that the sleep that afterTurn requested took place.
+func (p *pacer) endSleep() { p.slept = true }
 
-// polling says whether an idle turn is followed by another at once: until the
-// time for it is over, and not where the processor is shared. Where nothing came
-// in all that time the next waits begin with a yield, more of them each time.
+// polling reports whether an idle turn is followed by another one at once: until pollFor is
+// over, unless another process computes on the CPU. If no work arrived in all that time,
+// the next idle stretches begin with a yield, more of them each time.
 func (p *pacer) polling(now int64) bool {
-	if p.pollFor == 0 || p.since != 0 || p.crowded(now) {
+	if p.pollFor == 0 || p.since != 0 || p.computingOnSameCPU(now) {
 		return false
 	}
 	if p.idle == 1 && p.skip > 0 {
@@ -124,38 +123,38 @@ func (p *pacer) polling(now int64) bool {
 	return false
 }
 
-// Waits that do not poll after one that did so in vain.
+// Bounds of the idle stretches that do not poll after one that polled without result.
 const (
 	penaltyMin = 16
 	penaltyMax = 4096
 )
 
-func (p *pacer) crowded(now int64) bool { return now < p.crowds.until }
+func (p *pacer) computingOnSameCPU(now int64) bool { return now < p.idleYields.until }
 
-// judge looks at what the last yield cost, and at how much work there was after it.
+// judge evaluates how long the last yield took and how much work followed it.
 func (p *pacer) judge(now int64, work int) {
 	if p.yielded == 0 {
 		return
 	}
 	cost := now - p.yielded
-	p.yielded, p.let = 0, now
-	if cost < crowdedAfter || cost >= copiesMost || work < copiedWork {
-		p.crowds.judge(now, cost >= crowdedAfter)
+	p.yielded, p.othersRan = 0, now
+	if cost < slowYield || cost >= copyingMax || work < copiedWork {
+		p.idleYields.judge(now, cost >= slowYield)
 	}
-	p.computes.judge(now, cost >= computesAfter)
+	p.busyYields.judge(now, cost >= slowBusyYield)
 }
 
-// doubt keeps off yields for a time that doubles as long as they go on to be bad.
-type doubt struct {
+// backoff suspends yields for a time that doubles while they stay too long.
+type backoff struct {
 	until int64
-	last  int64 // how long that was
+	last  int64 // the last such time
 }
 
-func (d *doubt) judge(now int64, bad bool) {
+func (d *backoff) judge(now int64, bad bool) {
 	if !bad {
 		d.last = 0
 		return
 	}
-	d.last = min(max(2*d.last, crowdedMin), crowdedMax)
+	d.last = min(max(2*d.last, backoffMin), backoffMax)
 	d.until = now + d.last
 }

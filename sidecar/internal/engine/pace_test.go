@@ -7,14 +7,14 @@ import (
 
 const us = int64(time.Microsecond)
 
-// turn is a turn of no length that p is told of, and a yield or sleep at once if p wants one.
+// turn reports a turn of no length to p, followed by the yield or sleep that p requests.
 func turn(p *pacer, now int64, work int) gear {
-	g := p.turned(now, work)
+	g := p.afterTurn(now, work)
 	if g == gearYield {
-		p.yields(now)
+		p.beginYield(now)
 	}
 	if g == gearSleep {
-		p.sleeps()
+		p.endSleep()
 	}
 	return g
 }
@@ -50,11 +50,12 @@ func TestPacerNeverSleepsWhenToldSo(t *testing.T) {
 	}
 }
 
-// Beside somebody who computes the engine sleeps, tries a yield after a while,
-// waits longer each time, and forgets it all after one quick yield.
-func TestPacerOnCrowdedCore(t *testing.T) {
+// TestPacerOnSharedCPU checks that the engine sleeps if another process computes on its
+// CPU, tries a yield after a while, waits longer each time, and forgets the back-off after
+// one quick yield.
+func TestPacerOnSharedCPU(t *testing.T) {
 	p := newPacer(Wait{})
-	now, pause := int64(1000), crowdedMin
+	now, pause := int64(1000), backoffMin
 	for range 12 {
 		if got := turn(&p, now, 0); got != gearYield {
 			t.Fatalf("gear %d, want a try to yield", got)
@@ -70,7 +71,7 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 		}
 		now += pause
 		turn(&p, now, 1)
-		pause = min(2*pause, crowdedMax)
+		pause = min(2*pause, backoffMax)
 	}
 	turn(&p, now, 0)
 	now += us
@@ -79,12 +80,13 @@ func TestPacerOnCrowdedCore(t *testing.T) {
 	}
 	now += 3000 * us
 	turn(&p, now, 0)
-	if p.crowds.last != crowdedMin {
-		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.crowds.last), time.Duration(crowdedMin))
+	if p.idleYields.last != backoffMin {
+		t.Fatalf("a pause of %v after a quick yield, want %v", time.Duration(p.idleYields.last), time.Duration(backoffMin))
 	}
 }
 
-// Who has slept has let others run until then: the work that woke it is no time to yield.
+// TestPacerWorksAfterSleep checks that an engine that has slept works before it yields:
+// other threads ran during the sleep.
 func TestPacerWorksAfterSleep(t *testing.T) {
 	p := newPacer(Wait{Yield: time.Nanosecond})
 	now := int64(1000)
@@ -101,7 +103,8 @@ func TestPacerWorksAfterSleep(t *testing.T) {
 	}
 }
 
-// So has who has yielded, however long that took.
+// TestPacerWorksAfterYield checks the same for an engine that has yielded, however long the
+// yield took.
 func TestPacerWorksAfterYield(t *testing.T) {
 	p := newPacer(Wait{})
 	now := int64(1000)
@@ -118,14 +121,15 @@ func TestPacerWorksAfterYield(t *testing.T) {
 	}
 }
 
-// Who was to sleep and could not has let nobody run.
+// TestPacerYieldsWhereItCannotSleep checks that a requested sleep that did not take place
+// does not count as one.
 func TestPacerYieldsWhereItCannotSleep(t *testing.T) {
 	p := newPacer(Wait{Yield: time.Nanosecond})
 	now := int64(1000)
 	turn(&p, now, 0)
 	for range 5 {
 		now += busyYield / 4
-		if got := p.turned(now, 0); got != gearSleep {
+		if got := p.afterTurn(now, 0); got != gearSleep {
 			t.Fatalf("gear %d, want sleep", got)
 		}
 	}
@@ -134,54 +138,56 @@ func TestPacerYieldsWhereItCannotSleep(t *testing.T) {
 	}
 }
 
-// Who copies messages keeps the core for a while, too, and is not slept beside: there is more
-// to do afterwards, in less time. It says nothing of those who compute, either.
-func TestPacerBesideCopies(t *testing.T) {
+// TestPacerAfterCopies checks that a rank that copies messages, which keeps the CPU for a
+// while, too, does not make the engine sleep: more work follows, sooner. It is no evidence
+// of computation.
+func TestPacerAfterCopies(t *testing.T) {
 	for _, c := range []struct {
 		cost int64
 		work int
 		want gear
-		last int64 // twice as long as before, the same, or forgotten
+		last int64 // twice as long as before, unchanged, or 0
 	}{
-		{crowdedAfter - 1, 0, gearYield, 0},
-		{crowdedAfter - 1, copiedWork, gearYield, 0},
-		{crowdedAfter, copiedWork - 1, gearSleep, 2 * crowdedMin},
-		{crowdedAfter, copiedWork, gearYield, crowdedMin},
-		{copiesMost - 1, copiedWork, gearYield, crowdedMin},
-		{copiesMost, copiedWork, gearSleep, 2 * crowdedMin},
+		{slowYield - 1, 0, gearYield, 0},
+		{slowYield - 1, copiedWork, gearYield, 0},
+		{slowYield, copiedWork - 1, gearSleep, 2 * backoffMin},
+		{slowYield, copiedWork, gearYield, backoffMin},
+		{copyingMax - 1, copiedWork, gearYield, backoffMin},
+		{copyingMax, copiedWork, gearSleep, 2 * backoffMin},
 	} {
 		p := newPacer(Wait{})
-		p.crowds.last = crowdedMin
+		p.idleYields.last = backoffMin
 		if got := turn(&p, 1000, 0); got != gearYield {
 			t.Fatalf("gear %d, want yield", got)
 		}
-		p.turned(1000+c.cost, c.work) // and no other yield
-		if got := turn(&p, 1000+c.cost, 0); got != c.want || p.crowds.last != c.last {
+		p.afterTurn(1000+c.cost, c.work) // without a yield
+		if got := turn(&p, 1000+c.cost, 0); got != c.want || p.idleYields.last != c.last {
 			t.Errorf("after a yield of %v, work %d: gear %d, pause %v, want %d, %v", time.Duration(c.cost), c.work,
-				got, time.Duration(p.crowds.last), c.want, time.Duration(c.last))
+				got, time.Duration(p.idleYields.last), c.want, time.Duration(c.last))
 		}
 	}
 }
 
-// What a turn copies before its yield is the engine's own time.
+// TestPacerCountsYieldsAlone checks that the time in which a turn copies before its yield
+// is not charged to it.
 func TestPacerCountsYieldsAlone(t *testing.T) {
 	p := newPacer(Wait{})
 	now := int64(1000)
 	turn(&p, now, 1)
 	now += busyYield
-	if got := p.turned(now, 1); got != gearYield {
+	if got := p.afterTurn(now, 1); got != gearYield {
 		t.Fatalf("gear %d, want yield", got)
 	}
-	now += computesAfter // the turn itself
-	p.yields(now)
-	now += crowdedAfter - 1
-	if turn(&p, now, 0); p.crowds.last != 0 || p.computes.last != 0 {
-		t.Errorf("pauses of %v and %v after a short yield", time.Duration(p.crowds.last), time.Duration(p.computes.last))
+	now += slowBusyYield // duration of the turn
+	p.beginYield(now)
+	now += slowYield - 1
+	if turn(&p, now, 0); p.idleYields.last != 0 || p.busyYields.last != 0 {
+		t.Errorf("pauses of %v and %v after a short yield", time.Duration(p.idleYields.last), time.Duration(p.busyYields.last))
 	}
 }
 
-// TestPacerPolls: a bounded time, then as without. Waits after one in vain do not
-// poll, until it is tried again; nor does a crowded engine.
+// TestPacerPolls checks that an idle engine polls for a bounded time. After a poll without
+// result the next idle stretches do not poll; neither does an engine that shares its CPU.
 func TestPacerPolls(t *testing.T) {
 	const pollFor = 50 * us
 	p := newPacer(Wait{Poll: time.Duration(pollFor)})
@@ -202,14 +208,14 @@ func TestPacerPolls(t *testing.T) {
 	}
 	for i := range penaltyMin {
 		if got := wait(); got != gearYield {
-			t.Fatalf("wait %d after one in vain: gear %d, want yield", i, got)
+			t.Fatalf("wait %d after a poll without result: gear %d, want yield", i, got)
 		}
 	}
 	if got := wait(); got != gearPoll {
 		t.Fatalf("later: gear %d, want poll", got)
 	}
-	p.crowds.until = now + 10*us
+	p.idleYields.until = now + 10*us
 	if got := wait(); got != gearSleep {
-		t.Fatalf("crowded: gear %d, want sleep", got)
+		t.Fatalf("shared CPU: gear %d, want sleep", got)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// What follows is core.Ports: what the core wants done.
+// The methods below implement core.Ports.
 
-// Bytes finds the memory of a range. The core has checked it.
+// Bytes returns the memory of a range. The core has checked the range.
 func (e *Engine) Bytes(r link.Ref) []byte {
 	return e.regions[r.Region][r.Off : r.Off+r.Len : r.Off+r.Len]
 }
@@ -23,35 +23,35 @@ func (e *Engine) Complete(id core.SessionID, d *shm.Descriptor) {
 	}
 	a.times.Complete(e.now, d)
 	if err := a.Complete(d); err != nil {
-		e.mail.later(func(e *Engine) { e.expel(a, err) })
+		e.inbox.postLater(func(e *Engine) { e.expel(a, err) })
 	}
 }
 
-// Retire counts silent sends as taken over.
+// Retire reports n silent sends as taken over to the application.
 func (e *Engine) Retire(id core.SessionID, n uint64) {
 	if a := e.sessions[id]; a != nil {
 		a.Retire(n)
 	}
 }
 
-// Failed stores why the job failed where the application finds it.
+// Failed stores the reason of the job's failure in the application's segment.
 func (e *Engine) Failed(id core.SessionID, text string) {
 	if a := e.sessions[id]; a != nil {
 		a.SetFailure(text)
 	}
 }
 
-// Freed unmaps a session's memory: nothing refers to it any more. A session
-// that detached by a descriptor is still connected; its socket ends by itself.
+// Freed unmaps a session's memory, to which nothing refers any more. A session that
+// detached by a descriptor is still connected; its socket closes by itself.
 func (e *Engine) Freed(id core.SessionID) {
 	a := e.sessions[id]
-	e.mail.later(func(e *Engine) { e.free(a) })
+	e.inbox.postLater(func(e *Engine) { e.free(a) })
 }
 
 func (e *Engine) free(a *attached) {
-	if !a.closing { // by OpDetach
+	if !a.closing { // the application detached by OpDetach
 		a.closing = true
-		if e.byRank[a.Rank] == a { // else its rank has attached again
+		if e.byRank[a.Rank] == a { // otherwise its rank has attached again
 			a.times.Leave(e.now)
 		}
 		for i, x := range e.active {
@@ -66,7 +66,7 @@ func (e *Engine) free(a *attached) {
 	e.dropRegions(a)
 	e.keepBuffers(a)
 	e.sessions[a.id] = nil
-	if e.byRank[a.Rank] == a { // else its rank has attached again
+	if e.byRank[a.Rank] == a { // otherwise its rank has attached again
 		delete(e.byRank, a.Rank)
 	}
 	if err := a.Free(); err != nil {
@@ -74,10 +74,10 @@ func (e *Engine) free(a *attached) {
 	}
 }
 
-// Connect asks for a connection; the one to itself is there already.
+// Connect requests a connection to a peer; the one to this sidecar itself always exists.
 func (e *Engine) Connect(peer link.Peer) {
 	if peer == e.cfg.Core.Self {
-		e.mail.later(func(e *Engine) { e.core.LinkUp(e.now, peer, e.cfg.Local.Caps()) })
+		e.inbox.postLater(func(e *Engine) { e.core.LinkUp(e.now, peer, e.cfg.Local.Caps()) })
 		return
 	}
 	e.cfg.Dialer.Connect(peer)
@@ -110,7 +110,7 @@ func (e *Engine) linkTo(peer link.Peer) link.Link {
 	return e.cfg.Remote
 }
 
-// Post hands frames to the peer's link (core.Poster).
+// Post passes frames to the peer's link (core.Poster).
 func (e *Engine) Post(peer link.Peer, frames []*link.Frame) int {
 	n := e.linkTo(peer).Post(peer, frames)
 	if e.cfg.Trace != nil {
@@ -121,14 +121,14 @@ func (e *Engine) Post(peer link.Peer, frames []*link.Frame) int {
 	return n
 }
 
-// came records a frame whose head has come.
+// came records a frame whose header has arrived.
 func (e *Engine) came(peer link.Peer, h *wire.Header) {
 	if e.cfg.Trace != nil {
 		e.cfg.Trace.Came(e.now, int32(peer), peer == e.cfg.Core.Self, h)
 	}
 }
 
-// abilities are those of the peer's link.
+// abilities returns the abilities of the peer's link.
 func (e *Engine) abilities(peer link.Peer) *link.Abilities {
 	if peer == e.cfg.Core.Self {
 		return &e.can[linkLocal]
@@ -136,7 +136,8 @@ func (e *Engine) abilities(peer link.Peer) *link.Abilities {
 	return &e.can[linkRemote]
 }
 
-// remote is the peer's link, of which the core asks only what Caps offer.
+// remote returns the remote operations of the peer's link. The core calls only those that
+// Caps offers.
 func (e *Engine) remote(peer link.Peer) link.Remote { return e.abilities(peer).Remote }
 
 // Register makes memory reachable for a peer.
@@ -144,7 +145,7 @@ func (e *Engine) Register(peer link.Peer, ref link.Ref) (link.Key, error) {
 	return e.remote(peer).Register(ref)
 }
 
-// Expose registers a window.
+// Expose registers memory of a window.
 func (e *Engine) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
 	if expose := e.abilities(peer).Expose; expose != nil {
 		return expose(ref)
@@ -152,7 +153,7 @@ func (e *Engine) Expose(peer link.Peer, ref link.Ref) (link.Key, error) {
 	return e.Register(peer, ref)
 }
 
-// Deregister ends a registration.
+// Deregister removes a registration.
 func (e *Engine) Deregister(peer link.Peer, key link.Key) {
 	if withdraw := e.abilities(peer).Withdraw; withdraw != nil {
 		withdraw(peer, key)
@@ -161,7 +162,7 @@ func (e *Engine) Deregister(peer link.Peer, key link.Key) {
 	}
 }
 
-// Release ends the use of a registration, which the link may keep.
+// Release ends the use of a registration, which the link may retain.
 func (e *Engine) Release(peer link.Peer, key link.Key) {
 	if release := e.abilities(peer).Release; release != nil {
 		release(key)
@@ -180,15 +181,15 @@ func (e *Engine) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key,
 	return e.remote(peer).Write(peer, token, src, dst, notify)
 }
 
-// What follows is link.Sink: what links tell.
+// The methods below implement link.Sink.
 
-// Deliver takes a whole frame.
+// Deliver passes a whole frame to the core.
 func (e *Engine) Deliver(peer link.Peer, h *wire.Header, payload []byte) error {
 	e.came(peer, h)
 	return e.core.Deliver(e.now, peer, h, payload)
 }
 
-// Place says where a payload goes.
+// Place returns the destination of a payload.
 func (e *Engine) Place(peer link.Peer, h *wire.Header) ([]byte, error) {
 	e.came(peer, h)
 	ref, err := e.core.Place(e.now, peer, h)
@@ -198,15 +199,15 @@ func (e *Engine) Place(peer link.Peer, h *wire.Header) ([]byte, error) {
 	return e.Bytes(ref), nil
 }
 
-// Placed reports a payload complete.
+// Placed reports that a payload is complete.
 func (e *Engine) Placed(peer link.Peer) error { return e.core.Placed(e.now, peer) }
 
-// Done reports the end of a remote operation.
+// Done reports the completion of a remote operation.
 func (e *Engine) Done(peer link.Peer, token uint64, err error) {
 	e.core.RemoteDone(e.now, peer, token, err)
 }
 
-// Written reports a peer's notified write.
+// Written reports a notified write of a peer.
 func (e *Engine) Written(peer link.Peer, notify uint64) {
 	if err := e.core.RemoteWritten(e.now, peer, notify); err != nil {
 		e.Down(peer, err)

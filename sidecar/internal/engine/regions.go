@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// showRegions tells links of a session's memory.
+// showRegions announces a session's memory to the links.
 func (e *Engine) showRegions(a *attached) {
 	for i := range e.can {
 		if share := e.can[i].ShareRegion; share != nil {
@@ -23,7 +23,8 @@ func (e *Engine) showRegions(a *attached) {
 	}
 }
 
-// share tells a link where a session's memory is. What cannot be shared is copied.
+// share passes the descriptors of a session's memory to a link. Memory that cannot be
+// shared is copied.
 func (e *Engine) share(a *attached, share func(r link.Region, fd int, off, size uint64) error) {
 	for i, f := range a.Files() {
 		if f.FD < 0 {
@@ -35,8 +36,8 @@ func (e *Engine) share(a *attached, share func(r link.Region, fd int, off, size 
 	}
 }
 
-// admit hands a session's context to the link that lends for it. Where none does, or
-// this one cannot any more, the session goes on without.
+// admit passes a session's context to the link that lends memory. If no link lends, or the
+// link refuses, the session's messages are copied.
 func (e *Engine) admit(a *attached) {
 	x := a.TakeContext()
 	if x == nil {
@@ -62,7 +63,7 @@ func (e *Engine) giveUp(a *attached, x link.Context, cause error) {
 	e.cfg.Log.Warn("memory that a rank registers itself is not used: its messages are copied", "rank", a.Rank, "cause", errors.Join(cause, x.Close()))
 }
 
-// dropRegions takes a session's memory from the links and forgets it.
+// dropRegions removes a session's memory from the links and from the engine.
 func (e *Engine) dropRegions(a *attached) {
 	for i := range e.can {
 		if drop := e.can[i].DropRegion; drop != nil {
@@ -79,13 +80,14 @@ func (e *Engine) dropRegions(a *attached) {
 	}
 }
 
-// RankBuffers are the buffers of one rank.
+// RankBuffers counts the buffers of one rank.
 type RankBuffers struct {
 	Rank uint32
 	link.BufferCounts
 }
 
-// buffers lists the ranks of a link that counts them, also those that have left.
+// buffers returns the counts of all ranks, those that have left included, if the link
+// counts buffers.
 func (e *Engine) buffers() []RankBuffers {
 	count := e.can[linkRemote].Buffers
 	if count == nil {
@@ -107,8 +109,9 @@ func (e *Engine) buffers() []RankBuffers {
 	return list
 }
 
-// keepBuffers notes the last counts of a rank that has left. Memory of it that the link still
-// has pinned (RetireRegion) will be unpinned soon, and the note is not corrected then.
+// keepBuffers keeps the last counts of a rank that has left. Memory of it that the link
+// still has pinned (RetireRegion) is counted as unpinned: it will be soon, and the counts
+// are not corrected then.
 func (e *Engine) keepBuffers(a *attached) {
 	if c := &e.can[linkRemote]; c.Buffers != nil {
 		last := c.Buffers(uint32(a.id))

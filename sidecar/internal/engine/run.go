@@ -8,11 +8,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// Run does turns until ctx ends, on a thread of its own.
+// Run runs turns until ctx ends, on a thread of its own.
 func (e *Engine) Run(ctx context.Context) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	stop := context.AfterFunc(ctx, func() { _ = e.mail.send(func(*Engine) {}) }) // wakes the sleep
+	stop := context.AfterFunc(ctx, func() { _ = e.inbox.post(func(*Engine) {}) }) // wakes the sleep
 	defer stop()
 	pace := newPacer(e.cfg.Wait)
 	for ctx.Err() == nil {
@@ -22,97 +22,100 @@ func (e *Engine) Run(ctx context.Context) {
 		} else {
 			e.turns.Idle++
 		}
-		e.Breathe(work)
-		switch pace.turned(e.now, work) {
+		e.Gosched(work)
+		switch pace.afterTurn(e.now, work) {
 		case gearYield:
 			e.turns.Yields++
 			e.setSlice(false)
-			pace.yields(e.clock())
+			pace.beginYield(e.clock())
 			wake.Yield()
 		case gearSleep:
-			if e.doze() {
-				pace.sleeps()
+			if e.sleep() {
+				pace.endSleep()
 			}
 		}
 	}
-	// Those who wait for an answer get one.
-	for _, f := range e.mail.close() {
+	// Callers that wait for an answer receive one.
+	for _, f := range e.inbox.close() {
 		f(e)
 	}
 	e.refuseAll(errStopped)
 }
 
-// breathIdle and breathBusy are how long the goroutine of the turn keeps its thread before it
-// goes through Go's scheduler, with nothing to do and with something: less than the 10 ms from
-// which on the runtime's monitor ends a goroutine's slice by force (forcePreemptNS in
-// runtime/proc.go). They take 16 us.
+// goschedIdle and goschedBusy are how long the turn goroutine keeps its thread before it
+// enters Go's scheduler, with nothing to do and with work to do: less than the 10 ms after
+// which the runtime's monitor ends a goroutine's time slice by force (forcePreemptNS in
+// runtime/proc.go). The two values differ so that idle turns, where the 16 us of a call
+// cost least, enter the scheduler first.
 //
-// A turn never goes there by itself, so that the monitor sees one slice without an end. It
-// takes such a goroutine's processor away when it meets it in a call, and looks every 20 us
-// after that, for some 4 ms, at times on the processor of a rank that computes: a wake-up in
-// each message where most of the time goes into calls of C, and 2,000 a second where the
-// engine sleeps between messages.
-const breathIdle, breathBusy = int64(5 * time.Millisecond), int64(8 * time.Millisecond)
+// A turn never enters the scheduler by itself, so that the monitor sees one slice without
+// an end. The monitor takes the P of such a goroutine away when it finds the goroutine in a
+// call, and then polls every 20 us for some 4 ms, at times on the CPU of a rank that
+// computes: one wake-up for each message if most of the time is spent in calls of C, and
+// 2,000 a second if the engine sleeps between messages.
+const goschedIdle, goschedBusy = int64(5 * time.Millisecond), int64(8 * time.Millisecond)
 
-// forced is after how long a call the monitor has taken the processor away.
+// forced is the duration of a call after which the monitor has taken the P away.
 const forced = int64(10 * time.Millisecond)
 
-// Breathe goes through Go's scheduler now and then, where a link calls C; it is told what the
-// last turn had to do, since an idle one is the better time. Run does it by itself, and before
-// a sleep, and callers that do the turns themselves may.
-func (e *Engine) Breathe(work int) {
-	after := breathBusy
+// Gosched enters Go's scheduler every few milliseconds if a link calls C. work is the work
+// of the last turn, because an idle turn is the better time. Run calls it after each turn
+// and before each sleep; callers that run the turns themselves may call it.
+func (e *Engine) Gosched(work int) {
+	after := goschedBusy
 	if work == 0 {
-		after = breathIdle
+		after = goschedIdle
 	}
 	if e.can[linkRemote].CallsC {
-		e.breathe(after)
+		e.gosched(after)
 	}
 }
 
-func (e *Engine) breathe(after int64) {
-	if e.now-e.breath >= after {
+func (e *Engine) gosched(after int64) {
+	if e.now-e.lastGosched >= after {
 		runtime.Gosched()
-		e.breath = e.now
+		e.lastGosched = e.now
 	}
 }
 
-// setSlice asks for the thread's time slice.
+// setSlice requests the short time slice for the thread, or the system's own.
 func (e *Engine) setSlice(short bool) {
 	if err := e.slice.set(short); err != nil {
 		e.cfg.Log.Warn("transfers may have to wait for computing ranks", "cause", err)
 	}
 }
 
-// doze sleeps, after all that makes sleeping cheap, and reports whether it did.
-func (e *Engine) doze() bool {
+// sleep requests the short slice, enters Go's scheduler if it is time, and sleeps. It
+// reports whether the engine slept.
+func (e *Engine) sleep() bool {
 	e.setSlice(true)
-	e.breathe(breathBusy)
-	return e.sleep()
+	e.gosched(goschedBusy)
+	return e.block()
 }
 
-// sleep blocks until there may be work, and reports whether it did.
-func (e *Engine) sleep() bool {
-	d, may := e.Rest()
+// block blocks until there may be work, and reports whether it blocked.
+func (e *Engine) block() bool {
+	d, may := e.PrepareSleep()
 	if may {
 		e.asleep.Store(true)
 		e.sleeper.sleep(d)
 		woke := e.clock()
 		if woke-e.now >= forced {
-			e.breath = woke
+			e.lastGosched = woke
 		}
-		e.pulse.Store(woke)
+		e.lastTurn.Store(woke)
 		e.asleep.Store(false)
 	}
-	e.Rise()
+	e.CancelSleep()
 	return may
 }
 
-// Rest reports whether the engine may sleep now, and for how long, until Rise. Run asks
-// it, and callers that do the turns themselves. Applications are told first, then looked
-// at once more, so that nothing they publish meanwhile is missed; peers have been told
-// before.
-func (e *Engine) Rest() (d time.Duration, may bool) {
+// PrepareSleep reports whether the engine may sleep now, and for how long at most.
+// CancelSleep must follow. Run calls it, and callers that run the turns themselves.
+// Applications are told to ring the doorbell first, then their rings are polled once more,
+// so that no descriptor published meanwhile is missed; the core tells the peers before
+// that.
+func (e *Engine) PrepareSleep() (d time.Duration, may bool) {
 	if e.core.Doze() {
 		return 0, false
 	}
@@ -121,39 +124,39 @@ func (e *Engine) Rest() (d time.Duration, may bool) {
 		a.Idle()
 		a.SetSleeping(true)
 	}
-	ready := e.Called()
+	ready := e.HasInput()
 	d = e.untilTimer()
 	return d, !ready && !e.unfinished() && !e.arm()
 }
 
 // arm prepares the remote link for a sleep, and reports whether it has work already. The
-// local one has none that the core does not know of.
+// core knows all work of the local link.
 func (e *Engine) arm() bool {
 	arm := e.can[linkRemote].Arm
 	return arm != nil && arm()
 }
 
-// Rise ends what Rest has begun.
-func (e *Engine) Rise() {
+// CancelSleep ends the state that PrepareSleep began: applications need not ring any more.
+func (e *Engine) CancelSleep() {
 	for _, a := range e.active {
 		a.SetSleeping(false)
 	}
 }
 
-// Called reports that an application has something to take, or another goroutine: they
-// ring for a sleeping engine.
-func (e *Engine) Called() bool {
-	called := e.mail.waiting.Load()
+// HasInput reports whether an application has published a descriptor that may be taken, or
+// another goroutine has posted a call. Both ring the doorbell of a sleeping engine.
+func (e *Engine) HasInput() bool {
+	called := e.inbox.waiting.Load()
 	for _, a := range e.active {
 		called = called || a.Ready() && !e.core.Held(a.id)
 	}
 	return called
 }
 
-// unfinished reports that something is left for a turn that time alone, or the
-// end of the last turn, has brought about.
+// unfinished reports whether a turn has work that arises from time alone, or from the end
+// of the last turn.
 func (e *Engine) unfinished() bool {
-	if e.mail.waiting.Load() || len(e.joining) > 0 || len(e.again) > 0 && e.core.Renews() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
+	if e.inbox.waiting.Load() || len(e.joining) > 0 || len(e.reattaching) > 0 && e.core.Renews() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
 		return true
 	}
 	for _, a := range e.active {
@@ -164,11 +167,11 @@ func (e *Engine) unfinished() bool {
 	return false
 }
 
-// pollPause bounds a sleep while peers may write to memory without a notice, or
-// while an application may make room for completions.
+// pollPause bounds a sleep while peers may write to memory without a notification, or while
+// an application may make room for completions without ringing.
 const pollPause = time.Millisecond
 
-// watches reports that there is memory which only a look tells about.
+// watches reports whether only polling detects changes of some memory.
 func (e *Engine) watches() bool {
 	for _, a := range e.active {
 		if a.Kept() {
@@ -178,7 +181,7 @@ func (e *Engine) watches() bool {
 	return e.core.Polled()
 }
 
-// untilTimer is how long the core can do without Tick.
+// untilTimer returns how long the core can go without a Tick.
 func (e *Engine) untilTimer() time.Duration {
 	e.now = e.clock()
 	next := e.core.Tick(e.now)

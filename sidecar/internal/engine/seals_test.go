@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// TestFirstDescriptorSeals: an application can take pages of its memory away until it has
-// submitted something, and not any more then.
+// TestFirstDescriptorSeals checks that an application can take away pages of its memory
+// until it has submitted a descriptor, and not after that.
 func TestFirstDescriptorSeals(t *testing.T) {
 	_, socket := served(t, 1)
 	_, fds := joinWith(t, socket, shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesRequired})
@@ -23,7 +23,7 @@ func TestFirstDescriptorSeals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = segment.Unmap(mem) }() // as far as this test goes
+	defer func() { _ = segment.Unmap(mem) }() // not needed after the test
 	control, err := segment.Read(mem)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestFirstDescriptorSeals(t *testing.T) {
 	if err := wake.Ring(fds[2]); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); !errors.Is(punch(), unix.EPERM); runtime.Gosched() {
+	for end := time.Now().Add(timeout); !errors.Is(punch(), unix.EPERM); runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("the memory is not sealed")
 		}

@@ -7,26 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wakeSlice is the time slice that the engine's thread asks the scheduler for
-// while it sleeps. The shortest one makes a woken engine run at once, in place
-// of a rank that computes, instead of after that rank's slice; it is what lets
-// a transfer hide behind computing when there are no more cores than ranks.
-// The engine's share of the processor stays what it was. (Linux 6.12,
-// sched_setattr(2) with SCHED_OTHER; older kernels accept and ignore it.)
+// wakeSlice is the time slice that the engine's thread requests from the scheduler while it
+// sleeps. With the shortest slice a woken engine runs at once, in place of a rank that
+// computes, instead of after the rank's slice; this lets a transfer overlap with
+// computation when there are no more CPUs than ranks. The engine's share of the CPU does
+// not change. (Linux 6.12, sched_setattr(2) with SCHED_OTHER; older kernels accept and
+// ignore it.)
 //
-// A thread that yields must not keep it: a yield puts a thread behind the
-// others by one slice of its own, so that short ones would be picked again
-// and again before the ranks that they yield to.
+// A thread that yields must not keep the short slice: a yield moves a thread behind the
+// others by one slice of its own, so that a thread with a short slice would be picked again
+// before the ranks that it yields to.
 const wakeSlice = 100 * time.Microsecond
 
-// slice is the time slice of the calling thread, as last asked for.
+// slice is the time slice last requested for the calling thread.
 type slice struct {
 	short   bool
 	refused bool
 }
 
-// set asks for the short slice or the system's own. It needs no privilege;
-// real-time policies are left alone. A refusal is returned once.
+// set requests the short slice or the system's own. It needs no privilege; threads with
+// real-time policies are not changed. An error is returned once, and later calls do
+// nothing.
 func (s *slice) set(short bool) error {
 	if s.refused || s.short == short {
 		return nil

@@ -13,8 +13,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 )
 
-// A peer that has said goodbye dies by the timer while the engine sleeps: what
-// that leaves to Advance is done at once, not when something else wakes it.
+// TestNoSleepOnUnfinishedWork: a peer that has left is declared dead by the timer while the
+// engine sleeps. The work that this leaves for Advance is done at once, not when another
+// event wakes the engine.
 func TestNoSleepOnUnfinishedWork(t *testing.T) {
 	loop := local.New(0, nil)
 	begin := time.Now()
@@ -39,12 +40,12 @@ func TestNoSleepOnUnfinishedWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); e.Run(ctx) }()
-	time.Sleep(2 * time.Second) // the peer dies after 600 ms
+	time.Sleep(2 * time.Second) // the peer is dead after 600 ms
 	var pending bool
 	looked := make(chan struct{})
-	// The engine is asleep, and a letter would wake it for a whole turn: what it
-	// left undone is looked at before the turn does it.
-	if err := e.mail.send(func(e *Engine) { pending = e.core.Pending(); close(looked) }); err != nil {
+	// The engine is asleep, and a call wakes it for a whole turn: the call checks the
+	// unfinished work before the turn does it.
+	if err := e.inbox.post(func(e *Engine) { pending = e.core.Pending(); close(looked) }); err != nil {
 		t.Fatal(err)
 	}
 	<-looked

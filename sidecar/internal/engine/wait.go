@@ -11,23 +11,23 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Wait says how an engine with nothing to do waits (DESIGN §8). It polls, then
-// polls and yields, then sleeps until a doorbell or socket wakes it.
+// Wait configures how an engine with nothing to do waits. It polls, then polls and yields,
+// then sleeps until a doorbell or a socket wakes it.
 type Wait struct {
 	Polls int           // idle turns before the first yield; default 0: yield at once
-	Poll  time.Duration // how long to poll before, while nobody else wants the processor; default 0
+	Poll  time.Duration // how long to poll before, while no other process computes on the CPU; default 0
 	Yield time.Duration // how long to yield before sleeping; default 200 us; negative: never sleep
 }
 
 const yieldDefault = 200 * time.Microsecond
 
-// tickMax bounds how late a timer can be that was set between two ticks.
+// tickMax bounds how late a timer that is set between two ticks can be.
 const tickMax = int64(500 * time.Microsecond)
 
-// sleeper is what the engine sleeps on.
+// sleeper is the epoll descriptor on which the engine sleeps.
 type sleeper struct {
 	epoll    int
-	doorbell int // mail
+	doorbell int // of the inbox
 	events   [64]unix.EpollEvent
 }
 
@@ -59,9 +59,9 @@ func (s *sleeper) close() error {
 	return err
 }
 
-// watchBell makes rings of a doorbell end a sleep. Each is an edge of its own:
-// the counter is never read, so that no application can block the engine in a
-// read, and a wake-up costs no call for each session.
+// watchBell makes rings of a doorbell end a sleep. Each ring is an edge of its own: the
+// counter is never read, so that no application can block the engine in a read, and a
+// wake-up costs no call for each session.
 func (s *sleeper) watchBell(fd int) error { return s.watch(fd, unix.EPOLLET) }
 
 func (s *sleeper) watch(fd int, how uint32) error {
@@ -77,14 +77,14 @@ func (s *sleeper) watch(fd int, how uint32) error {
 
 func (s *sleeper) forget(fd int) {
 	if fd >= 0 {
-		_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) // not watched is as good
+		_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, fd, nil) // an error means that fd was not watched
 	}
 }
 
-// sleep blocks until something is readable or rung, at most d, and reports
-// whether it was.
+// sleep blocks until a descriptor is readable or a doorbell was rung, at most d, and
+// reports whether one was.
 func (s *sleeper) sleep(d time.Duration) bool {
 	ms := int((d + time.Millisecond - 1) / time.Millisecond)
 	n, err := unix.EpollWait(s.epoll, s.events[:], ms)
-	return err == nil && n > 0 // an error is a signal: look again
+	return err == nil && n > 0 // an error is a signal: poll again
 }

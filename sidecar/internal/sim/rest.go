@@ -130,11 +130,11 @@ func (w *world) sleeps(pod int) bool {
 		return false
 	}
 	rung := p.rings()
-	if !rung && !e.Called() && w.net.now < r.until {
+	if !rung && !e.HasInput() && w.net.now < r.until {
 		return true
 	}
 	r.asleep = false
-	e.Rise()
+	e.CancelSleep()
 	if p.quiet > 0 {
 		w.rests.quiet++
 	}
@@ -156,9 +156,9 @@ func (w *world) turn(pod int) int {
 	if w.rests.rng == nil || n > 0 || w.rests.rng.IntN(8) > 0 {
 		return n
 	}
-	d, may := e.Rest()
+	d, may := e.PrepareSleep()
 	if !may {
-		e.Rise()
+		e.CancelSleep()
 		return n
 	}
 	w.rests.slept++

@@ -151,7 +151,7 @@ func second(t *testing.T, s setting) {
 // until executes turns until message value has arrived.
 func (r *rig) until(t *testing.T, value uint64) {
 	for work := r.engine.Turn(); !r.ranks[0].took(); work = r.engine.Turn() {
-		r.engine.Breathe(work) // as Run does
+		r.engine.Gosched(work) // as Run does
 	}
 	if r.ranks[0].received != value {
 		t.Fatalf("message %d brought %d", value, r.ranks[0].received)
