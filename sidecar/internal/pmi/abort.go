@@ -11,31 +11,32 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// A rank that aborts asks for the end of the job, and may leave its own to others: Intel's
-// library waits for it, and MPICH's goes on. A rank that is lost may live on: its process has
-// closed its session's socket, or has become another program. The launchers of the pod hear of
-// both, and end the rank:
+// A rank that aborts requests the end of the job, and may leave its own end to others:
+// Intel's library waits to be killed, and MPICH's goes on. A rank that is lost may live on:
+// its process has closed its session's socket, or has replaced itself by another program.
+// The server notifies the launchers of the pod of both, and they kill the rank:
 //
-//	cmd=outrigger_aborts lost=1    of a launcher, on a connection of its own
-//	cmd=aborts rank=R code=C    for each rank of the pod that aborts, once, or has
+//	cmd=outrigger_aborts lost=1    from a launcher, on a connection of its own
+//	cmd=aborts rank=R code=C    for each rank of the pod that aborts, once, or has aborted
 //	cmd=aborts rank=R code=C lost=1    for each rank of the pod that is lost
 //
-// A launcher of an earlier release does not say lost=1, and hears of aborts alone.
+// A launcher of an earlier release does not send lost=1, and is notified of aborts only.
 
-// aborts are those who have, and who hears of it. Guarded by the server's mu.
+// aborts holds the notifications so far and the launchers that receive them. Guarded by
+// Server.mu.
 type aborts struct {
 	lines    []string
 	watchers []watcher
 }
 
-// watcher is a launcher.
+// watcher is a launcher that is notified of aborts.
 type watcher struct {
 	*client
-	lost bool // it hears of lost ranks
+	lost bool // it is notified of lost ranks, too
 }
 
-// hears reports that a line is for w.
-func (w watcher) hears(line string) bool { return w.lost || !strings.HasSuffix(line, lostWord) }
+// wants reports whether line is sent to w.
+func (w watcher) wants(line string) bool { return w.lost || !strings.HasSuffix(line, lostWord) }
 
 const lostWord = " lost=1"
 
@@ -45,10 +46,10 @@ func (a *aborts) leave(c *client) {
 	a.watchers = slices.DeleteFunc(a.watchers, func(w watcher) bool { return w.client == c })
 }
 
-// watch makes c one of the launchers that hear of aborts. It may be of any user that the pod admits:
-// launchers of several users may have started the pod's ranks.
+// watch adds c to the launchers that are notified of aborts. It may belong to any user that
+// the pod admits: launchers of several users may have started the pod's ranks.
 func (s *Server) watch(c *client, r request) error {
-	if err := c.enter(); err != nil {
+	if err := c.admit(); err != nil {
 		return err
 	}
 	w := watcher{c, r.fields["lost"] == "1"}
@@ -61,17 +62,17 @@ func (s *Server) watch(c *client, r request) error {
 	lines := slices.Clone(s.aborts.lines)
 	s.mu.Unlock()
 	for _, line := range lines {
-		if !w.hears(line) {
+		if !w.wants(line) {
 			continue
 		}
-		if err := c.say("%s", line); err != nil {
+		if err := c.send("%s", line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// abort ends the job as the rank asks for. Its first word counts.
+// abort ends the job for a rank. Only its first request counts.
 func (s *Server) abort(c *client, r request) {
 	if c.aborted {
 		return
@@ -80,7 +81,7 @@ func (s *Server) abort(c *client, r request) {
 	s.aborted(c.rank, r)
 }
 
-// abortOf hears of the launcher that a rank aborts which asked another server for it,
+// abortOf serves a launcher's report that a rank has requested an abort of another server,
 // PMIx's: cmd=outrigger_abort rank=R exitcode=C message=TEXT.
 func (s *Server) abortOf(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
@@ -88,7 +89,7 @@ func (s *Server) abortOf(c *client, r request) error {
 		return err
 	}
 	s.aborted(rank, r)
-	return c.say("cmd=outrigger_aborted rc=0")
+	return c.send("cmd=outrigger_aborted rc=0")
 }
 
 func (s *Server) aborted(rank int, r request) {
@@ -97,18 +98,19 @@ func (s *Server) aborted(rank int, r request) {
 	if err != nil {
 		n = 1
 	}
-	code := max(uint32(n&0xff), 1) // as a process can have it
+	code := max(uint32(n&0xff), 1) // as exit codes are
 	s.cfg.Abort(rank, code)
-	s.tellAbort(rank, code)
+	s.notifyAbort(rank, code)
 }
 
-// Lost has the launchers of the pod end a rank because of which the job has failed, if its
-// process lives.
+// Lost makes the launchers of the pod kill a rank because of which the job has failed, if
+// its process lives.
 func (s *Server) Lost(rank int) {
-	s.tellLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=1%s", rank, lostWord))
+	s.notifyLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=1%s", rank, lostWord))
 }
 
-// printable is a text of a process as it may stand in logs, statuses and terminals.
+// printable returns a text of a process with blanks for the characters that may not appear
+// in logs, statuses and terminals.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -118,12 +120,13 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-// refusedMax bounds the reason of a refusal, in bytes.
+// refusedMax bounds the reason of a refusal, in bytes: it becomes the reason of the job's failure.
 const refusedMax = 512
 
-// refused hears of a process that is refused in MPI_Init (clientlib/c/check), whose mpirun may
-// not end for that: cmd=outrigger_refused rank=R message=TEXT. The rank is of any pod: an mpirun
-// may have placed it otherwise.
+// refused serves the report of a process that its MPI library's check refuses in MPI_Init
+// (clientlib/c/check), and whose mpirun may not end because of that: cmd=outrigger_refused
+// rank=R message=TEXT. The rank may belong to any pod: an mpirun may have placed the
+// process in this one.
 func (s *Server) refused(c *client, r request) error {
 	rank, err := strconv.Atoi(r.fields["rank"])
 	text := podlife.Cut(printable(r.fields["message"]), refusedMax, podlife.TextCut)
@@ -134,27 +137,27 @@ func (s *Server) refused(c *client, r request) error {
 	if s.cfg.Refused != nil {
 		s.cfg.Refused(rank, text)
 	}
-	s.tellAbort(rank, 1)
-	return c.say("cmd=outrigger_refused rc=0")
+	s.notifyAbort(rank, 1)
+	return c.send("cmd=outrigger_refused rc=0")
 }
 
-// tellAbort has the launchers of the pod end a rank. Preconditions: s.mu is not held.
-func (s *Server) tellAbort(rank int, code uint32) {
-	s.tellLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=%d", rank, code))
+// notifyAbort makes the launchers of the pod kill a rank. Preconditions: s.mu is not held.
+func (s *Server) notifyAbort(rank int, code uint32) {
+	s.notifyLaunchers(fmt.Sprintf("cmd=aborts rank=%d code=%d", rank, code))
 }
 
-// tellLaunchers says a line to the launchers of the pod, and to those that ask later.
+// notifyLaunchers sends a line to the launchers of the pod, and to those that ask later.
 // Preconditions: s.mu is not held.
-func (s *Server) tellLaunchers(line string) {
+func (s *Server) notifyLaunchers(line string) {
 	s.mu.Lock()
-	if len(s.aborts.lines) < s.cfg.Count { // else a rank has come again and again
+	if len(s.aborts.lines) < s.cfg.Count { // otherwise a rank has reconnected again and again
 		s.aborts.lines = append(s.aborts.lines, line)
 	}
 	watchers := slices.Clone(s.aborts.watchers)
 	s.mu.Unlock()
 	for _, w := range watchers {
-		if w.hears(line) {
-			_ = w.say("%s", line) // a launcher that does not read has gone, or ends its ranks for another reason
+		if w.wants(line) {
+			_ = w.send("%s", line) // a launcher that does not read has gone, or ends its ranks for another reason
 		}
 	}
 }

@@ -9,15 +9,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// Bytes that processes may have this sidecar keep for fences and for meetings: those of
-// one pod together, and those of all (memory.LaunchBytes), by which the sidecar has its memory.
+// Bounds of the bytes that this sidecar keeps for fences and meetings: heldPodMin to
+// heldPodMax for one pod, depending on its ranks, and memory.LaunchBytes for all pods
+// together, by which the sidecar's memory is sized.
 const (
 	heldPodMin = 1 << 20
 	heldPodMax = memory.LaunchPod
-	heldStep   = 16 << 10 // are accounted at once, as bytes come
+	heldStep   = 16 << 10 // bytes that are charged at once while more arrive
 )
 
-// budget bounds what is kept of what pods have sent.
+// budget bounds the bytes kept for pods.
 type budget struct {
 	layout []int // ranks by pod
 	most   int64
@@ -35,7 +36,7 @@ func newBudget(layout []int) *budget {
 	return &budget{layout: layout, most: memory.LaunchBytes(ranks), by: map[int]int64{}}
 }
 
-// hold is what one connection has a pod keep.
+// hold is the part of the budget that one connection uses.
 type hold struct {
 	budget *budget
 	pod    int
@@ -44,7 +45,7 @@ type hold struct {
 
 func (b *budget) of(pod int) *hold { return &hold{budget: b, pod: pod} }
 
-// grow accounts more bytes.
+// grow charges more bytes, or returns an error if they exceed a bound.
 func (h *hold) grow(bytes int64) error {
 	b := h.budget
 	b.mu.Lock()
@@ -63,7 +64,7 @@ func (h *hold) grow(bytes int64) error {
 	return nil
 }
 
-// give takes all of them back.
+// release returns all charged bytes to the budget.
 func (h *hold) give() {
 	b := h.budget
 	b.mu.Lock()
@@ -75,8 +76,8 @@ func (h *hold) give() {
 	h.bytes = 0
 }
 
-// read reads so many bytes. They are accounted as they come: one that announces many and
-// says nothing more keeps none from others.
+// read reads n bytes and charges them as they arrive, so that a connection that announces
+// many bytes and sends none takes nothing from the others.
 func (h *hold) read(in io.Reader, n int64) ([]byte, error) {
 	var got []byte
 	for int64(len(got)) < n {

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A fence carries bytes that this package does not look into: what the PMIx
-// servers of the pods, one beside each launcher, have to tell each other. It is
+// A fence exchanges bytes that this package does not interpret: the data of the PMIx
+// servers of the pods, one of which runs in each launcher. The protocol is
 //
 //	cmd=outrigger_fence ranks=R bytes=N, newline, N bytes
 //	cmd=fence_result rc=0 bytes=M, newline, M bytes: those of all pods, by pod
 //
-// where R is all ranks of the pod.
+// where R is the number of all ranks of the pod.
 
-// fenceRankBytes bounds what a pod brings, for each of its ranks.
+// fenceRankBytes bounds the bytes of a pod in a fence, for each of its ranks.
 const fenceRankBytes = 64 << 10
 
-// What the pieces of a round are, in their first byte: pods in the same round may
-// not mean different things.
+// Kinds of the pieces of a round, in their first byte: pods that use different kinds in one
+// round must not take one for the other.
 const (
 	pieceKeys  = 'k'
 	pieceFence = 'f'
 )
 
-// together is a round of Gather with pieces of one kind.
-func (s *Server) together(ctx context.Context, kind byte, own []byte) ([][]byte, error) {
+// exchange does a round of Gather with pieces of one kind.
+func (s *Server) exchange(ctx context.Context, kind byte, own []byte) ([][]byte, error) {
 	all, err := s.cfg.Gather(ctx, append([]byte{kind}, own...))
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (s *Server) together(ctx context.Context, kind byte, own []byte) ([][]byte,
 	return all, nil
 }
 
-// unlike is the error of a pod whose piece is not of the kind that this pod has brought.
+// unlike returns the error of a pod whose piece is of another kind than this pod's.
 func unlike(pod int, kind byte, piece []byte) error {
 	switch {
 	case len(piece) == 0:
@@ -58,12 +58,11 @@ func unlike(pod int, kind byte, piece []byte) error {
 	return fmt.Errorf("pod %d answered with a piece of kind %q, want %q: are the sidecars of one release?", pod, piece[0], kind)
 }
 
-// fencesMax bounds the fences that are under way: a launcher makes a connection for
-// each, and the next one may come before the last has ended.
+// fencesMax bounds the concurrent fences: a launcher makes a connection for each, and the
+// next fence may begin before the previous one has ended.
 const fencesMax = 8
 
-// beginFence takes the connection of a fence out of the limiter: it lasts for as long
-// as the other pods take.
+// beginFence admits the connection of a fence: it lasts as long as the other pods take.
 func (s *Server) beginFence(c *client) error {
 	s.mu.Lock()
 	full := s.fences >= fencesMax
@@ -77,7 +76,7 @@ func (s *Server) beginFence(c *client) error {
 	if full {
 		return fmt.Errorf("%w: %d are under way", errFence, fencesMax)
 	}
-	err := c.enter()
+	err := c.admit()
 	if err != nil {
 		s.endFence()
 	}
@@ -93,7 +92,7 @@ func (s *Server) endFence() {
 // errFence refuses a fence.
 var errFence = errors.New("not a fence of this pod")
 
-// fence serves one; in is what follows its line.
+// fence serves one fence; in holds what follows the request line.
 func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	n, err := strconv.ParseUint(r.fields["bytes"], 10, 32)
 	if err != nil || n > uint64(s.cfg.Count)*fenceRankBytes {
@@ -102,8 +101,8 @@ func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	if r.fields["ranks"] != strconv.Itoa(s.cfg.Count) {
 		return fmt.Errorf("%w: of %q ranks, and the pod has %d: PMIx wants one launcher for all ranks of a pod", errFence, r.fields["ranks"], s.cfg.Count)
 	}
-	// The bytes come before the place: one that announces them and says nothing more has
-	// neither, and its connection ends with the time for its greeting.
+	// The bytes are read before the connection is admitted: one that announces bytes and
+	// sends none is not admitted, uses no budget, and ends by the deadline of its greeting.
 	if c.slot.MarkActive(); c.known {
 		if err := c.conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
 			return err
@@ -113,7 +112,7 @@ func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	defer held.give()
 	own, err := held.read(in, int64(n))
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w: %d bytes were announced: %w", errFence, n, err), c.say("cmd=fence_result rc=-1 msg=%s", fold(err.Error())))
+		return errors.Join(fmt.Errorf("%w: %d bytes were announced: %w", errFence, n, err), c.send("cmd=fence_result rc=-1 msg=%s", fold(err.Error())))
 	}
 	if err := s.beginFence(c); err != nil {
 		return err
@@ -122,15 +121,15 @@ func (s *Server) fence(c *client, r request, in *bufio.Reader) error {
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	all, err := s.together(s.ctx, pieceFence, own)
+	all, err := s.exchange(s.ctx, pieceFence, own)
 	if err != nil {
-		return errors.Join(err, c.say("cmd=fence_result rc=-1 msg=%s", fold(err.Error())))
+		return errors.Join(err, c.send("cmd=fence_result rc=-1 msg=%s", fold(err.Error())))
 	}
 	whole := 0
 	for _, piece := range all {
 		whole += len(piece)
 	}
-	if err := c.say("cmd=fence_result rc=0 bytes=%d", whole); err != nil {
+	if err := c.send("cmd=fence_result rc=0 bytes=%d", whole); err != nil {
 		return err
 	}
 	for _, piece := range all {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fence says what a pod has, and returns what all have, or the refusal.
+// fence sends the bytes of a pod, and returns the bytes of all pods, or the refusal.
 func fence(r *rank, ranks int, own string) (string, error) {
 	if _, err := fmt.Fprintf(r.conn, "cmd=outrigger_fence ranks=%d bytes=%d\n%s", ranks, len(own), own); err != nil {
 		return "", err
@@ -23,8 +23,8 @@ func fence(r *rank, ranks int, own string) (string, error) {
 	return string(all), err
 }
 
-// TestFence: what the pods have to say reaches both, in the order of pods, as
-// often as they like, whatever bytes it is.
+// TestFence checks that the bytes of both pods reach both, in the order of the pods, in
+// several rounds and with any content.
 func TestFence(t *testing.T) {
 	addrs := serve(t)
 	pods := []*rank{dial(t, addrs[0]), dial(t, addrs[1])}
@@ -42,7 +42,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceRefused: too much, or not all ranks of the pod.
+// TestFenceRefused checks that too many bytes, or a fence without all ranks of the pod, are
+// refused.
 func TestFenceRefused(t *testing.T) {
 	addrs := serve(t)
 	for what, line := range map[string]string{
@@ -58,8 +59,8 @@ func TestFenceRefused(t *testing.T) {
 	}
 }
 
-// TestFencesHaveConnectionsOfTheirOwn: the next fence may come before the last one's
-// connection has ended.
+// TestFencesHaveConnectionsOfTheirOwn checks that the next fence may begin before the
+// connection of the previous one has ended.
 func TestFencesHaveConnectionsOfTheirOwn(t *testing.T) {
 	addrs := serve(t)
 	for round := range 3 * fencesMax {
@@ -79,8 +80,8 @@ func TestFencesHaveConnectionsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestFenceAndBarrier: pods that find their ranks by different protocols do not
-// take each other's words for theirs.
+// TestFenceAndBarrier checks that pods whose ranks meet by different protocols do not take
+// each other's pieces for their own.
 func TestFenceAndBarrier(t *testing.T) {
 	addrs := serve(t)
 	done := make(chan struct{})
@@ -98,12 +99,12 @@ func TestFenceAndBarrier(t *testing.T) {
 	<-done
 }
 
-// TestJob: what a launcher is told of the job.
+// TestJob checks the answer to a launcher that asks for the job's layout.
 func TestJob(t *testing.T) {
 	dial(t, serve(t)[1]).ask("cmd=outrigger_job", "cmd=outrigger_job rc=0 name=kvs_test pod=1 machines=0 layout=2,1")
 }
 
-// TestPodsThatAreUnlike are named by what they did, or did not.
+// TestPodsThatAreUnlike checks that the error names what the other pod did, or did not do.
 func TestPodsThatAreUnlike(t *testing.T) {
 	for want, c := range map[string]struct {
 		kind  byte

@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// TestFencesThatStall: connections that announce the bytes of a fence and say nothing
-// more take no place of a real one.
+// TestFencesThatStall checks that connections that announce the bytes of a fence and send
+// none take no place of a real fence.
 func TestFencesThatStall(t *testing.T) {
 	addrs := serve(t)
 	for range 2 * fencesMax {
@@ -36,8 +36,9 @@ func TestFencesThatStall(t *testing.T) {
 	both.Wait()
 }
 
-// TestMeetingsAreBoundedInBytes: processes that ask for meetings which never come about
-// have a bounded number of bytes kept, are told so, and leave none behind.
+// TestMeetingsAreBoundedInBytes checks that the bytes kept for processes that request
+// meetings which never complete are bounded, that the processes are told so, and that no
+// byte is kept afterwards.
 func TestMeetingsAreBoundedInBytes(t *testing.T) {
 	const ranks, count = 64, 32
 	meetings := NewMeetings(0, []int{ranks, 1}, nil)
@@ -55,11 +56,11 @@ func TestMeetingsAreBoundedInBytes(t *testing.T) {
 		conns = append(conns, r.conn)
 		all.Go(func() {
 			b := appendMeeting([]byte("cmd=outrigger_meet\n"), Meeting{[]int{0, 1}, fmt.Append(nil, i), own})
-			_, _ = r.conn.Write(b) // it may be refused before it has said all
+			_, _ = r.conn.Write(b) // it may be refused before all is sent
 			answers <- r.hear()
 		})
 	}
-	for range count - heldPodMax/len(own) + 1 { // the rest waits
+	for range count - heldPodMax/len(own) + 1 { // the others wait
 		if line := <-answers; !strings.Contains(line, "rc=-1") {
 			t.Fatalf("a meeting beyond the bound: %q", line)
 		}
@@ -71,10 +72,10 @@ func TestMeetingsAreBoundedInBytes(t *testing.T) {
 		t.Errorf("%d bytes are kept, at most %d may be", kept, heldPodMax)
 	}
 	for _, c := range conns {
-		_ = c.Close() // those that wait end
+		_ = c.Close() // ends the waiting connections
 	}
 	all.Wait()
-	for kept > 0 { // until the server has seen it
+	for kept > 0 { // until the server has noticed
 		time.Sleep(time.Millisecond)
 		meetings.held.mu.Lock()
 		kept = meetings.held.bytes
@@ -83,7 +84,7 @@ func TestMeetingsAreBoundedInBytes(t *testing.T) {
 	meetings.empty(t)
 }
 
-// TestBudget: of one pod and of all no more is kept than may be.
+// TestBudget checks the bounds of one pod, and of all pods together.
 func TestBudget(t *testing.T) {
 	layout := make([]int, 10)
 	for i := range layout {
@@ -119,8 +120,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestFloodOfSilentConnections: a rank and a launcher get in beside a process that connects
-// without end and says nothing.
+// TestFloodOfSilentConnections checks that a rank and a launcher are served while a process
+// connects without end and sends nothing.
 func TestFloodOfSilentConnections(t *testing.T) {
 	const role = "OUTRIGGER_TEST_FLOOD"
 	if at := os.Getenv(role); at != "" {
@@ -131,7 +132,7 @@ func TestFloodOfSilentConnections(t *testing.T) {
 				continue // the queue is full
 			}
 			if slot := &held[i%len(held)]; *slot != nil {
-				_ = (*slot).Close() // it said nothing
+				_ = (*slot).Close() // nothing was sent
 			}
 			held[i%len(held)] = c
 			i++
@@ -144,7 +145,7 @@ func TestFloodOfSilentConnections(t *testing.T) {
 	if err := flood.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _, _ = flood.Process.Kill(), flood.Wait() }() // it ends by nothing else
+	defer func() { _, _ = flood.Process.Kill(), flood.Wait() }() // nothing else ends it
 	time.Sleep(200 * time.Millisecond)
 	for i := range 10 {
 		var r *rank
@@ -165,6 +166,6 @@ func TestFloodOfSilentConnections(t *testing.T) {
 			t.Errorf("try %d: %q", i, line)
 		}
 		_ = r.conn.Close()                // the next one may be the rank
-		time.Sleep(10 * time.Millisecond) // until that is seen
+		time.Sleep(10 * time.Millisecond) // until the server has noticed
 	}
 }

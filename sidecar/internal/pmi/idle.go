@@ -7,39 +7,40 @@ import (
 	"time"
 )
 
-// A script may end well in one rank without MPI, and call it in others, which then wait
-// for that rank in MPI_Init for ever. So its launcher asks, again and again, whether some do,
-// until all ranks have ended so:
+// A script may end with exit code 0 in one rank without calling MPI, and call MPI in other
+// ranks, which then wait for that rank in MPI_Init for ever. So the launcher of such a rank
+// asks again and again whether other ranks wait, until all ranks have ended that way:
 //
 //	cmd=outrigger_idle rank=R met=M     M: a rank of the pod that waits by PMIx; -1: none
-//	cmd=idle rc=0 known=K waits=W       K: 1 when it is known; W: a rank that waits; -1: none
+//	cmd=idle rc=0 known=K waits=W       K: 1 if the answer is final; W: a rank that waits; -1: none
 //
-// The others may be in other pods, whose first round of the launch waits for this one's
-// piece: the pod brings the idle rank to it instead.
+// The waiting ranks may belong to other pods, whose first round of the launch waits for the
+// piece of this pod: the pod contributes the idle rank to it instead.
 
 // pieceIdle is followed by the rank's number.
 const pieceIdle = 'i'
 
-// idle is what a pod knows of its ranks that ended without MPI. Guarded by the server's mu.
+// idle is what the server knows about ranks of its pod that ended without MPI. Guarded by
+// Server.mu.
 type idle struct {
 	ranks  map[int]bool
-	passed bool // the round that the first of them was brought to
-	waits  int  // a rank of another pod that was in it; -1: none
-	missed bool // others of this pod wait, and the job ends for that
+	passed bool // the round to which the first idle rank was contributed has ended
+	waits  int  // a rank of another pod that was in that round; -1: none
+	missed bool // other ranks of this pod wait, and the job ends because of that
 }
 
-// idleError is of a round that ranks wait in for one that never comes.
+// idleError reports a round in which ranks wait for one that never calls MPI_Init.
 type idleError struct{ rank, pod int }
 
 func (e *idleError) Error() string {
 	return fmt.Sprintf("rank %d (pod %d) has ended without having called MPI_Init", e.rank, e.pod)
 }
 
-// idleGrace is how long those who wait are left waiting when that is known, so that the
-// job ends by the name of the rank that has not come, and not by theirs.
+// idleGrace is the delay between the discovery that ranks wait for an idle rank and the
+// error of their round, so that the failure names the idle rank and not the waiting ones.
 const idleGrace = 3 * time.Second
 
-// idled answers the launcher of a rank that has ended well without MPI.
+// idled serves the launcher of a rank that has ended with exit code 0 without MPI.
 func (s *Server) idled(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
 	if err != nil {
@@ -53,10 +54,10 @@ func (s *Server) idled(c *client, r request) error {
 	}
 	s.mu.Lock()
 	if len(s.idle.ranks) == 0 {
-		s.wg.Go(func() { s.bring(rank) })
+		s.wg.Go(func() { s.contributeIdle(rank) })
 	}
 	s.idle.ranks[rank] = true
-	waits := s.beside(rank, met)
+	waits := s.otherInMPI(rank, met)
 	if waits >= 0 {
 		s.miss(rank)
 	} else {
@@ -64,7 +65,7 @@ func (s *Server) idled(c *client, r request) error {
 	}
 	known := waits >= 0 || s.idle.passed && len(s.idle.ranks) == s.cfg.Count
 	s.mu.Unlock()
-	return c.say("cmd=idle rc=0 known=%d waits=%d", number(known), waits)
+	return c.send("cmd=idle rc=0 known=%d waits=%d", number(known), waits)
 }
 
 // Idle reports whether a rank has ended without MPI.
@@ -74,9 +75,9 @@ func (s *Server) Idle(rank int) bool {
 	return s.idle.ranks[rank]
 }
 
-// Meeting returns how long a rank has been where all ranks meet; 0: it is not there. Of a
-// fence the launcher tells when all ranks of the pod are in it, and of MPI_Finalize the rank
-// itself.
+// Meeting returns how long a rank has waited where all ranks meet, or 0 if it does not wait
+// there. For a fence, the launcher reports when all ranks of the pod are in it; for
+// MPI_Finalize, the rank itself reports.
 func (s *Server) Meeting(rank int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +95,8 @@ func (s *Server) Meeting(rank int) time.Duration {
 	return 0
 }
 
-// beside returns a rank of this pod that is in MPI; -1: none. s.mu is held.
-func (s *Server) beside(rank, met int) int {
+// otherInMPI returns another rank of this pod that is in MPI, or -1. s.mu is held.
+func (s *Server) otherInMPI(rank, met int) int {
 	for other := s.cfg.First; other < s.cfg.First+s.cfg.Count; other++ {
 		if other != rank && (s.init[other] || other == met) {
 			return other
@@ -104,8 +105,9 @@ func (s *Server) beside(rank, met int) int {
 	return -1
 }
 
-// bring is the round of a pod with an idle rank. Where it fails, nobody waits any more.
-func (s *Server) bring(rank int) {
+// contributeIdle does the round of a pod with an idle rank. If the round fails, no rank
+// waits any more.
+func (s *Server) contributeIdle(rank int) {
 	all, err := s.cfg.Gather(s.ctx, strconv.AppendInt([]byte{pieceIdle}, int64(rank), 10))
 	waiting, first := -1, 0
 	for pod := 0; pod < len(all) && err == nil && waiting < 0; pod++ {
@@ -119,8 +121,8 @@ func (s *Server) bring(rank int) {
 	s.idle.passed, s.idle.waits = true, waiting
 }
 
-// come notes that a rank of this pod is in MPI. s.mu is held.
-func (s *Server) come(rank int) {
+// enterMPI notes that a rank of this pod is in MPI. s.mu is held.
+func (s *Server) enterMPI(rank int) {
 	s.init[rank] = true
 	for idle := range s.idle.ranks {
 		if idle != rank {
@@ -130,18 +132,18 @@ func (s *Server) come(rank int) {
 	}
 }
 
-// miss ends the job in a while for an idle rank of this pod: its launcher does so by itself,
-// unless it has gone. s.mu is held.
+// miss ends the job after a delay for an idle rank of this pod. The launcher of the rank
+// ends it earlier, unless the launcher has gone. s.mu is held.
 func (s *Server) miss(rank int) {
 	if s.idle.missed {
 		return
 	}
 	s.idle.missed = true
-	s.wg.Go(func() { s.end(s.ctx, rank) })
+	s.wg.Go(func() { s.endIdle(s.ctx, rank) })
 }
 
-// end gives the launcher of an idle rank the time to end the job, and ends it then.
-func (s *Server) end(ctx context.Context, rank int) {
+// endIdle gives the launcher of an idle rank idleGrace to end the job, and then ends it.
+func (s *Server) endIdle(ctx context.Context, rank int) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(idleGrace):
@@ -151,8 +153,8 @@ func (s *Server) end(ctx context.Context, rank int) {
 	}
 }
 
-// missing returns who does not come to a round, and ends the job for that; nil: all pods
-// are there.
+// missing returns an error that names a rank that does not come to a round, and ends the
+// job for that, or nil if all pods take part.
 func (s *Server) missing(ctx context.Context, all [][]byte) error {
 	first := 0
 	for pod, piece := range all {
@@ -165,7 +167,7 @@ func (s *Server) missing(ctx context.Context, all [][]byte) error {
 				s.missOver(rank)
 				return &overError{rank, pod}
 			}
-			s.end(ctx, rank)
+			s.endIdle(ctx, rank)
 			return &idleError{rank, pod}
 		}
 		first += s.cfg.Layout[pod]

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// idleAnswer asks for a rank without MPI until something is known.
+// idleAnswer asks about a rank without MPI until the answer is final.
 func idleAnswer(t *testing.T, r *rank, line string) string {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		r.send(line)
 		answer := r.hear()
 		if answer != "cmd=idle rc=0 known=0 waits=-1" {
 			return answer
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nobody knows: %s", answer)
+			t.Fatalf("no final answer: %s", answer)
 		}
 	}
 }
 
-// TestIdleBeside: ranks of the same pod wait, by PMI or by PMIx.
-func TestIdleBeside(t *testing.T) {
+// TestIdleInOnePod: ranks of the same pod wait, by PMI or by PMIx.
+func TestIdleInOnePod(t *testing.T) {
 	addrs := serve(t, func(c *Config) { c.Idle = func(int) {} })
 	launcher := dial(t, addrs[0])
 	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
@@ -32,8 +32,8 @@ func TestIdleBeside(t *testing.T) {
 	launcher.ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=1 waits=0")
 }
 
-// TestIdleForgotten: ranks of the same pod come when the launcher asks no more. The job ends
-// by the name of the one that has not.
+// TestIdleForgotten: ranks of the same pod call MPI after the launcher has stopped asking.
+// The job fails with the name of the rank that has not called it.
 func TestIdleForgotten(t *testing.T) {
 	named := make(chan int, 2)
 	addrs := serve(t, func(c *Config) { c.Idle = func(rank int) { named <- rank } })
@@ -45,16 +45,17 @@ func TestIdleForgotten(t *testing.T) {
 		if rank != 1 {
 			t.Errorf("the job ends for rank %d", rank)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Error("the job goes on")
 	}
 }
 
-// TestMeeting: who waits for all ranks, and since when, by a barrier or a fence of the pod.
+// TestMeeting checks which ranks wait for all others, and since when, in a barrier or a
+// fence of the pod.
 func TestMeeting(t *testing.T) {
 	s := New(Config{First: 2, Count: 2})
 	if s.Meeting(2) != 0 || s.Idle(2) {
-		t.Error("nobody has come")
+		t.Error("no rank waits")
 	}
 	s.waiting = []*client{{rank: 3, entered: time.Now().Add(-time.Minute)}}
 	if s.Meeting(2) != 0 || s.Meeting(3) < time.Minute {
@@ -71,7 +72,7 @@ func TestMeeting(t *testing.T) {
 }
 
 // TestIdleElsewhere: ranks of another pod wait, in a barrier or in a fence. The launcher of
-// the idle one knows it at once, and they are not left waiting.
+// the idle rank learns of it at once, and their round ends.
 func TestIdleElsewhere(t *testing.T) {
 	for what, wait := range map[string]struct {
 		begin func(*testing.T, []*rank) // with a connection to the pod whose rank waits
@@ -106,24 +107,24 @@ func TestIdleElsewhere(t *testing.T) {
 	}
 }
 
-// TestIdleAll: where no rank calls MPI nothing is wrong.
+// TestIdleAll checks that no error is reported if no rank calls MPI.
 func TestIdleAll(t *testing.T) {
 	addrs := serve(t)
 	launchers := []*rank{dial(t, addrs[0]), dial(t, addrs[1])}
-	const nobody = "cmd=idle rc=0 known=1 waits=-1"
+	const none = "cmd=idle rc=0 known=1 waits=-1"
 	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
-	if answer := idleAnswer(t, launchers[1], "cmd=outrigger_idle rank=2 met=-1"); answer != nobody {
+	if answer := idleAnswer(t, launchers[1], "cmd=outrigger_idle rank=2 met=-1"); answer != none {
 		t.Error(answer)
 	}
-	// Rank 0 may still call it.
+	// Rank 0 may still call MPI.
 	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", "cmd=idle rc=0 known=0 waits=-1")
-	if answer := idleAnswer(t, launchers[0], "cmd=outrigger_idle rank=0 met=-1"); answer != nobody {
+	if answer := idleAnswer(t, launchers[0], "cmd=outrigger_idle rank=0 met=-1"); answer != none {
 		t.Error(answer)
 	}
-	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", nobody)
+	launchers[0].ask("cmd=outrigger_idle rank=1 met=-1", none)
 }
 
-// TestIdleRefused: ranks that the pod does not have, and pieces that cannot be meant.
+// TestIdleRefused checks that ranks of other pods, and pieces with such ranks, are refused.
 func TestIdleRefused(t *testing.T) {
 	addrs := serve(t)
 	for _, line := range []string{"cmd=outrigger_idle", "cmd=outrigger_idle rank=2 met=-1", "cmd=outrigger_idle rank=0 met=2", "cmd=outrigger_idle rank=0 met=-2", "cmd=outrigger_idle rank=0"} {
@@ -134,7 +135,7 @@ func TestIdleRefused(t *testing.T) {
 		}
 	}
 	s := New(Config{Layout: []int{2, 1}})
-	s.stop(errClosed) // nobody waits for the grace
+	s.stop(errClosed) // ends the wait for the grace
 	for _, piece := range []string{"i", "i2", "i-1", "ix", "i" + strings.Repeat("9", 30)} {
 		if err := s.missing(s.ctx, [][]byte{[]byte(piece), []byte("k")}); err == nil || !strings.Contains(err.Error(), "pod 0 names a rank") {
 			t.Errorf("%q: %v", piece, err)

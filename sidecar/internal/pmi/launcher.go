@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// A launcher asks its sidecar on a socket of its own, which there is from the sidecar's
-// first moment on, and in pods without an MPI, too: one question a connection.
+// A launcher asks its sidecar on a socket of its own, which exists from the sidecar's start
+// on, and in pods without an MPI, too. Each connection carries one request.
 //
-//	cmd=outrigger_wait           when the ranks may be started
-//	cmd=outrigger_waits TEXT     not yet: what the sidecar waits for; again and again
+//	cmd=outrigger_wait           when may the ranks be started?
+//	cmd=outrigger_waits TEXT     not yet: what the sidecar waits for; repeated
 //	cmd=outrigger_wait rc=0      now
 //
-// The others are those of process management that have no part in MPI: outrigger_state,
-// outrigger_ended, outrigger_failed and outrigger_aborts. A sidecar that is not ready answers
-// none of them.
+// The other requests are those of process management that do not depend on MPI:
+// outrigger_state, outrigger_ended, outrigger_failed and outrigger_aborts. A sidecar that
+// is not ready answers none of them.
 
-// waitPause is the time between two answers to a launcher that waits: it gives up on a
-// sidecar that says nothing.
+// waitPause is the time between two answers to a launcher that waits: a launcher gives up
+// on a sidecar that sends nothing.
 const waitPause = time.Second
 
 var errStarts = errors.New("the sidecar is not ready")
 
-// ServeLauncher answers launchers until l is closed.
+// ServeLauncher serves launchers until l is closed.
 func (s *Server) ServeLauncher(l net.Listener) error { return s.acceptFrom(l, true) }
 
-// question answers the one of a connection.
+// question serves the one request of a launcher's connection.
 func (s *Server) question(c *client) error {
 	line, err := bufio.NewReaderSize(c.conn, lineMax).ReadSlice('\n')
 	switch {
@@ -67,17 +67,17 @@ func (s *Server) state() (awaits string, ready bool, changed <-chan struct{}) {
 	return s.cfg.State()
 }
 
-// wait says what the sidecar waits for until it is ready. A launcher that has gone is found
-// by the next word.
+// wait sends what the sidecar waits for until it is ready. If the launcher has gone, the
+// next send fails.
 func (s *Server) wait(c *client) error {
 	c.slot.MarkActive()
 	for {
 		awaits, ready, changed := s.state()
 		if ready {
-			return c.say("cmd=outrigger_wait rc=0")
+			return c.send("cmd=outrigger_wait rc=0")
 		}
-		if c.say("cmd=outrigger_waits %s", awaits) != nil {
-			return nil // the launcher has gone, or its place was taken
+		if c.send("cmd=outrigger_waits %s", awaits) != nil {
+			return nil // the launcher has gone, or its connection was closed to admit another one
 		}
 		pause := time.NewTimer(waitPause)
 		select {

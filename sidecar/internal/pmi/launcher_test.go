@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestLauncherWaits: a launcher hears what the sidecar waits for, at once when that changes,
-// and when it is ready. Other questions are not answered before, nor are those of process
-// management ever.
+// TestLauncherWaits checks that a launcher learns what the sidecar waits for, at once when
+// that changes, and when the sidecar is ready. Other requests are not answered before that,
+// and those of process management never.
 func TestLauncherWaits(t *testing.T) {
 	var mu sync.Mutex
 	awaits, ready, changed := "a certificate", false, make(chan struct{})
@@ -48,7 +48,7 @@ func TestLauncherWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		_, _ = fmt.Fprintln(conn, line) // it may have been sent away
+		_, _ = fmt.Fprintln(conn, line) // the connection may have been closed
 		return bufio.NewReader(conn)
 	}
 	read := func(in *bufio.Reader) string {
@@ -65,7 +65,8 @@ func TestLauncherWaits(t *testing.T) {
 	if line := read(ask("cmd=outrigger_state")); line != "" {
 		t.Errorf("the state of a sidecar that is not ready: %q", line)
 	}
-	// Others who hold connections open, or send what is too long, take no place of it.
+	// Connections that are held open, or send too long lines, take no place of the
+	// launcher.
 	for range 200 {
 		ask("cmd=outrigger_wait")
 		ask(strings.Repeat("x", lineMax+1))
@@ -73,7 +74,7 @@ func TestLauncherWaits(t *testing.T) {
 	set("the node's agent", false)
 	for line := ""; line != "cmd=outrigger_waits the node's agent"; {
 		if line = read(launcher); line == "" {
-			launcher = ask("cmd=outrigger_wait") // it was sent away, and asks again
+			launcher = ask("cmd=outrigger_wait") // its connection was closed, and it asks again
 		}
 	}
 	set("", true)
@@ -82,7 +83,7 @@ func TestLauncherWaits(t *testing.T) {
 			launcher = ask("cmd=outrigger_wait")
 		}
 	}
-	for line := ""; line == ""; { // while the others go, there may be no place
+	for line := ""; line == ""; { // while the others close, there may be no place
 		if line = read(ask("cmd=outrigger_state")); line != "" && line != "cmd=outrigger_state rc=0 failed=0" {
 			t.Errorf("the state: %q", line)
 		}
@@ -94,7 +95,7 @@ func TestLauncherWaits(t *testing.T) {
 		}
 	}
 	// A launcher of an earlier release would take a lost rank for one that aborts.
-	if early := (watcher{}); early.hears("cmd=aborts rank=0 code=1"+lostWord) || !early.hears("cmd=aborts rank=0 code=1") {
+	if early := (watcher{}); early.wants("cmd=aborts rank=0 code=1"+lostWord) || !early.wants("cmd=aborts rank=0 code=1") {
 		t.Error("a launcher that does not ask for lost ranks hears of them, or of no aborts")
 	}
 	for _, line := range []string{"cmd=outrigger_meet", "cmd=outrigger_fence ranks=1 bytes=65536", "cmd=initack pmiid=0", "cmd=outrigger_serve", "cmd=outrigger_exec pod=0", "mcmd=spawn"} {

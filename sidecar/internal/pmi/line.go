@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Limits of PMI-1, as get_maxes tells them.
+// Limits of PMI-1, as the answer to get_maxes has them.
 const (
 	nameMax  = 256
 	keyMax   = 64
 	valueMax = 1024
-	lineMax  = 4096 // of a request, its newline included
+	lineMax  = 4096 // of a request, newline included
 )
 
 // errLine reports a request that no PMI-1 library sends.
@@ -23,8 +23,8 @@ type request struct {
 	fields map[string]string
 }
 
-// parse reads a line without its newline. A value, and the text of an abort, may have
-// blanks and signs in it, and then is the last field; libraries say so by its name.
+// parse parses a line without its newline. The last field may be a value, or the text of an
+// abort, with blanks and equals signs in it; it is recognized by its name.
 func parse(line string) (request, error) {
 	r := request{fields: map[string]string{}}
 	if len(line) >= lineMax {
@@ -56,7 +56,7 @@ func parse(line string) (request, error) {
 	return r, nil
 }
 
-// checkPair says what is wrong with a key and its value.
+// checkPair returns an error if a key or its value is invalid.
 func checkPair(key, value string) error {
 	switch {
 	case key == "" || len(key) > keyMax:

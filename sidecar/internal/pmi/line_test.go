@@ -102,8 +102,8 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// TestSmallPairs: what a rank may put between two barriers goes to the other pods within
-// what a rank has there, however small its pairs are.
+// TestSmallPairs checks that all pairs that a rank may put between two barriers fit into
+// its share of a round, however small the pairs are.
 func TestSmallPairs(t *testing.T) {
 	s, n := newSpace("", 1<<30), 0
 	for s.put(0, strconv.FormatInt(int64(n), 36), "") == nil {
@@ -114,9 +114,9 @@ func TestSmallPairs(t *testing.T) {
 	}
 }
 
-// TestSpaceIsBounded: however small the pairs of however many ranks are, and however many
-// barriers come between them, a pod's ranks have each sidecar keep their share and no more, and
-// the next program has it again.
+// TestSpaceIsBounded checks that the ranks of a pod fill their share of each sidecar and no
+// more, however small and many the pairs are and however many barriers separate them, and
+// that the next program has the share again.
 func TestSpaceIsBounded(t *testing.T) {
 	const ranks, perPod = 256, 64
 	all := newSpace("", 0)
@@ -157,8 +157,8 @@ func TestSpaceIsBounded(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// FuzzParse: a line is refused, or its pair is one that may be stored and comes
-// out of another pod's space as it went in.
+// FuzzParse checks that a line is refused, or has a pair that may be stored and that passes
+// unchanged to another pod's space.
 func FuzzParse(f *testing.F) {
 	f.Add("cmd=put kvsname=k key=a value=b c=d")
 	f.Add("cmd=barrier_in")
@@ -180,8 +180,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzAdmit: what another sidecar says is refused, or leaves nothing that could
-// not have been put.
+// FuzzAdmit checks that the data of another sidecar is refused, or contains only pairs that
+// could have been put.
 func FuzzAdmit(f *testing.F) {
 	f.Add([]byte("\x01\x00\x02\x00\x00\x00kvv"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -200,7 +200,7 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// FuzzPieces: what comes down the tree is refused, or is one piece for each pod.
+// FuzzPieces checks that data from the parent is refused, or has one piece for each pod.
 func FuzzPieces(f *testing.F) {
 	f.Add(appendPiece(appendPiece(nil, 0, []byte("a")), 1, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

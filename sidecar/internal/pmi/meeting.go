@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// Meetings are what PMIx servers of some pods do together: those that have members of a
-// group of ranks that is made, or ranks of a fence that is not of all of them (which is a
-// round of the Tree). Each brings bytes, and gets those of all, and a number that no other
-// meeting of the job has. The lowest of the pods is the host; the others connect to it.
+// Meetings runs the exchanges between the PMIx servers of some pods: the pods that have
+// members of a group of ranks that is being made, or ranks of a fence that does not include
+// all ranks (a fence of all ranks is a round of the Tree). Each pod contributes bytes, and
+// receives the bytes of all and a number that no other meeting of the job has. The pod with
+// the lowest number is the host; the others connect to it.
 type Meetings struct {
 	self   int
 	layout []int // ranks by pod
@@ -29,37 +30,38 @@ type Meetings struct {
 	numbers uint64
 }
 
-// Meeting is what a pod brings to one. Its slices are the Meetings' from Meet on.
-type Meeting struct {
-	Pods []int  // that take part, in order
-	Name []byte // by which they find each other
+// Meeting is the contribution of a pod to a meeting. Meetings owns its slices after the
+// call of Meet.
+type Meeting struct { // pods that take part, in order
+	Pods []int  // name by which the pods find the meeting
+	Name []byte // bytes of this pod
 	Own  []byte // what this pod brings
 }
 
-// Met is what came of it.
+// Met is the result of a meeting.
 type Met struct {
 	Number uint64
-	All    []byte // what the pods have brought, in order
+	All    []byte // bytes of all pods, in order
 }
 
-// meeting is one at its host.
+// meeting is an open meeting at its host.
 type meeting struct {
 	pieces map[int][]byte // by pod
-	over   chan struct{}  // closed when all have come
+	over   chan struct{}  // closed when all pods have contributed
 	met    Met
 }
 
-// has reports whether a pod has brought its piece, which may be empty.
+// has reports whether a pod has contributed its piece, which may be empty.
 func (g *meeting) has(pod int) bool {
 	_, ok := g.pieces[pod]
 	return ok
 }
 
-// meetingsMax bounds the meetings that the ranks of a pod wait in at once.
+// meetingsMax bounds the meetings in which the ranks of a pod wait at once.
 const meetingsMax = 256
 
-// meetingRankBytes bounds the name of a meeting, for each rank of the job, beside nameMax:
-// it has the ranks in it.
+// meetingRankBytes bounds the name of a meeting, for each rank of the job, in addition to
+// nameMax: the name contains the ranks.
 const meetingRankBytes = 8
 
 var (
@@ -67,12 +69,13 @@ var (
 	errMeetings = fmt.Errorf("too many groups of ranks are being made: %d a pod", meetingsMax)
 )
 
-// NewMeetings is pod self's part, with so many ranks in each pod.
+// NewMeetings returns the meetings of pod self in a job with layout[i] ranks in pod i.
 func NewMeetings(self int, layout []int, dial Dial) *Meetings {
 	return &Meetings{self: self, layout: layout, dial: dial, held: newBudget(layout), open: map[string]*meeting{}}
 }
 
-// Meet takes part in a meeting. It lasts until all of its pods have come, or ctx ends.
+// Meet takes part in a meeting. It returns when all of its pods have contributed, or ctx
+// ends.
 func (m *Meetings) Meet(ctx context.Context, w Meeting) (Met, error) {
 	if err := m.check(m.self, w); err != nil {
 		return Met{}, err
@@ -90,7 +93,7 @@ func (m *Meetings) Meet(ctx context.Context, w Meeting) (Met, error) {
 	return met, nil
 }
 
-// check says what is wrong with a meeting that a pod asks for.
+// check returns an error if a pod's request for a meeting is invalid.
 func (m *Meetings) check(pod int, w Meeting) error {
 	last := -1
 	for _, p := range w.Pods {
@@ -105,7 +108,7 @@ func (m *Meetings) check(pod int, w Meeting) error {
 	return nil
 }
 
-// nameBytes bounds the name of a meeting.
+// nameBytes returns the largest length of a meeting's name.
 func (m *Meetings) nameBytes() int {
 	n := keyMax * nameMax
 	for _, ranks := range m.layout {
@@ -114,7 +117,7 @@ func (m *Meetings) nameBytes() int {
 	return n
 }
 
-// bytesOf bounds what some pods bring.
+// bytesOf returns the most bytes that some pods may contribute.
 func (m *Meetings) bytesOf(pods ...int) int64 {
 	n := int64(0)
 	for _, p := range pods {
@@ -123,7 +126,7 @@ func (m *Meetings) bytesOf(pods ...int) int64 {
 	return n
 }
 
-// join brings a pod's piece to a meeting of which this one is the host.
+// join contributes a pod's piece to a meeting whose host is this pod.
 func (m *Meetings) join(ctx context.Context, pod int, w Meeting) (Met, error) {
 	key := w.key()
 	g, err := m.add(key, pod, w)
@@ -139,7 +142,8 @@ func (m *Meetings) join(ctx context.Context, pod int, w Meeting) (Met, error) {
 	}
 }
 
-// key is a meeting's name, with its pods: a group of others may have the same one.
+// key returns the meeting's name and pods: meetings of different pods may have the same
+// name.
 func (w *Meeting) key() string {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(len(w.Pods)))
 	for _, p := range w.Pods {
@@ -168,7 +172,7 @@ func (m *Meetings) add(key string, pod int, w Meeting) (*meeting, error) {
 	for _, p := range w.Pods {
 		g.met.All = append(g.met.All, g.pieces[p]...)
 	}
-	// No other host counts in this class.
+	// Numbers of different hosts differ modulo the number of pods.
 	m.numbers++
 	g.met.Number = m.numbers*uint64(len(m.layout)) + uint64(m.self)
 	delete(m.open, key)
@@ -176,7 +180,7 @@ func (m *Meetings) add(key string, pod int, w Meeting) (*meeting, error) {
 	return g, nil
 }
 
-// leave takes back what a pod has brought, unless the meeting is over.
+// leave removes the piece of a pod, unless the meeting is complete.
 func (m *Meetings) leave(key string, pod int, g *meeting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,9 +193,10 @@ func (m *Meetings) leave(key string, pod int, g *meeting) {
 	}
 }
 
-// What a pod says to the host: pods u32, bytes of the name u32, of the rest u32, then the
-// pods u32, the name and the rest. The host answers with the number u64 and length u32,
-// and so many bytes; where the number is 0, they say why not.
+// A pod sends to the host: number of pods u32, length of the name u32, length of the piece
+// u32, then the pods u32, the name and the piece. The host answers with the number of the
+// meeting u64, a length u32, and as many bytes; if the number is 0, they are the reason of
+// the failure.
 const (
 	meetingHead = 12
 	metHead     = 12
@@ -207,7 +212,7 @@ func appendMeeting(b []byte, w Meeting) []byte {
 	return append(append(b, w.Name...), w.Own...)
 }
 
-// read reads what a pod says of a meeting, whose bytes held accounts.
+// read reads a pod's message for a meeting and charges its bytes to held.
 func (m *Meetings) read(in io.Reader, pod int, held *hold) (w Meeting, err error) {
 	var head [meetingHead]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
@@ -217,7 +222,7 @@ func (m *Meetings) read(in io.Reader, pod int, held *hold) (w Meeting, err error
 	if pods > int64(len(m.layout)) || name > int64(m.nameBytes()) || own > m.bytesOf(pod) {
 		return w, fmt.Errorf("%w: %d pods, a name of %d bytes, %d bytes", errMeeting, pods, name, own)
 	}
-	// The name is kept once more, as the meeting's key.
+	// The name is stored twice: it is part of the meeting's key.
 	if err := held.grow(4*pods + name); err != nil {
 		return w, err
 	}
@@ -239,7 +244,7 @@ func (m *Meetings) ask(ctx context.Context, w Meeting) (Met, error) {
 	if err != nil {
 		return Met{}, err
 	}
-	defer func() { _ = conn.Close() }() // all is said
+	defer func() { _ = conn.Close() }() // the answer is complete
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := conn.Write(appendMeeting(nil, w)); err != nil {
 		return Met{}, err
@@ -265,7 +270,7 @@ func (m *Meetings) ask(ctx context.Context, w Meeting) (Met, error) {
 	return met, nil
 }
 
-// Serve is a connection that another pod has made for a meeting.
+// Serve serves a connection that another pod has made for a meeting.
 func (m *Meetings) Serve(ctx context.Context, pod int, conn net.Conn) error {
 	if pod < 0 || pod >= len(m.layout) {
 		return fmt.Errorf("%w: of pod %d", errMeeting, pod)
@@ -290,7 +295,7 @@ func (m *Meetings) Serve(ctx context.Context, pod int, conn net.Conn) error {
 	stays, stop := whileOpen(ctx, conn, in)
 	met, err := m.join(stays, pod, w)
 	if !stop() {
-		return nil // it has gone, or the sidecar ends
+		return nil // the pod has gone, or the sidecar ends
 	}
 	if err != nil {
 		met = Met{All: []byte(fold(err.Error()))}
@@ -308,10 +313,10 @@ func answer(conn net.Conn, met Met) error {
 	return err
 }
 
-var errGone = errors.New("who asked has gone")
+var errGone = errors.New("the requester has closed its connection")
 
-// whileOpen is for a side that says nothing more: its context ends when that goes. stop
-// reports that it has not.
+// whileOpen returns a context that ends when the other side of conn, which sends nothing
+// more, closes it. stop ends that, and reports whether conn was still open.
 func whileOpen(ctx context.Context, conn net.Conn, in *bufio.Reader) (stays context.Context, stop func() bool) {
 	stays, gone := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -322,16 +327,16 @@ func whileOpen(ctx context.Context, conn net.Conn, in *bufio.Reader) (stays cont
 		}
 	}()
 	return stays, func() bool {
-		_ = conn.SetReadDeadline(time.Unix(1, 0)) // one that fails has no reader any more
+		_ = conn.SetReadDeadline(time.Unix(1, 0)) // if it fails, no reader is left
 		<-over
 		defer gone(nil)
 		return stays.Err() == nil
 	}
 }
 
-// meet serves what the launcher asks for a PMIx server:
+// meet serves a launcher's request on behalf of its PMIx server:
 //
-//	cmd=outrigger_meet, newline, what a pod says to a host
+//	cmd=outrigger_meet, newline, the message of a pod to a host
 //	cmd=meet_result rc=0 number=X bytes=N, newline, N bytes
 //	cmd=meet_result rc=-1 msg=M
 func (s *Server) meet(c *client, in *bufio.Reader) error {
@@ -339,7 +344,7 @@ func (s *Server) meet(c *client, in *bufio.Reader) error {
 		return errMeeting
 	}
 	if err := s.beginMeeting(c); err != nil {
-		return errors.Join(err, c.say("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
+		return errors.Join(err, c.send("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
 	}
 	defer s.endMeeting()
 	m := s.cfg.Meetings
@@ -347,7 +352,7 @@ func (s *Server) meet(c *client, in *bufio.Reader) error {
 	defer held.give()
 	w, err := m.read(in, m.self, held)
 	if err != nil {
-		return errors.Join(err, c.say("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
+		return errors.Join(err, c.send("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
 	}
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil || s.ctx.Err() != nil {
 		return err
@@ -358,16 +363,16 @@ func (s *Server) meet(c *client, in *bufio.Reader) error {
 		return nil // as in Serve
 	}
 	if err != nil {
-		return errors.Join(err, c.say("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
+		return errors.Join(err, c.send("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))
 	}
-	if err := c.say("cmd=meet_result rc=0 number=%d bytes=%d", met.Number, len(met.All)); err != nil {
+	if err := c.send("cmd=meet_result rc=0 number=%d bytes=%d", met.Number, len(met.All)); err != nil {
 		return err
 	}
 	_, err = c.conn.Write(met.All)
 	return err
 }
 
-// beginMeeting takes a connection out of the lobby, as beginFence does.
+// beginMeeting admits a connection for a meeting, as beginFence does.
 func (s *Server) beginMeeting(c *client) error {
 	s.mu.Lock()
 	full := s.meetings >= meetingsMax
@@ -378,9 +383,9 @@ func (s *Server) beginMeeting(c *client) error {
 	if full {
 		return errMeetings
 	}
-	err := c.enter()
+	err := c.admit()
 	if err == nil {
-		err = c.conn.SetReadDeadline(time.Now().Add(greetWithin)) // for what it has announced
+		err = c.conn.SetReadDeadline(time.Now().Add(greetWithin)) // for the announced bytes
 	}
 	if err != nil {
 		s.endMeeting()

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// village is the meetings of pods in one process, over pipes.
+// village returns the Meetings of pods in one process, which are connected by pipes.
 func village(t *testing.T, layout ...int) []*Meetings {
 	t.Helper()
 	all := make([]*Meetings, len(layout))
@@ -27,7 +27,7 @@ func village(t *testing.T, layout ...int) []*Meetings {
 		all[self] = NewMeetings(self, layout, func(_ context.Context, pod int) (net.Conn, error) {
 			mine, its := net.Pipe()
 			conns.Go(func() {
-				_ = all[pod].Serve(ctx, self, its) // who asked is told
+				_ = all[pod].Serve(ctx, self, its) // the error is sent to the requester
 				_ = its.Close()
 			})
 			return mine, nil
@@ -36,7 +36,7 @@ func village(t *testing.T, layout ...int) []*Meetings {
 	return all
 }
 
-// empty fails if something is left of a meeting.
+// empty fails the test if part of a meeting is left.
 func (m *Meetings) empty(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
@@ -46,8 +46,8 @@ func (m *Meetings) empty(t *testing.T) {
 	}
 }
 
-// TestMeet: each pod of each meeting gets what its pods have brought, in order, and
-// numbers are of one meeting each; others with the same name go on beside it.
+// TestMeet checks that each pod of each meeting gets the bytes of its pods, in order, and a
+// number of its own, while meetings of other pods with the same name go on.
 func TestMeet(t *testing.T) {
 	pods := village(t, 2, 1, 3, 1, 2)
 	var mu sync.Mutex
@@ -86,8 +86,8 @@ func TestMeet(t *testing.T) {
 	}
 }
 
-// TestMeetingLeft: who gives up, and whose connection ends, is not waited with, and
-// nothing stays of it; it may come again.
+// TestMeetingLeft checks that a pod that gives up, or whose connection ends, leaves no
+// piece behind, and may take part again.
 func TestMeetingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := village(t, 1, 1, 1)
@@ -113,8 +113,8 @@ func TestMeetingLeft(t *testing.T) {
 	})
 }
 
-// TestMeetingRefused: what cannot be meant is refused with a reason, at the pod itself
-// and by the host, and nothing stays of it.
+// TestMeetingRefused checks that an invalid meeting is refused with a reason, by the pod
+// itself and by the host, and that nothing of it is kept.
 func TestMeetingRefused(t *testing.T) {
 	pods := village(t, 2, 1, 1)
 	for what, w := range map[string]Meeting{
@@ -147,12 +147,12 @@ func TestMeetingRefused(t *testing.T) {
 	pods[0].empty(t)
 }
 
-// said is the refusal of a host to what a pod says.
+// said returns the refusal of a host to a pod's message.
 func said(t *testing.T, host *Meetings, pod int, b []byte) string {
 	t.Helper()
 	mine, its := net.Pipe()
 	go func() {
-		_ = host.Serve(t.Context(), pod, its) // its answer counts
+		_ = host.Serve(t.Context(), pod, its) // the answer is checked
 		_ = its.Close()
 	}()
 	go func() { _, _ = mine.Write(b) }() // it may not be read to its end
@@ -161,11 +161,11 @@ func said(t *testing.T, host *Meetings, pod int, b []byte) string {
 		t.Errorf("%v: %q", err, all)
 		return ""
 	}
-	_ = mine.Close() // all is said
+	_ = mine.Close() // the answer is complete
 	return string(all[metHead:])
 }
 
-// TestMeetingsFull: the meetings that are open are bounded.
+// TestMeetingsFull checks the bound of open meetings.
 func TestMeetingsFull(t *testing.T) {
 	m := NewMeetings(0, []int{1, 1}, nil)
 	for i := range 2 * meetingsMax {
@@ -184,7 +184,7 @@ func TestMeetingsFull(t *testing.T) {
 	}
 }
 
-// TestMeetingsAsked is what the launcher says, and hears.
+// TestMeetingsAsked checks the requests and answers of a launcher.
 func TestMeetingsAsked(t *testing.T) {
 	village := village(t, 2, 1)
 	addrs := serve(t, func(c *Config) { c.Meetings = village[c.First/2] })
@@ -194,7 +194,7 @@ func TestMeetingsAsked(t *testing.T) {
 			all.Go(func() {
 				r := dial(t, addr)
 				own := strings.Repeat(fmt.Sprint(pod), 30000*round)
-				_, _ = r.conn.Write(append([]byte("cmd=outrigger_meet\n"), appendMeeting(nil, Meeting{[]int{0, 1}, []byte("g"), []byte(own)})...)) // hear shows it
+				_, _ = r.conn.Write(append([]byte("cmd=outrigger_meet\n"), appendMeeting(nil, Meeting{[]int{0, 1}, []byte("g"), []byte(own)})...)) // hear reports an error
 				var number uint64
 				var n int
 				line := r.hear()
@@ -214,14 +214,14 @@ func TestMeetingsAsked(t *testing.T) {
 	if line := r.hear(); !strings.HasPrefix(line, "cmd=meet_result rc=-1 msg=not_a_meeting") {
 		t.Errorf("%q", line)
 	}
-	// One that goes is not waited with.
+	// A connection that closes is not waited for.
 	r = dial(t, addrs[0])
 	r.send("cmd=outrigger_meet")
 	_, _ = r.conn.Write(appendMeeting(nil, Meeting{Pods: []int{0, 1}}))
 	if err := r.conn.Close(); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		village[0].mu.Lock()
 		left := len(village[0].open)
 		village[0].mu.Unlock()
@@ -234,7 +234,7 @@ func TestMeetingsAsked(t *testing.T) {
 	}
 }
 
-// FuzzMeeting: whatever a pod says, it is taken as it is written, or refused.
+// FuzzMeeting checks that a pod's message is read as it was written, or refused.
 func FuzzMeeting(f *testing.F) {
 	f.Add(appendMeeting(nil, Meeting{[]int{0, 2}, []byte("c group"), []byte("data")}))
 	f.Add(appendMeeting(nil, Meeting{[]int{0}, nil, nil}))

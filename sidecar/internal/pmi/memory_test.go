@@ -9,13 +9,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// ranksOfMany is how many ranks of MPI programs find each other here. What is kept of them is
-// less than the formula has for one of the kinds of it.
+// ranksOfMany is the number of ranks of MPI programs that meet in this test. The memory
+// kept for them is less than what the formula has for one kind of it.
 const ranksOfMany = 16 << 10
 
-// TestMemoryOfALargeJob: what a sidecar keeps while ranks find each other, the frame
-// that came down the tree and the keys of all of them, has room in what the formula counts.
-// MPICH puts one key of some 200 bytes for each rank, Open MPI's PMIx some 300.
+// TestMemoryOfALargeJob checks that the memory that a sidecar keeps while ranks meet, the
+// frame of the parent and the keys of all ranks, fits the formula. MPICH puts one key of
+// some 200 bytes for each rank, Open MPI's PMIx some 300.
 func TestMemoryOfALargeJob(t *testing.T) {
 	const perPod = 128
 	before := alive()
@@ -31,7 +31,7 @@ func TestMemoryOfALargeJob(t *testing.T) {
 		}
 		whole = appendPiece(whole, pod, p.export())
 	}
-	sent := append([]byte(nil), whole...) // what goes on to the children
+	sent := append([]byte(nil), whole...) // sent to the children
 	all, err := pieces(ranksOfMany/perPod, whole)
 	if err != nil {
 		t.Fatal(err)

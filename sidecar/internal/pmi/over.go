@@ -5,30 +5,31 @@ import (
 	"strconv"
 )
 
-// A script may run fewer MPI programs in one rank than in others, which then wait for that rank
-// in MPI_Init for ever. So its launcher tells of each rank of a script whose process has ended
-// well after MPI:
+// A script may run fewer MPI programs in one rank than in others, which then wait for that
+// rank in MPI_Init for ever. So the launcher of a script reports each rank whose process
+// has ended with exit code 0 after MPI:
 //
-//	cmd=outrigger_over rank=R missed=M     M: 1 where another rank of the pod is in a program
+//	cmd=outrigger_over rank=R missed=M     M: 1 if another rank of the pod is in a program
 //	cmd=over rc=0                          that R has not run, by PMIx
 //
-// The job fails for R when another rank begins a program that R has not run. Ranks of other pods
-// meet in a round of the launch, to which the pod brings the first of its ranks that are over.
+// The job fails because of R when another rank begins a program that R has not run. Ranks
+// of other pods meet in a round of the launch, to which the pod contributes the first of
+// its ranks that are over.
 
 // pieceOver is followed by the rank's number.
 const pieceOver = 'e'
 
-// overError is of a round that ranks wait in for one that has ended.
+// overError reports a round in which ranks wait for one that has ended.
 type overError struct{ rank, pod int }
 
 func (e *overError) Error() string {
 	return fmt.Sprintf("rank %d (pod %d) has ended, and has not run this MPI program", e.rank, e.pod)
 }
 
-// ranksOver are the ranks of a pod that have ended. Guarded by the server's mu.
+// ranksOver is the set of the ranks of a pod that have ended. Guarded by Server.mu.
 type ranksOver map[int]bool
 
-// overOf hears of a rank that has ended after MPI.
+// overOf serves the report of a rank that has ended after MPI.
 func (s *Server) overOf(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
 	if err != nil {
@@ -43,12 +44,12 @@ func (s *Server) overOf(c *client, r request) error {
 		s.missOver(rank)
 	}
 	if first {
-		s.wg.Go(func() { s.bringOver(rank) })
+		s.wg.Go(func() { s.contributeOver(rank) })
 	}
-	return c.say("cmd=over rc=0")
+	return c.send("cmd=over rc=0")
 }
 
-// after reports that a rank is in a program that another one has not run.
+// after reports whether a rank is in a program that the given rank has not run.
 func (x *programs) after(rank int) bool {
 	run := 0
 	if p := x.ranks[rank]; p != nil {
@@ -62,8 +63,8 @@ func (x *programs) after(rank int) bool {
 	return false
 }
 
-// missOver ends the job for a rank that has ended, and the ranks of this pod that have not: an
-// MPI may wait on in spite of the error. The launchers end them as ranks that abort.
+// missOver ends the job for a rank that has ended, and the ranks of this pod that have not:
+// an MPI may wait on in spite of the error. The launchers kill them like ranks that abort.
 // Preconditions: s.mu is not held.
 func (s *Server) missOver(rank int) {
 	if s.cfg.Over != nil {
@@ -75,13 +76,13 @@ func (s *Server) missOver(rank int) {
 			gone := s.gone[other]
 			s.mu.Unlock()
 			if !gone {
-				s.tellAbort(other, 1)
+				s.notifyAbort(other, 1)
 			}
 		}
 	})
 }
 
-// missed ends the job for ranks that have ended when another one begins a program that they
+// missed ends the job for ranks that have ended if another rank begins a program that they
 // have not run. s.mu is held.
 func (s *Server) missed(number int) {
 	for rank := range s.gone {
@@ -92,9 +93,9 @@ func (s *Server) missed(number int) {
 	}
 }
 
-// bringOver is the round of a pod with a rank that has ended. Where it fails, nothing waits any
-// more.
-func (s *Server) bringOver(rank int) {
+// contributeOver does the round of a pod with a rank that has ended. If the round fails, no
+// rank waits any more.
+func (s *Server) contributeOver(rank int) {
 	all, err := s.cfg.Gather(s.ctx, strconv.AppendInt([]byte{pieceOver}, int64(rank), 10))
 	for pod := 0; pod < len(all) && err == nil; pod++ {
 		if waits(all[pod]) && s.cfg.Layout[pod] > 0 {
@@ -104,7 +105,7 @@ func (s *Server) bringOver(rank int) {
 	}
 }
 
-// waits reports that the piece of a pod is that of ranks which wait in the round.
+// waits reports whether a pod's piece is that of ranks which wait in the round.
 func waits(piece []byte) bool {
 	return len(piece) > 0 && piece[0] != pieceIdle && piece[0] != pieceOver
 }

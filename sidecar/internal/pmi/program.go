@@ -2,20 +2,21 @@ package pmi
 
 import "context"
 
-// A rank may run one MPI program after the other: a script does. Each begins with init and
-// ends with finalize, on one connection that they inherit, or on one each. What the programs
-// of one number have put is kept apart from the next ones' keys, which have the same names:
-// the first rank of the pod that begins a program waits until no other rank of the pod is in
-// an earlier one. All ranks have met in that, in its barrier, before one can have ended it.
+// A rank may run several MPI programs in succession, as a script does. Each begins with
+// init and ends with finalize, on one inherited connection, or on a connection of its own.
+// The keys of the programs of one number are kept apart from those of the next programs,
+// which have the same names: the first rank of the pod that begins a program waits until no
+// other rank of the pod is in an earlier one. All ranks have met in that earlier program,
+// in its barrier, before one can have ended it.
 
-// programs are those of the ranks of a pod. Guarded by the server's mu.
+// programs holds the programs of the ranks of a pod. Guarded by Server.mu.
 type programs struct {
 	ranks   map[int]*program
-	number  int           // of the program whose keys there are
+	number  int           // of the program whose keys the space holds
 	changed chan struct{} // closed when a program ends; nil: no rank waits
 }
 
-// program is the one that a rank runs, or ran last.
+// program is the program that a rank runs, or ran last.
 type program struct {
 	number  int
 	running bool
@@ -41,7 +42,7 @@ func (s *Server) next(ctx context.Context, c *client) error {
 				s.space.renew()
 			}
 			s.missed(p.number)
-			s.come(c.rank)
+			s.enterMPI(c.rank)
 			s.mu.Unlock()
 			return nil
 		}
@@ -58,8 +59,8 @@ func (s *Server) next(ctx context.Context, c *client) error {
 	}
 }
 
-// Between reports whether a rank of a script is between two MPI programs, as far as PMI tells: it
-// has ended one, and its process has not ended.
+// Between reports whether a rank of a script is between two MPI programs, as far as PMI
+// shows: it has ended one, and its process has not ended.
 func (s *Server) Between(rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +68,7 @@ func (s *Server) Between(rank int) bool {
 	return s.loaded && p != nil && !p.running && !s.gone[rank]
 }
 
-// before reports that a rank is in a program before a number.
+// before reports whether a rank is in a program before the given one.
 func (x *programs) before(number int) bool {
 	for _, p := range x.ranks {
 		if p.running && p.number < number {
@@ -77,8 +78,8 @@ func (x *programs) before(number int) bool {
 	return false
 }
 
-// over notes that a rank's program has ended. s.mu is held.
-func (s *Server) over(c *client) {
+// endProgram notes that a rank's program has ended. s.mu is held.
+func (s *Server) endProgram(c *client) {
 	c.ended = true
 	if p := s.programs.ranks[c.rank]; p != nil {
 		p.running = false

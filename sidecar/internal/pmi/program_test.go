@@ -15,15 +15,15 @@ const (
 	saysNoKey    = "cmd=get_result rc=-1 msg=key_not_found value=unknown"
 )
 
-// TestSecondProgram: a rank begins its next program on the same connection when the other ranks of
-// its pod have ended the one before, and finds none of its keys.
+// TestSecondProgram checks that a rank begins its next program on the same connection when
+// the other ranks of its pod have ended the previous one, and finds no key of that one.
 func TestSecondProgram(t *testing.T) {
 	addrs := serve(t)
 	a, b := join(t, addrs[0], 0), join(t, addrs[0], 1)
 	a.ask("cmd=put kvsname=kvs_test key=card value=first", "cmd=put_result rc=0 msg=success")
 	a.ask(saysFinalize, saysOver)
-	a.send(saysInit) // it is answered when rank 1 has ended its program
-	for range 500 {  // it would be heard meanwhile
+	a.send(saysInit) // answered when rank 1 has ended its program
+	for range 500 {  // an early answer would arrive meanwhile
 		b.ask(saysKey, "cmd=get_result rc=0 msg=success value=first")
 	}
 	b.ask(saysFinalize, saysOver)
@@ -37,8 +37,9 @@ func TestSecondProgram(t *testing.T) {
 	b.ask(saysKey, "cmd=get_result rc=0 msg=success value=second")
 }
 
-// TestSecondProgramConnectsAgain: a rank's next program comes by a connection of its own, before
-// the end of the one before is known, or after a program that has ended without finalize.
+// TestSecondProgramConnectsAgain checks that a rank's next program may use a connection of
+// its own, before the end of the previous one is noticed, or after a program that has ended
+// without finalize.
 func TestSecondProgramConnectsAgain(t *testing.T) {
 	addrs := serve(t)
 	a, b := join(t, addrs[0], 0), join(t, addrs[0], 1)
@@ -48,8 +49,9 @@ func TestSecondProgramConnectsAgain(t *testing.T) {
 	join(t, addrs[0], 0).ask(saysKey, saysNoKey)
 }
 
-// TestFewerPrograms: the job fails for a rank that has ended when another rank of its pod, or of
-// another one, begins a program that the rank has not run, and the launcher ends that one.
+// TestFewerPrograms checks that the job fails because of a rank that has ended if another
+// rank of its pod, or of another one, begins a program that the rank has not run, and that
+// the launcher kills that other rank.
 func TestFewerPrograms(t *testing.T) {
 	for what, c := range map[string]struct {
 		begins int // rank that begins another program
@@ -79,7 +81,7 @@ func TestFewerPrograms(t *testing.T) {
 				if rank != 1 {
 					t.Errorf("the job fails for rank %d", rank)
 				}
-			case <-time.After(patience):
+			case <-time.After(timeout):
 				t.Fatal("the others wait")
 			}
 			if got, want := watcher.hear(), "cmd=aborts rank="+string('0'+rune(c.begins))+" code=1"; got != want {
@@ -89,7 +91,8 @@ func TestFewerPrograms(t *testing.T) {
 	}
 }
 
-// TestAsManyPrograms: where all ranks end after as many programs nothing is wrong.
+// TestAsManyPrograms checks that no error is reported if all ranks end after the same
+// number of programs.
 func TestAsManyPrograms(t *testing.T) {
 	named := make(chan int, 4)
 	addrs := serve(t, func(c *Config) { c.Over = func(rank int) { named <- rank } })
@@ -114,7 +117,7 @@ func TestAsManyPrograms(t *testing.T) {
 	}
 }
 
-// TestOverRefused: ranks that the pod does not have, and pieces that cannot be meant.
+// TestOverRefused checks that ranks of other pods, and pieces with such ranks, are refused.
 func TestOverRefused(t *testing.T) {
 	addrs := serve(t)
 	r := dial(t, addrs[0])

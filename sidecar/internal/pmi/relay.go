@@ -19,62 +19,64 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
-// A program that brings its own mpirun starts its daemons in other pods by an agent
-// (package remote). The agent asks its own sidecar, which carries its bytes to the
-// sidecar of the pod that is meant, and that one to somebody who serves there:
+// A program that runs its own mpirun starts the mpirun's daemons in other pods by an agent
+// (package remote). The agent asks its own sidecar, which relays its bytes to the sidecar
+// of the target pod, and that one relays them to a launcher that serves commands there:
 //
-//	cmd=outrigger_exec pod=P     of an agent
-//	cmd=exec_result rc=0         what follows is between agent and server
-//	cmd=exec_result rc=-1 msg=M  it cannot be
+//	cmd=outrigger_exec pod=P     from an agent
+//	cmd=exec_result rc=0         the following bytes are between agent and server
+//	cmd=exec_result rc=-1 msg=M  the command cannot be run
 //
-//	cmd=outrigger_serve          of a server, once for each command
-//	cmd=exec                     what follows is between agent and server
+//	cmd=outrigger_serve          from a server, once for each command
+//	cmd=exec                     the following bytes are between agent and server
 //
-// The sidecars of the job may do either, and of those who may attach the user whose
-// launcher has asked first: users of one container are not one.
+// Sidecars of the job may do both. Of the processes of this pod, only those of the user
+// whose launcher was the first to ask may do so: the containers of a pod may run as
+// different users.
 
-// Reach makes an authenticated connection to another pod's sidecar, which gives it
-// to its ServeExec.
+// Reach makes an authenticated connection to another pod's sidecar, which passes it to its
+// ServeExec.
 type Reach func(ctx context.Context, pod int) (net.Conn, error)
 
-// execsMax bounds the commands that are carried at once.
+// execsMax returns the most commands that are relayed at once.
 func (c *Config) execsMax() int { return memory.LaunchCommands(len(c.Layout)) }
 
-// reachWithin is how long a pod may take in which another one wants to start something,
-// where the job does not say: its image may still be on its way, or its certificate.
+// reachWithin is how long another pod may take to serve a command, if the job does not
+// configure it: the pod's image or its certificate may not have arrived yet.
 const reachWithin = 5 * time.Minute
 
-// within is how long a pod may take. A job with an issuer gives a week, since nothing outside
-// of a pod that is away ends its start (Config.Within). What waits so long ends with its agent,
-// which is an mpirun's, and there are execsMax of them.
+// within returns how long another pod may take. A job with an issuer allows a week, because
+// only events outside of an absent pod end its start (Config.Within). A command that waits
+// so long ends with its agent, which ends with its mpirun, and there are at most execsMax
+// commands.
 func (s *Server) within() time.Duration { return cmp.Or(s.cfg.Within, reachWithin) }
 
 var (
 	errExecs  = errors.New("too many commands for other pods are under way")
-	errOffers = errors.New("somebody waits for commands in this pod already")
+	errOffers = errors.New("a launcher serves commands in this pod already")
 )
 
-// offers are those who serve commands; one waits at a time.
+// offers holds the launcher that waits for a command; at most one waits at a time.
 type offers struct {
 	mu      sync.Mutex
 	waiting *offer
-	came    chan struct{} // closed when there is one
-	under   int           // commands that are carried, or wait
-	owner   *uint32       // the user who may, once somebody has asked
+	came    chan struct{} // closed when a launcher waits
+	under   int           // commands that are relayed, or wait
+	owner   *uint32       // the user that may run commands; nil: none has asked
 }
 
-var errUser = errors.New("commands of this pod are those of the user who started the ranks")
+var errUser = errors.New("only the user that started the ranks may run commands in this pod")
 
-// mine reports whether c is of the user who was the first to ask for the job's place:
-// the launcher does, before it starts anything.
-func (s *Server) mine(c *client) error {
+// checkOwner returns an error unless c belongs to the user that was the first to ask for
+// the job's layout: the launcher asks before it starts a process.
+func (s *Server) checkOwner(c *client) error {
 	unixConn, ok := c.conn.(*net.UnixConn)
 	if !ok {
 		return nil
 	}
 	who, err := admission.Credentials(unixConn)
 	if err != nil {
-		return fmt.Errorf("whose connection it is: %w", err)
+		return fmt.Errorf("reading the user of the connection: %w", err)
 	}
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
@@ -82,7 +84,7 @@ func (s *Server) mine(c *client) error {
 		s.offers.owner = &who.Uid
 	}
 	if *s.offers.owner != who.Uid {
-		return fmt.Errorf("%w: of %d, not of %d", errUser, *s.offers.owner, who.Uid)
+		return fmt.Errorf("%w: that is user %d, not user %d", errUser, *s.offers.owner, who.Uid)
 	}
 	return nil
 }
@@ -91,13 +93,13 @@ func (s *Server) mine(c *client) error {
 type offer struct {
 	conn   net.Conn
 	in     *bufio.Reader // of conn
-	handed chan struct{} // closed when it is its taker's
-	here   bool          // with handed: it is still there
-	over   chan struct{} // closed by its taker
+	handed chan struct{} // closed when the offer belongs to its taker
+	here   bool          // the launcher was still connected when handed was closed
+	over   chan struct{} // closed by the taker
 }
 
-// begin counts a command.
-func (s *Server) begin() error {
+// beginCommand counts a command, or returns an error if there are too many.
+func (s *Server) beginCommand() error {
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
 	if s.offers.under >= s.cfg.execsMax() {
@@ -107,26 +109,26 @@ func (s *Server) begin() error {
 	return nil
 }
 
-func (s *Server) done() {
+func (s *Server) endCommand() {
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
 	s.offers.under--
 }
 
-// offer is a launcher's connection until a command of it has ended.
+// offer serves a launcher's connection until its command has ended.
 func (s *Server) offer(c *client, in *bufio.Reader) error {
-	if err := cmp.Or(s.mine(c), c.enter()); err != nil {
+	if err := cmp.Or(s.checkOwner(c), c.admit()); err != nil {
 		return err
 	}
 	o := &offer{conn: c.conn, in: in, handed: make(chan struct{}), over: make(chan struct{})}
 	if !s.offers.put(o) {
 		return errOffers
 	}
-	// A launcher says nothing before it has a command: this ends when it goes, or
-	// when its taker makes it end.
+	// A launcher sends nothing before it has a command: Peek returns when the launcher
+	// goes, or when the taker sets the deadline.
 	_, err := in.Peek(1)
 	if s.offers.withdraw(o) {
-		return nil // it has gone, or the server ends
+		return nil // the launcher has gone, or the server ends
 	}
 	o.here = errors.Is(err, os.ErrDeadlineExceeded) && c.conn.SetReadDeadline(time.Time{}) == nil
 	close(o.handed)
@@ -161,7 +163,7 @@ func (f *offers) withdraw(o *offer) bool {
 	return true
 }
 
-// take waits for somebody who serves.
+// take waits for a launcher that serves commands.
 func (f *offers) take(ctx context.Context) (*offer, error) {
 	for {
 		f.mu.Lock()
@@ -180,56 +182,56 @@ func (f *offers) take(ctx context.Context) (*offer, error) {
 				return nil, context.Cause(ctx)
 			}
 		}
-		_ = o.conn.SetReadDeadline(time.Unix(1, 0)) // its goroutine lets it go
+		_ = o.conn.SetReadDeadline(time.Unix(1, 0)) // the goroutine of offer returns from Peek
 		if <-o.handed; o.here {
 			return o, nil
 		}
 	}
 }
 
-// exec is an agent's connection, until its command has ended.
+// exec serves an agent's connection until its command has ended.
 func (s *Server) exec(c *client, r request, in *bufio.Reader) error {
 	pod, err := strconv.Atoi(r.fields["pod"])
 	if err != nil || pod < 0 || pod >= len(s.cfg.Layout) {
 		return c.refuse(fmt.Errorf("the job has %d pods: want pod-0 to pod-%d", len(s.cfg.Layout), len(s.cfg.Layout)-1))
 	}
-	if err := s.mine(c); err != nil {
+	if err := s.checkOwner(c); err != nil {
 		return c.refuse(err)
 	}
-	if err := c.enter(); err != nil {
+	if err := c.admit(); err != nil {
 		return err
 	}
-	agent := &joint{Conn: c.conn, in: in}
+	agent := &bufferedConn{Conn: c.conn, in: in}
 	there, stop := whileThere(s.ctx, c.conn)
 	defer stop()
 	if pod == s.pod() {
 		return s.serveExec(s.ctx, there, func() error { stop(); return nil }, agent)
 	}
-	if err := s.begin(); err != nil {
+	if err := s.beginCommand(); err != nil {
 		return c.refuse(err)
 	}
-	defer s.done()
+	defer s.endCommand()
 	ctx, cancel := context.WithTimeoutCause(there, s.within(), fmt.Errorf("pod %d has not answered for %v", pod, s.within()))
 	conn, err := s.cfg.Reach(ctx, pod)
 	cancel()
 	if err != nil {
 		return c.refuse(err)
 	}
-	defer func() { _ = conn.Close() }() // both sides have had all
+	defer func() { _ = conn.Close() }() // both sides have received everything
 	answer := bufio.NewReaderSize(conn, answerAhead)
 	if err := answered(there, conn, answer); err != nil {
 		return c.refuse(err)
 	}
 	stop()
-	carry(s.ctx, agent, &joint{Conn: conn, in: answer})
+	relay(s.ctx, agent, &bufferedConn{Conn: conn, in: answer})
 	return nil
 }
 
-// answerAhead is how much of an answer is read before it is carried.
+// answerAhead is how much of an answer is read before it is relayed.
 const answerAhead = 512
 
-// answered waits for another pod to say what becomes of a command. Nothing of the command goes
-// there before: that pod sees by the end of the connection that the agent is gone.
+// answered waits for the other pod's answer to a command. No byte of the command is sent
+// there before: the pod notices by the end of the connection that the agent has gone.
 func answered(ctx context.Context, conn net.Conn, answer *bufio.Reader) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	_, err := answer.Peek(1)
@@ -237,18 +239,18 @@ func answered(ctx context.Context, conn net.Conn, answer *bufio.Reader) error {
 		return context.Cause(ctx)
 	}
 	if errors.Is(err, io.EOF) {
-		return nil // carry says so
+		return nil // relay reports it
 	}
 	return err
 }
 
-// goneEvery is how often a sidecar looks whether an agent that waits is still there.
+// goneEvery is the interval of the checks whether a waiting agent is still connected.
 const goneEvery = time.Second
 
 var errAgentGone = errors.New("the agent of the command has gone")
 
-// whileThere is a context that ends when the other end of a local connection is closed, until
-// stop. What that end has said is not read.
+// whileThere returns a context that ends when the other end of a local connection is
+// closed, until stop is called. Bytes of the other end are not read.
 func whileThere(ctx context.Context, conn net.Conn) (_ context.Context, stop func()) {
 	there, cancel := context.WithCancelCause(ctx)
 	local, ok := conn.(*net.UnixConn)
@@ -283,17 +285,17 @@ func whileThere(ctx context.Context, conn net.Conn) (_ context.Context, stop fun
 	return there, func() { cancel(nil) }
 }
 
-// refuse answers an agent that its command cannot be run. What it has said already
-// is read: else closing the connection could take the answer away.
+// refuse tells an agent that its command cannot be run. It reads what the agent has sent
+// already: otherwise closing the connection could discard the answer.
 func (c *client) refuse(err error) error {
-	said := c.say("cmd=exec_result rc=-1 msg=%s", fold(err.Error()))
+	said := c.send("cmd=exec_result rc=-1 msg=%s", fold(err.Error()))
 	if said == nil && closeWrite(c.conn) == nil && c.conn.SetReadDeadline(time.Now().Add(readWithin)) == nil {
 		_, _ = io.Copy(io.Discard, c.conn)
 	}
 	return errors.Join(err, said)
 }
 
-// pod is this one's number.
+// pod returns the number of this pod.
 func (s *Server) pod() int {
 	first := 0
 	for i, n := range s.cfg.Layout {
@@ -305,15 +307,15 @@ func (s *Server) pod() int {
 	return -1
 }
 
-// ServeExec is a command of another pod for this one: conn is its agent's, of which its sidecar
-// brings nothing before the answer. It returns when the command has ended.
+// ServeExec runs a command of another pod in this pod: conn is the connection of its agent,
+// whose sidecar relays nothing before the answer. It returns when the command has ended.
 func (s *Server) ServeExec(ctx context.Context, conn net.Conn) error {
 	in := bufio.NewReaderSize(conn, answerAhead)
 	there, gone := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if _, err := in.Peek(1); err != nil { // else a sidecar of an earlier release brings the command
+		if _, err := in.Peek(1); err != nil { // otherwise a sidecar of an earlier release relays the command
 			gone(errAgentGone)
 		}
 	}()
@@ -323,18 +325,18 @@ func (s *Server) ServeExec(ctx context.Context, conn net.Conn) error {
 		gone(nil)
 		return cmp.Or(err, conn.SetReadDeadline(time.Time{}))
 	}
-	return s.serveExec(ctx, there, settle, &joint{Conn: conn, in: in})
+	return s.serveExec(ctx, there, settle, &bufferedConn{Conn: conn, in: in})
 }
 
-// serveExec is a command for this pod. It waits for a launcher while its agent is there, and
-// calls settle before it reads what the agent says.
-func (s *Server) serveExec(ctx, there context.Context, settle func() error, conn *joint) error {
+// serveExec runs a command in this pod. It waits for a launcher while the agent is
+// connected, and calls settle before it reads what the agent sends.
+func (s *Server) serveExec(ctx, there context.Context, settle func() error, conn *bufferedConn) error {
 	agent := &client{conn: conn}
-	if err := s.begin(); err != nil {
+	if err := s.beginCommand(); err != nil {
 		return agent.refuse(cmp.Or(err, settle()))
 	}
-	defer s.done()
-	absent := fmt.Errorf("no launcher serves commands in this pod for %v: has it been started by the same line?", s.within())
+	defer s.endCommand()
+	absent := fmt.Errorf("no launcher has served commands in this pod for %v: start all pods with the same command line", s.within())
 	soon, cancel := context.WithTimeoutCause(there, s.within(), absent)
 	o, err := s.offers.take(soon)
 	cancel()
@@ -347,12 +349,12 @@ func (s *Server) serveExec(ctx, there context.Context, settle func() error, conn
 	if _, err := fmt.Fprintln(o.conn, "cmd=exec"); err != nil {
 		return agent.refuse(fmt.Errorf("the launcher of this pod has gone: %w", err))
 	}
-	if err := agent.say("cmd=exec_result rc=0"); err != nil {
+	if err := agent.send("cmd=exec_result rc=0"); err != nil {
 		return err
 	}
 	if err := conn.SetWriteDeadline(time.Time{}); err != nil { // an agent may read slowly
 		return err
 	}
-	carry(ctx, conn, &joint{Conn: o.conn, in: o.in})
+	relay(ctx, conn, &bufferedConn{Conn: o.conn, in: o.in})
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestCommandsAreTheLaunchersUsers: who is another user than the one who asked first
-// neither starts commands in a pod nor gets any.
+// TestCommandsAreTheLaunchersUsers checks that another user than the one that asked first
+// neither starts commands in a pod nor serves them.
 func TestCommandsAreTheLaunchersUsers(t *testing.T) {
 	s := New(Config{Count: 1, Layout: []int{1}, Job: "kvs", Log: slog.New(slog.DiscardHandler)})
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pmi"))
@@ -34,7 +34,7 @@ func TestCommandsAreTheLaunchersUsers(t *testing.T) {
 	other := uint32(os.Geteuid() + 1)
 	s.offers.owner = &other
 	for line, want := range map[string]string{
-		"cmd=outrigger_exec pod=0": "commands_of_this_pod_are_those_of_the_user",
+		"cmd=outrigger_exec pod=0": "only_the_user_that_started_the_ranks",
 		"cmd=outrigger_serve":      "",
 	} {
 		conn, err := net.Dial("unix", l.Addr().String())
@@ -48,15 +48,16 @@ func TestCommandsAreTheLaunchersUsers(t *testing.T) {
 		if !strings.Contains(answer, want) || want == "" && err == nil {
 			t.Errorf("%s: %q, %v", line, answer, err)
 		}
-		_ = conn.Close() // it was for this alone
+		_ = conn.Close() // its request is complete
 	}
 	if s.offers.waiting != nil {
 		t.Error("another user serves")
 	}
 }
 
-// TestCommandsOfAgentsThatAreGone: what an agent waits for ends when it goes, however long it
-// may take otherwise, in its own pod and in the other one; another agent gets the launcher.
+// TestCommandsOfAgentsThatAreGone checks that a command ends when its agent goes, however
+// long it may wait otherwise, in its own pod and in the other one, and that another agent
+// gets the launcher.
 func TestCommandsOfAgentsThatAreGone(t *testing.T) {
 	var pods [2]*Server
 	var at [2]string
@@ -66,7 +67,7 @@ func TestCommandsOfAgentsThatAreGone(t *testing.T) {
 		pods[pod] = New(Config{
 			First: pod, Count: 1, Layout: []int{1, 1, 1}, Job: "kvs", Log: slog.New(slog.DiscardHandler), Within: 7 * 24 * time.Hour,
 			Reach: func(ctx context.Context, to int) (net.Conn, error) {
-				if to == 2 { // it does not start
+				if to == 2 { // the pod does not start
 					<-ctx.Done()
 					return nil, context.Cause(ctx)
 				}
@@ -134,7 +135,7 @@ func TestCommandsOfAgentsThatAreGone(t *testing.T) {
 		}
 		settles(fmt.Sprint("of an agent that has gone, for pod ", c.to), 0, c.waiting...)
 	}
-	// One that stays is served, with all that it has said.
+	// An agent that stays is served, with all bytes that it has sent.
 	agent, launcher := dialed(t, at[0]), dialed(t, at[1])
 	if _, err := fmt.Fprintln(agent, "cmd=outrigger_exec pod=1\nthe command"); err != nil {
 		t.Fatal(err)

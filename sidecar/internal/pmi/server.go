@@ -1,10 +1,12 @@
-// Package pmi is the process-management server of MPI programs: PMI-1, as the
-// libraries of MPICH and Intel speak it over a descriptor that they inherit
-// (PMI_FD). Those that dial a port (PMI_PORT) come by way of the launcher, which
-// listens on the pod's loopback. Ranks put and get short texts, and barriers carry them
-// between the pods (Tree).
+// Package pmi is the process-management server of MPI programs. It speaks PMI-1, as the
+// libraries of MPICH and Intel do over an inherited descriptor (PMI_FD); libraries that
+// dial a port (PMI_PORT) connect by way of the launcher, which listens on the pod's
+// loopback. Ranks put and get short texts, and barriers carry the texts between the pods
+// (Tree). Launchers report the ends of processes, and ask when ranks may be started.
 //
-// Every byte that a rank writes is bounded and checked before it is used.
+// A connection is admitted, greets with its rank (Server.greet), and belongs to the rank
+// until it ends; connections of launchers do not greet. The server checks and bounds every
+// byte of a rank before it uses it.
 package pmi
 
 import (
@@ -29,48 +31,51 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
-// Gather exchanges data between pods: this pod's for everybody's, by pod.
+// Gather exchanges data between pods: it sends own and returns the data of all pods, by
+// pod.
 type Gather func(ctx context.Context, own []byte) ([][]byte, error)
 
-// Config of a Server.
+// Config configures a Server.
 type Config struct {
 	First, Count int   // world ranks of this pod
-	Layout       []int // ranks by pod
-	Machines     int   // that the pods have addresses of
+	Layout       []int // number of ranks by pod
+	Machines     int   // number of machines of the pods' addresses
 	Job          string
 	Gather       Gather
-	Meetings     *Meetings // nil: there are none
+	Meetings     *Meetings // nil: there are no meetings
 	Reach        Reach
-	// Within is how long another pod may take to serve a command; 0: 5 minutes. It is as long
-	// as peers may take to start: up to 7 days, since the image of a pod, or the certificate of
-	// its sidecar, may be waited for. Only an agent that is there waits.
+	// Within is how long another pod may take to serve a command; 0: 5 minutes. It is as
+	// long as peers may take to start, up to 7 days, because a pod may wait for its image
+	// or for the certificate of its sidecar. A command waits only while its agent is
+	// connected.
 	Within time.Duration
-	// State is how far the sidecar is that starts: what it waits for outside of its pod
-	// (empty: for nothing), whether it is ready, and a channel that is closed when that
+	// State returns how far the start of the sidecar is: what it waits for outside of its
+	// pod (empty: nothing), whether it is ready, and a channel that is closed when that
 	// changes. nil: it is ready.
 	State func() (awaits string, ready bool, changed <-chan struct{})
-	// Allow says why who has connected may not; nil: everybody may.
+	// Allow returns an error if the process that has connected may not; nil: every process
+	// may.
 	Allow func(net.Conn) error
 	// Attached reports whether a rank has ever attached to the sidecar.
 	Attached func(rank int) bool
-	// Vanished reports whether a rank whose process has ended left without a goodbye.
+	// Vanished reports whether a rank whose process has ended left without a detach.
 	Vanished func(rank int) bool
-	// Ended hears of a rank whose process has ended with code 0, of which the others may wait
-	// for more. nil: no effect.
+	// Ended is called for a rank whose process has ended with code 0 while other ranks may
+	// wait for more of its messages. It may be nil.
 	Ended func(rank int)
-	// Failed ends the job for a rank whose process has ended badly, with such a code.
+	// Failed ends the job for a rank whose process has ended with a code other than 0.
 	Failed func(rank int, code uint32)
 	// JobFailed reports whether the job has failed. nil: it has not.
 	JobFailed func() bool
-	// Idle ends the job for a rank, of any pod, that has ended without MPI. nil: nobody does.
+	// Idle ends the job for a rank, of any pod, that has ended without MPI. It may be nil.
 	Idle func(rank int)
-	// Over ends the job for a rank, of any pod, that has ended, and that others wait for in
-	// another MPI program. nil: they wait on.
+	// Over ends the job for a rank, of any pod, that has ended while other ranks wait for
+	// it in another MPI program. nil: they wait on.
 	Over func(rank int)
-	// Abort ends the job: a rank asks for it, with an exit code of 1 to 255.
+	// Abort ends the job for a rank that aborts, with an exit code of 1 to 255.
 	Abort func(rank int, code uint32)
-	// Refused ends the job for a rank, of any pod, whose MPI cannot use Outrigger, with the reason.
-	// It returns when the job has failed. nil: the rank ends alone.
+	// Refused ends the job for a rank, of any pod, whose MPI cannot use Outrigger, with the
+	// reason. It returns when the job has failed. nil: only the rank ends.
 	Refused func(rank int, text string)
 	Log     *slog.Logger
 }
@@ -87,17 +92,17 @@ type Server struct {
 
 	mu        sync.Mutex // guards what follows
 	space     *space
-	limiter   *admission.Limiter // of those who have not said which rank they are
-	launchers *admission.Limiter // of launchers, at a socket of their own
+	limiter   *admission.Limiter // connections that have not greeted
+	launchers *admission.Limiter // connections of launchers, at a socket of their own
 	conns     map[net.Conn]bool
 	clients   map[int]*client
-	fences    int       // under way
-	fencing   time.Time // since when
+	fences    int       // in progress
+	fencing   time.Time // start of the first of them
 	meetings  int
-	waiting   []*client // in the barrier
+	waiting   []*client // ranks in the barrier
 	init      map[int]bool
 	loaded    bool              // a process of this pod has loaded an MPI
-	local     bool              // its ranks talk by shared memory of their MPI's
+	local     bool              // its ranks exchange messages by shared memory of their MPI
 	finalize  map[int]time.Time // ranks in MPI_Finalize, and since when
 	failed    error
 	aborts    aborts
@@ -105,51 +110,52 @@ type Server struct {
 	programs  programs
 	gone      ranksOver
 
-	held   *budget // of fences
-	offers offers  // of those who run commands for other pods
+	held   *budget // budget of fences
+	offers offers  // launchers that run commands for other pods
 }
 
-// client is a rank's connection.
+// client is a connection of a rank or a launcher.
 type client struct {
 	conn     net.Conn
 	rank     int
-	known    bool            // who it is
-	slot     *admission.Slot // until it has said which rank it is
+	known    bool            // it has greeted, or needs no greeting
+	slot     *admission.Slot // its admission until it has greeted
 	finished bool
-	ended    bool              // its program has finalized; the next one may begin
-	entered  time.Time         // the barrier
-	aborted  bool              // has asked for the end of the job
-	spawning map[string]string // what it says of processes that it wants; nil: nothing
-	launcher bool              // it asks what launchers ask, and nothing of process management
-	gone     chan struct{}     // closed when all that it has said is heard, and its connection has ended
+	ended    bool              // its program has called finalize; the next one may begin
+	entered  time.Time         // time of entry to the barrier
+	aborted  bool              // it has requested the end of the job
+	spawning map[string]string // fields of a spawn request so far; nil: there is none
+	launcher bool              // it came by the launchers' socket
+	gone     chan struct{}     // closed when all requests have been served and the connection has ended
 }
 
-// places bounds the connections of a pod at one socket that have not said which rank they are:
-// all ranks at once, and the launcher's questions about them. So many come and go within what a
-// silent one keeps its place for (limiter) that a process which connects without end fills no
-// queue before others. Each has a buffer of lineMax: 4 MiB with all that belongs to it.
+// places returns the bound of the connections at one socket of the pod that have not
+// greeted: all ranks at once, and the requests of launchers about them. Within silentHold,
+// the time for which a silent connection keeps its place, as many can be served that a
+// process which connects without end cannot fill the queue before the others. Each
+// connection has a buffer of lineMax; all of them together take 4 MiB.
 func (c *Config) places() int { return memory.LaunchPlaces(c.Count) }
 
-// silentHold is how long a connection keeps its place that has said nothing: no library of an
-// MPI tries again, and a rank may not get a processor between its connecting and its first word.
+// silentHold is how long a connection that has sent nothing keeps its place: no MPI library
+// tries again, and a rank may not get a CPU between connecting and its first request.
 const silentHold = 100 * time.Millisecond
 
-// placePause is how long a newcomer waits for a place to become free.
+// placePause is the time between attempts to admit a connection while no place is free.
 const placePause = 5 * time.Millisecond
 
-// How long somebody may take to say who it is, and to read an answer.
+// Bounds of how long a connection may take to greet, and to read an answer.
 const (
 	greetWithin = 5 * time.Second
 	readWithin  = 5 * time.Second
 )
 
 var (
-	errClosed = errors.New("the sidecar ends")
-	errUnread = fmt.Errorf("it has read no answer for %v", readWithin)
-	errCrowd  = errors.New("sent away: too many connections, and it has not said which rank it is")
+	errClosed  = errors.New("the sidecar ends")
+	errUnread  = fmt.Errorf("the client has read no answer for %v", readWithin)
+	errTooMany = errors.New("closed: too many connections, and it has not sent its rank")
 )
 
-// New makes a server.
+// New returns a server.
 func New(cfg Config) *Server {
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &Server{
@@ -164,7 +170,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve accepts ranks until l is closed. The sidecar is ready.
+// Serve serves ranks until l is closed. The sidecar must be ready.
 func (s *Server) Serve(l net.Listener) error { return s.acceptFrom(l, false) }
 
 func (s *Server) acceptFrom(l net.Listener, launcher bool) error {
@@ -180,7 +186,7 @@ func (s *Server) acceptFrom(l net.Listener, launcher bool) error {
 	}
 }
 
-// Close ends all connections and waits for them.
+// Close ends all connections and waits for their goroutines.
 func (s *Server) Close() {
 	s.stop(errClosed)
 	s.mu.Lock()
@@ -191,12 +197,12 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// receive gives a connection a place in the limiter, if it may be here.
+// receive admits a connection, if it may connect.
 func (s *Server) receive(conn net.Conn, launcher bool) {
 	if s.cfg.Allow != nil {
 		if err := s.cfg.Allow(conn); err != nil {
 			s.complain("PMI connection refused", err)
-			_ = conn.Close() // it has been told nothing
+			_ = conn.Close() // nothing was sent to it
 			return
 		}
 	}
@@ -206,29 +212,29 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 	}
 	var slot *admission.Slot
 	for {
-		if slot = at.Admit("", func() { _ = conn.Close() }); slot != nil || s.ctx.Err() != nil { // its talk ends
+		if slot = at.Admit("", func() { _ = conn.Close() }); slot != nil || s.ctx.Err() != nil { // a closed connection ends its talk
 			break
 		}
-		// All have only just come, and are about to speak.
+		// All places are held by connections that are about to send a request.
 		time.Sleep(placePause)
 	}
 	if slot == nil || !s.accept(&client{conn: conn, rank: -1, slot: slot, launcher: launcher, gone: make(chan struct{})}) {
-		s.complain("PMI connection refused", errCrowd)
+		s.complain("PMI connection refused", errTooMany)
 		_ = conn.Close() // as above
 		return
 	}
-	if admission.HasData(conn) { // while it waited: its goroutine may come late to that
+	if admission.HasData(conn) { // its goroutine may be late to notice the request
 		slot.MarkActive()
 	}
 }
 
-// complain is for what anybody can make happen as often as they like.
+// complain logs, at most once a minute, an error that any process can cause at any rate.
 func (s *Server) complain(what string, cause error) {
-	s.complaints.Do(func() { s.cfg.Log.Warn(what+" (told at most once a minute)", "cause", cause) })
+	s.complaints.Do(func() { s.cfg.Log.Warn(what+" (logged at most once a minute)", "cause", cause) })
 }
 
-// accept serves a connection; false: the server ends. Who waits for all that are served
-// has had the lock before.
+// accept starts to serve a connection. It reports false if the server ends: it holds the
+// lock so that Close either sees the connection or makes accept fail.
 func (s *Server) accept(c *client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,15 +255,15 @@ func (s *Server) serve(c *client) {
 	delete(s.conns, conn)
 	if s.clients[c.rank] == c {
 		delete(s.clients, c.rank)
-		s.over(c)
+		s.endProgram(c)
 	}
 	s.aborts.leave(c)
 	s.mu.Unlock()
-	_ = conn.Close() // nothing is written on it any more
+	_ = conn.Close() // nothing more is written to it
 	switch {
 	case err == nil || s.ctx.Err() != nil:
 	case !stayed:
-		s.complain("PMI connection ended", errCrowd)
+		s.complain("PMI connection ended", errTooMany)
 	case c.rank < 0:
 		s.complain("PMI connection ended", err)
 	default:
@@ -265,7 +271,7 @@ func (s *Server) serve(c *client) {
 	}
 }
 
-// talk answers requests until the connection ends.
+// talk serves requests until the connection ends.
 func (s *Server) talk(c *client) error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(greetWithin)); err != nil {
 		return err
@@ -315,8 +321,9 @@ func (s *Server) talk(c *client) error {
 	}
 }
 
-// say never waits long for who does not read. Preconditions: s.mu is not held.
-func (c *client) say(format string, a ...any) error {
+// send sends a line and does not wait long for a client that does not read. Preconditions:
+// s.mu is not held.
+func (c *client) send(format string, a ...any) error {
 	if err := c.conn.SetWriteDeadline(time.Now().Add(readWithin)); err != nil {
 		return err
 	}
@@ -327,7 +334,7 @@ func (c *client) say(format string, a ...any) error {
 	return err
 }
 
-// rankOf reads a rank of this pod.
+// rankOf parses a rank of this pod.
 func (s *Server) rankOf(text string) (int, error) {
 	rank, err := strconv.Atoi(text)
 	if err != nil || rank < s.cfg.First || rank >= s.cfg.First+s.cfg.Count {
@@ -336,7 +343,7 @@ func (s *Server) rankOf(text string) (int, error) {
 	return rank, nil
 }
 
-// greet is the first request of a connection: who it is.
+// greet serves the first request of a rank's connection, which names the rank.
 func (s *Server) greet(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["pmiid"])
 	if err != nil {
@@ -344,7 +351,7 @@ func (s *Server) greet(c *client, r request) error {
 	}
 	s.mu.Lock()
 	old := s.clients[rank]
-	taken := old != nil && !old.ended // else its end is still to be heard
+	taken := old != nil && !old.ended // otherwise the end of its connection is not yet noticed
 	if !taken {
 		s.clients[rank], c.rank = c, rank
 	}
@@ -352,36 +359,36 @@ func (s *Server) greet(c *client, r request) error {
 	if taken {
 		return fmt.Errorf("rank %d is connected already", rank)
 	}
-	if err := c.enter(); err != nil {
+	if err := c.admit(); err != nil {
 		return err
 	}
-	return c.say("cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0", s.ranks, rank)
+	return c.send("cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0", s.ranks, rank)
 }
 
-// enter takes a connection out of the limiter: it is known who it is, and may say
-// nothing for as long as it likes.
-func (c *client) enter() error {
+// admit admits a connection for good: its owner is known, and it may be silent for any
+// time.
+func (c *client) admit() error {
 	if c.known {
 		return nil
 	}
 	if !c.slot.Release() {
-		return errCrowd
+		return errTooMany
 	}
 	c.known = true
 	return c.conn.SetReadDeadline(time.Time{})
 }
 
-// job answers the launcher: how many ranks each pod has, and which one this is.
+// job answers a launcher: how many ranks each pod has, and which pod this is.
 func (s *Server) job(c *client) error {
-	_ = s.mine(c) // anybody may know; the first one is the launcher (relay.go)
+	_ = s.checkOwner(c) // any process may ask; the first one is the launcher (relay.go)
 	layout := make([]string, len(s.cfg.Layout))
 	for i, n := range s.cfg.Layout {
 		layout[i] = strconv.Itoa(n)
 	}
-	return c.say("cmd=outrigger_job rc=0 name=%s pod=%d machines=%d layout=%s", s.cfg.Job, s.pod(), s.cfg.Machines, strings.Join(layout, ","))
+	return c.send("cmd=outrigger_job rc=0 name=%s pod=%d machines=%d layout=%s", s.cfg.Job, s.pod(), s.cfg.Machines, strings.Join(layout, ","))
 }
 
-// Used answers the launcher: what became of a rank.
+// used answers a launcher: what is known about a rank.
 func (s *Server) used(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
 	if err != nil {
@@ -391,11 +398,11 @@ func (s *Server) used(c *client, r request) error {
 	init, loaded := s.init[rank], s.loaded
 	s.mu.Unlock()
 	vanished := s.cfg.Vanished(rank) // waits for the end of its session, which may undo its attachment
-	return c.say("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d loaded=%d", number(init), number(s.cfg.Attached(rank)), number(vanished), number(loaded))
+	return c.send("cmd=outrigger_rank rc=0 init=%d attached=%d vanished=%d loaded=%d", number(init), number(s.cfg.Attached(rank)), number(vanished), number(loaded))
 }
 
-// note keeps what a process of the pod tells about its MPI (clientlib/c/check). The process does
-// not wait for an answer.
+// note stores a report of a process of the pod about its MPI (clientlib/c/check). The
+// process does not wait for an answer.
 func (s *Server) note(c *client, what *bool) error {
 	s.mu.Lock()
 	*what = true
@@ -404,8 +411,9 @@ func (s *Server) note(c *client, what *bool) error {
 	return nil
 }
 
-// finalizes hears of a rank that it is in MPI_Finalize, or has been: Open MPI waits there by a
-// fence, of which a pod is told when all its ranks are in it.
+// finalizes serves the report of a rank that it is in MPI_Finalize, or has left it: Open
+// MPI waits there in a fence, and the server learns of a fence only when all ranks of a pod
+// are in it.
 func (s *Server) finalizes(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
 	if err != nil {
@@ -424,20 +432,20 @@ func (s *Server) finalizes(c *client, r request) error {
 	return nil
 }
 
-// Local reports whether messages between ranks of this pod go by memory that their MPI shares, and
-// not by the sidecar.
+// Local reports whether messages between ranks of this pod use memory that their MPI
+// shares, and not the sidecar.
 func (s *Server) Local() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.local
 }
 
-// hearOut is how long the end of a rank's process waits for what the rank has said before: a child
-// that has its connection may keep it open.
+// hearOut bounds how long the end of a rank's process waits for the rank's last requests: a
+// child process that has inherited the connection may keep it open.
 const hearOut = time.Second
 
-// Heard waits until all is heard that a rank has said whose process has ended: its abort, which
-// names the cause, precedes the end of the process.
+// Heard waits until all requests of a rank whose process has ended are served: its abort,
+// which names the cause, precedes the end of the process.
 func (s *Server) Heard(rank int) {
 	s.mu.Lock()
 	c := s.clients[rank]
@@ -454,8 +462,8 @@ func (s *Server) Heard(rank int) {
 	}
 }
 
-// badly hears of the launcher that a rank has ended badly, and answers when all that
-// follows from that comes later.
+// badly serves a launcher's report that a rank has ended with a code other than 0. It answers
+// after the failure is recorded, so that later reports count as its consequences.
 func (s *Server) badly(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
 	if err != nil {
@@ -467,11 +475,11 @@ func (s *Server) badly(c *client, r request) error {
 	}
 	s.Heard(rank)
 	s.cfg.Failed(rank, uint32(code))
-	return c.say("cmd=outrigger_failed rc=0")
+	return c.send("cmd=outrigger_failed rc=0")
 }
 
-// ended hears of the launcher that a rank's process has ended with code 0, and answers when
-// what follows from that is known.
+// ended serves a launcher's report that a rank's process has ended with code 0. It answers
+// when the consequences are known.
 func (s *Server) ended(c *client, r request) error {
 	rank, err := s.rankOf(r.fields["rank"])
 	if err != nil {
@@ -480,7 +488,7 @@ func (s *Server) ended(c *client, r request) error {
 	if s.cfg.Ended != nil {
 		s.cfg.Ended(rank)
 	}
-	return c.say("cmd=outrigger_ended rc=0 vanished=%d", number(s.cfg.Vanished(rank)))
+	return c.send("cmd=outrigger_ended rc=0 vanished=%d", number(s.cfg.Vanished(rank)))
 }
 
 func number(b bool) int {
@@ -513,7 +521,7 @@ func (s *Server) handle(c *client, r request) error {
 		case "outrigger_over":
 			return s.overOf(c, r)
 		case "outrigger_state":
-			return c.say("cmd=outrigger_state rc=0 failed=%d", number(s.cfg.JobFailed != nil && s.cfg.JobFailed()))
+			return c.send("cmd=outrigger_state rc=0 failed=%d", number(s.cfg.JobFailed != nil && s.cfg.JobFailed()))
 		case "outrigger_abort":
 			return s.abortOf(c, r)
 		case "outrigger_refused":
@@ -530,33 +538,33 @@ func (s *Server) handle(c *client, r request) error {
 		if err := s.next(s.ctx, c); err != nil {
 			return err
 		}
-		return c.say("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
+		return c.send("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")
 	case "get_maxes":
-		return c.say("cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", nameMax, keyMax, valueMax)
+		return c.send("cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", nameMax, keyMax, valueMax)
 	case "get_appnum":
-		return c.say("cmd=appnum rc=0 appnum=0")
+		return c.send("cmd=appnum rc=0 appnum=0")
 	case "get_universe_size":
-		return c.say("cmd=universe_size rc=0 size=%d", s.ranks)
+		return c.send("cmd=universe_size rc=0 size=%d", s.ranks)
 	case "get_my_kvsname":
-		return c.say("cmd=my_kvsname rc=0 kvsname=%s", s.cfg.Job)
+		return c.send("cmd=my_kvsname rc=0 kvsname=%s", s.cfg.Job)
 	case "put":
 		return s.put(c, r)
 	case "get":
 		return s.get(c, r)
 	case "barrier_in":
-		return s.enter(c)
+		return s.enterBarrier(c)
 	case "finalize":
 		s.mu.Lock()
-		s.over(c)
+		s.endProgram(c)
 		s.mu.Unlock()
-		return c.say("cmd=finalize_ack rc=0")
-	case "abort": // it may say more: MPICH leaves it to others to end the rank
+		return c.send("cmd=finalize_ack rc=0")
+	case "abort": // more requests may follow: MPICH relies on its launcher to kill the rank
 		s.abort(c, r)
 		return nil
 	case "spawn":
 		return s.refuseSpawn(c)
 	case "publish_name", "unpublish_name", "lookup_name":
-		return c.say("cmd=%s_result rc=-1 msg=names_are_not_offered", r.cmd[:len(r.cmd)-len("_name")])
+		return c.send("cmd=%s_result rc=-1 msg=names_are_not_offered", r.cmd[:len(r.cmd)-len("_name")])
 	}
 	return fmt.Errorf("%w: cmd=%q", errLine, r.cmd)
 }
@@ -566,9 +574,9 @@ func (s *Server) put(c *client, r request) error {
 	err := s.space.put(c.rank, r.fields["key"], r.fields["value"])
 	s.mu.Unlock()
 	if err != nil {
-		return c.say("cmd=put_result rc=-1 msg=%s", fold(err.Error()))
+		return c.send("cmd=put_result rc=-1 msg=%s", fold(err.Error()))
 	}
-	return c.say("cmd=put_result rc=0 msg=success")
+	return c.send("cmd=put_result rc=0 msg=success")
 }
 
 func (s *Server) get(c *client, r request) error {
@@ -576,14 +584,14 @@ func (s *Server) get(c *client, r request) error {
 	value, ok := s.space.get(r.fields["key"])
 	s.mu.Unlock()
 	if !ok {
-		return c.say("cmd=get_result rc=-1 msg=key_not_found value=unknown")
+		return c.send("cmd=get_result rc=-1 msg=key_not_found value=unknown")
 	}
-	return c.say("cmd=get_result rc=0 msg=success value=%s", value)
+	return c.send("cmd=get_result rc=0 msg=success value=%s", value)
 }
 
-// enter is a rank in the barrier. The last one of the pod carries what the pod
-// has put to the others.
-func (s *Server) enter(c *client) error {
+// enterBarrier serves a rank that enters the barrier. The last rank of the pod starts the
+// exchange with the other pods.
+func (s *Server) enterBarrier(c *client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.waiting {
@@ -600,28 +608,28 @@ func (s *Server) enter(c *client) error {
 	return nil
 }
 
-// pass is the barrier once the whole pod is in it.
+// pass completes the barrier after all ranks of the pod have entered it.
 func (s *Server) pass(own []byte) {
-	all, err := s.together(s.ctx, pieceKeys, own)
+	all, err := s.exchange(s.ctx, pieceKeys, own)
 	waiting, err := s.admit(all, err)
 	for _, c := range waiting {
 		if err != nil {
-			_ = c.conn.Close() // its library says so
+			_ = c.conn.Close() // its library reports that
 			continue
 		}
-		s.wg.Go(func() { // each by itself: one of them may not read
-			if c.say("cmd=barrier_out rc=0") != nil { // a rank that has died is the launcher's matter
+		s.wg.Go(func() { // concurrently: one of them may not read
+			if c.send("cmd=barrier_out rc=0") != nil { // the launcher reports a rank that has died
 				_ = c.conn.Close()
 			}
 		})
 	}
 }
 
-// endsOfOthers are the errors of a connection that has ended.
+// endsOfOthers are the errors of a connection that the other side has ended.
 var endsOfOthers = []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, unix.ECONNRESET, unix.EPIPE, errChildGone}
 
-// severity is the level at which the failure of a round is logged. A connection that ends follows
-// from the end of a pod or of the job, whose cause is told elsewhere.
+// severity returns the level at which a failed round is logged. The end of a connection
+// follows from the end of a pod or of the job, whose cause is reported elsewhere.
 func (s *Server) severity(err error) slog.Level {
 	ended := slices.ContainsFunc(endsOfOthers, func(end error) bool { return errors.Is(err, end) })
 	if ended || s.cfg.JobFailed != nil && s.cfg.JobFailed() {
@@ -630,7 +638,7 @@ func (s *Server) severity(err error) slog.Level {
 	return slog.LevelError
 }
 
-// admit takes what all pods have put, and returns who waits for it.
+// admit stores what all pods have put, and returns the ranks that wait for it.
 func (s *Server) admit(all [][]byte, err error) ([]*client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is when something counts as hung.
-const patience = 30 * time.Second
+// timeout is when a test counts as hung.
+const timeout = 30 * time.Second
 
-// serve runs servers for two pods of two ranks and of one.
+// serve runs servers for two pods, of two ranks and of one.
 func serve(t *testing.T, change ...func(*Config)) []*net.UnixAddr {
 	t.Helper()
 	f := newForest(t, 2)
@@ -46,7 +46,7 @@ func serve(t *testing.T, change ...func(*Config)) []*net.UnixAddr {
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		t.Cleanup(func() {
-			_ = l.Close() // Serve reports
+			_ = l.Close() // Serve reports it
 			s.Close()
 			if err := <-served; err != nil {
 				t.Error(err)
@@ -57,7 +57,7 @@ func serve(t *testing.T, change ...func(*Config)) []*net.UnixAddr {
 	return list
 }
 
-// rank is a PMI-1 library at the other end.
+// rank is a PMI-1 library at the other end of a connection.
 type rank struct {
 	t    *testing.T
 	conn net.Conn
@@ -71,16 +71,16 @@ func dial(t *testing.T, addr *net.UnixAddr) *rank {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() }) // nothing is written to it
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	return &rank{t, conn, bufio.NewReader(conn)}
 }
 
-// send may find the other end gone: hear shows it.
+// send may find the other end closed: hear reports that.
 func (r *rank) send(line string) { _, _ = fmt.Fprintln(r.conn, line) }
 
-// hear reads a line; empty: the connection has ended.
+// hear reads a line, or returns the empty string if the connection has ended.
 func (r *rank) hear() string {
 	line, err := r.in.ReadString('\n')
 	if err != nil {
@@ -110,7 +110,7 @@ func join(t *testing.T, addr *net.UnixAddr, number int) *rank {
 	return r
 }
 
-// TestRanksMeet is the start of an MPI program of three ranks in two pods.
+// TestRanksMeet plays the start of an MPI program of three ranks in two pods.
 func TestRanksMeet(t *testing.T) {
 	addr := serve(t)
 	ranks := []*rank{join(t, addr[0], 0), join(t, addr[0], 1), join(t, addr[1], 2)}
@@ -134,8 +134,8 @@ func TestRanksMeet(t *testing.T) {
 	all.Wait()
 }
 
-// TestRefused: nonsense ends the connection, what is not offered is refused by
-// its name, and nobody else notices.
+// TestRefused checks that an invalid line ends the connection, that a request that is not
+// offered is refused by its name, and that other connections go on.
 func TestRefused(t *testing.T) {
 	addr := serve(t)
 	for what, line := range map[string]string{
@@ -154,7 +154,7 @@ func TestRefused(t *testing.T) {
 	}
 	first := join(t, addr[0], 0)
 	second := dial(t, addr[0])
-	second.ask("cmd=initack pmiid=0", "") // the rank is connected
+	second.ask("cmd=initack pmiid=0", "") // the rank is connected already
 	first.ask("cmd=spawn nprocs=2 execname=x", "cmd=spawn_result rc=-1 msg=a_job_of_Outrigger_has_a_fixed_number_of_ranks:_MPI_Comm_spawn_is_not_offered")
 	for sofar := 1; sofar < 3; sofar++ { // two programs: one answer
 		first.send("mcmd=spawn\nnprocs=2\nexecname=x y\ntotspawns=2")
@@ -177,7 +177,8 @@ func TestNotAllowed(t *testing.T) {
 	dial(t, addr[0]).ask("cmd=initack pmiid=0", "")
 }
 
-// TestAbort: a rank that aborts ends the job with its code, and may say more.
+// TestAbort checks that a rank that aborts ends the job with its code, and may send more
+// requests.
 func TestAbort(t *testing.T) {
 	for code, want := range map[string]string{"7": "rank 1: 7", "678509711": "rank 1: 143", "-1": "rank 1: 255", "0": "rank 1: 1", "none": "rank 1: 1"} {
 		var aborts []string
@@ -186,7 +187,7 @@ func TestAbort(t *testing.T) {
 		})
 		early, late := dial(t, addr[0]), dial(t, addr[0])
 		early.send("cmd=outrigger_aborts")
-		early.send("cmd=outrigger_rank rank=0") // it is answered behind what was before
+		early.send("cmd=outrigger_rank rank=0") // answered after the requests before it
 		early.hear()
 		r := join(t, addr[0], 1)
 		for range 2 { // the first one counts
@@ -203,15 +204,15 @@ func TestAbort(t *testing.T) {
 				t.Errorf("exit code %s: who asks %s hears %q, want %q", code, who, got, line)
 			}
 		}
-		crowd := dial(t, addr[0])
-		crowd.send("cmd=outrigger_aborts")
-		if got := crowd.hear(); got != "" {
+		extra := dial(t, addr[0])
+		extra.send("cmd=outrigger_aborts")
+		if got := extra.hear(); got != "" {
 			t.Errorf("a third launcher of two ranks hears %q", got)
 		}
 	}
 }
 
-// TestLauncherAsks: what became of a rank.
+// TestLauncherAsks checks what a launcher is told about a rank.
 func TestLauncherAsks(t *testing.T) {
 	addr := serve(t)
 	join(t, addr[0], 0)
@@ -221,7 +222,8 @@ func TestLauncherAsks(t *testing.T) {
 	q.ask("cmd=outrigger_rank rank=2", "")
 }
 
-// TestProcessTells: what a process says of its MPI is kept, and its connection ends.
+// TestProcessTells checks that the report of a process about its MPI is stored, and that
+// its connection ends.
 func TestProcessTells(t *testing.T) {
 	addr := serve(t)
 	q := dial(t, addr[0])
@@ -236,7 +238,8 @@ func TestProcessTells(t *testing.T) {
 	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0 loaded=1")
 }
 
-// TestFinalizing: a rank in MPI_Finalize says so, by a connection of its own, and when it is over.
+// TestFinalizing checks that a rank in MPI_Finalize is reported, by a connection of its
+// own, and also its return.
 func TestFinalizing(t *testing.T) {
 	s := New(Config{Count: 2, Layout: []int{2}})
 	defer s.Close()
@@ -259,7 +262,8 @@ func TestFinalizing(t *testing.T) {
 	}
 }
 
-// TestLauncherTells: a rank has ended badly, and the answer comes when that is known.
+// TestLauncherTells checks that the end of a rank with an error is answered after it is
+// recorded.
 func TestLauncherTells(t *testing.T) {
 	var told string
 	addr := serve(t, func(c *Config) { c.Failed = func(rank int, code uint32) { told += fmt.Sprint(rank, " ", code) } })
@@ -275,9 +279,9 @@ func TestLauncherTells(t *testing.T) {
 	}
 }
 
-// TestAbortPrecedesTheEnd: a rank that has asked for the end of the job, and whose process ends,
-// has aborted, however late its words are read. The end of one that keeps its connection, by a
-// child, does not wait without an end.
+// TestAbortPrecedesTheEnd checks that a rank that has requested the end of the job, and
+// whose process ends, has aborted, however late its request is read. If a child keeps the
+// rank's connection open, the end of the rank waits for a bounded time.
 func TestAbortPrecedesTheEnd(t *testing.T) {
 	told := make(chan string, 4)
 	addr := serve(t, func(c *Config) {
@@ -286,7 +290,7 @@ func TestAbortPrecedesTheEnd(t *testing.T) {
 	})
 	r, launcher := join(t, addr[0], 1), dial(t, addr[0])
 	launcher.send("cmd=outrigger_failed rank=1 code=139")
-	time.Sleep(20 * time.Millisecond) // the rank's words are on their way
+	time.Sleep(20 * time.Millisecond) // the rank's request is on its way
 	r.send("cmd=abort exitcode=15")
 	_ = r.conn.Close()
 	if got := launcher.hear(); got != "cmd=outrigger_failed rc=0" {
@@ -302,7 +306,7 @@ func TestAbortPrecedesTheEnd(t *testing.T) {
 	}
 }
 
-// TestLauncherTellsOfRightEnds too, and the answer comes when it has been heard.
+// TestLauncherTellsOfRightEnds checks the same for a rank that ends with code 0.
 func TestLauncherTellsOfRightEnds(t *testing.T) {
 	var told []int
 	addr := serve(t, func(c *Config) { c.Ended = func(rank int) { told = append(told, rank) } })
@@ -315,8 +319,8 @@ func TestLauncherTellsOfRightEnds(t *testing.T) {
 	}
 }
 
-// TestPodsDoNotMeet: ranks in a barrier that fails are let go. What follows from the end of a pod, or
-// of the job, is a warning.
+// TestPodsDoNotMeet checks that ranks in a barrier that fails are disconnected. Errors that
+// follow from the end of a pod, or of the job, are logged as warnings.
 func TestPodsDoNotMeet(t *testing.T) {
 	for level, c := range map[string]struct {
 		err    error
@@ -360,28 +364,28 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// TestIdleStrangers: connections that say nothing, however many, take no rank's
-// place.
-func TestIdleStrangers(t *testing.T) {
+// TestIdleConnections checks that any number of connections that send nothing take no place
+// of a rank.
+func TestIdleConnections(t *testing.T) {
 	addr := serve(t)
 	for range 10 * (&Config{Count: 2}).places() {
 		dial(t, addr[0])
 	}
-	// The strangers have only just come, and keep their places for a moment.
+	// Connections that have only just come keep their places for a moment.
 	for begin := time.Now(); ; {
 		r := dial(t, addr[0])
 		if r.send("cmd=initack pmiid=0"); r.hear() != "" {
 			break
 		}
-		if time.Since(begin) > patience {
-			t.Fatal("strangers keep a rank out")
+		if time.Since(begin) > timeout {
+			t.Fatal("silent connections keep a rank out")
 		}
 	}
 	q := dial(t, addr[0])
 	q.ask("cmd=outrigger_rank rank=0", "cmd=outrigger_rank rc=0 init=0 attached=0 vanished=0 loaded=0")
 }
 
-// TestUnreadAnswers: a rank that reads nothing holds up nobody else, not in the
+// TestUnreadAnswers checks that a rank that reads nothing delays no other rank, not in the
 // barrier either, and not the end of the server (serve).
 func TestUnreadAnswers(t *testing.T) {
 	addr := serve(t)
@@ -391,7 +395,7 @@ func TestUnreadAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := fmt.Fprintln(deaf.conn, strings.Repeat("cmd=get kvsname=kvs_test key=none\n", 16)+"cmd=get_maxes"); err != nil {
-			break // the server has stopped to read, too
+			break // the server has stopped reading, too
 		}
 	}
 	other.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
@@ -399,7 +403,7 @@ func TestUnreadAnswers(t *testing.T) {
 	third.ask("cmd=get kvsname=kvs_test key=none", "cmd=get_result rc=-1 msg=key_not_found value=unknown")
 }
 
-// TestUnreadBarrier: the others come out of a barrier whose news one does not read.
+// TestUnreadBarrier checks that ranks leave a barrier whose end one rank does not read.
 func TestUnreadBarrier(t *testing.T) {
 	addr := serve(t)
 	deaf, other, third := join(t, addr[0], 0), join(t, addr[0], 1), join(t, addr[1], 2)
@@ -414,8 +418,8 @@ func TestUnreadBarrier(t *testing.T) {
 	both.Wait()
 }
 
-// TestAbortTold: a launcher tells of a rank of its pod that has asked another server for the
-// end of the job.
+// TestAbortTold: a launcher reports a rank of its pod that has requested the end of the job
+// from another server.
 func TestAbortTold(t *testing.T) {
 	var mu sync.Mutex
 	var heard []string
@@ -431,7 +435,7 @@ func TestAbortTold(t *testing.T) {
 	for i, c := range [][2]string{{"7", "7"}, {"-1", "255"}, {"256", "1"}, {"", "1"}} {
 		r := dial(t, addrs[0])
 		r.ask("cmd=outrigger_abort rank=1 exitcode="+c[0]+" message=it said a=1 a=1", "cmd=outrigger_aborted rc=0")
-		// A pod hears of as many as it has ranks.
+		// A pod records as many aborts as it has ranks.
 		if i < 2 {
 			if got := watcher.hear(); got != "cmd=aborts rank=1 code="+c[1] {
 				t.Errorf("%s: %q", c[0], got)
@@ -443,12 +447,12 @@ func TestAbortTold(t *testing.T) {
 		}
 		mu.Unlock()
 	}
-	dial(t, addrs[0]).ask("cmd=outrigger_abort rank=2 exitcode=1", "") // of the other pod
+	dial(t, addrs[0]).ask("cmd=outrigger_abort rank=2 exitcode=1", "") // a rank of the other pod
 }
 
-// TestRefusedTold: the job fails for a rank of any pod whose MPI cannot use Outrigger, with its reason,
-// and the launchers of the pod that heard of it end what they have started. A mistaken or hostile
-// word has no effect.
+// TestRefusedTold checks that the job fails because of a rank of any pod whose MPI cannot
+// use Outrigger, with its reason, and that the launchers of the reporting pod kill their
+// ranks. A mistaken or hostile report has no effect.
 func TestRefusedTold(t *testing.T) {
 	var mu sync.Mutex
 	var heard []string

@@ -10,32 +10,34 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// pairHead precedes each pair that goes to other pods.
+// pairHead is the size of the header of each pair that is sent to other pods.
 const pairHead = 6
 
-// Limits of what one rank may put between two barriers, and in all, as it goes to other
-// pods: with the heads, or many small pairs would not fit into a round.
+// Bounds of the bytes that one rank may put between two barriers, and in all, as they are
+// sent to other pods. Headers are included, because many small pairs would not fit into a
+// round otherwise.
 const (
 	rankBytes = 64 << 10
 	rankTotal = 1 << 20
 )
 
-// pairCost is what a pair takes beside its bytes: its entry in a table, and two allocations.
+// pairCost is the memory of a pair in addition to its bytes: an entry in a map, and two
+// allocations.
 const pairCost = 128
 
-// space is a job's keys and values: those of before the last barrier, which are
-// everybody's, and those of this pod since then.
+// space holds a job's keys and values: those put before the last barrier by all pods, and
+// those put by this pod since then.
 type space struct {
 	all   map[string]string
 	fresh map[string]string
 	spent map[int]int // bytes put by rank since the last barrier
 	total map[int]int
-	most  int64 // bytes that this pod's ranks may put for a program, with what pairs cost
-	kept  int64 // that they have put
+	most  int64 // bytes that this pod's ranks may put for a program, pairCost included
+	kept  int64 // bytes that they have put
 }
 
-// spaceShare is what the ranks of a pod may put for a program, of what each sidecar keeps for
-// the ranks of the job (memory.LaunchBytes).
+// spaceShare returns how many bytes the ranks of a pod may put for a program, as their
+// share of what each sidecar keeps for the ranks of the job (memory.LaunchBytes).
 func spaceShare(count, ranks int) int64 {
 	return memory.LaunchBytes(ranks) * int64(count) / int64(max(ranks, 1))
 }
@@ -48,7 +50,7 @@ func newSpace(mapping string, most int64) *space {
 	return s
 }
 
-// mappingKey is the key of which rank is on which node.
+// mappingKey is the key of the value that maps ranks to nodes.
 const mappingKey = "PMI_process_mapping"
 
 func (s *space) put(rank int, key, value string) error {
@@ -64,7 +66,7 @@ func (s *space) put(rank int, key, value string) error {
 	}
 	cost := int64(len(key) + len(value) + pairCost)
 	if s.kept+cost > s.most {
-		return fmt.Errorf("%d bytes of the ranks of this pod are kept in each sidecar for this program, %d for each pair beside its own; at most %d may be", s.kept, pairCost, s.most)
+		return fmt.Errorf("%d bytes of the ranks of this pod are kept in each sidecar for this program, %d of them for each pair in addition to its key and value; at most %d may be kept", s.kept, pairCost, s.most)
 	}
 	s.kept += cost
 	s.spent[rank] += n
@@ -81,8 +83,8 @@ func (s *space) get(key string) (string, bool) {
 	return v, ok
 }
 
-// export is what this pod has put since the last barrier: for each pair the
-// lengths, u16 and u32, and the bytes.
+// export returns what this pod has put since the last barrier: for each pair the lengths,
+// u16 and u32, and the bytes.
 func (s *space) export() []byte {
 	var b []byte
 	for _, key := range slices.Sorted(maps.Keys(s.fresh)) {
@@ -96,7 +98,7 @@ func (s *space) export() []byte {
 
 var errPairs = errors.New("malformed pairs")
 
-// admit takes in what a pod has exported.
+// admit adds what a pod has exported.
 func (s *space) admit(b []byte) error {
 	for len(b) > 0 {
 		if len(b) < pairHead {
@@ -119,7 +121,7 @@ func (s *space) admit(b []byte) error {
 	return nil
 }
 
-// renew forgets what a program has put, for the next one.
+// renew removes what a program has put, for the next program.
 func (s *space) renew() {
 	mapping, ok := s.all[mappingKey]
 	clear(s.all)
@@ -131,14 +133,14 @@ func (s *space) renew() {
 	}
 }
 
-// passed is told that a barrier is over.
+// passed notes that a barrier has ended.
 func (s *space) passed() {
 	clear(s.fresh)
 	clear(s.spent)
 }
 
-// mapping says which rank is on which node, in the form of PMI-1: blocks of
-// (first node, nodes, ranks on each).
+// mapping returns which rank is on which node, in the notation of PMI-1: blocks of (first
+// node, nodes, ranks on each).
 func mapping(ranks []int) string {
 	text := "(vector"
 	for i := 0; i < len(ranks); {

@@ -14,35 +14,35 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// Fan is how many children a pod has in the tree: pod n's are Fan*n+1 to
+// Fan is the number of children of a pod in the tree: the children of pod n are Fan*n+1 to
 // Fan*n+Fan.
 const Fan = 8
 
 // Dial makes an authenticated connection to the sidecar of a pod.
 type Dial func(ctx context.Context, pod int) (net.Conn, error)
 
-// Tree gathers a piece of data of every pod and gives all of them to all, in
-// rounds that every pod takes part in. Pieces go up to pod 0, and the whole
-// comes down again: each pod talks with its parent and its children only.
+// Tree gathers a piece of data from every pod and sends all pieces to all pods, in rounds
+// in which every pod takes part. Pieces are sent up to pod 0, and the whole is sent down
+// again: each pod is connected to its parent and its children only.
 type Tree struct {
 	self, pods int
-	limit      int64 // of a frame
+	limit      int64 // most bytes of a frame
 	dial       Dial
-	grace      time.Duration // for the job to end with the name of the pod that has gone
+	grace      time.Duration // delay of the error of a pod that has gone, so that the job ends with the name of that pod
 
-	mu       sync.Mutex // held for a round
+	mu       sync.Mutex // held during a round
 	round    uint64
 	parent   net.Conn
 	children []*child
 }
 
-// child is a subtree, whose pod connects when it has something to say.
+// child is a subtree. Its root pod connects when it has data.
 type child struct {
 	pod  int
 	up   chan frame
 	down chan frame
 	busy chan struct{} // holds a token while a connection is served
-	gone chan struct{} // closed when a connection has ended that the pod has used: it makes no other
+	gone chan struct{} // closed when a connection that the pod has used has ended: it makes no other one
 	once sync.Once
 }
 
@@ -54,22 +54,22 @@ type frame struct {
 
 const frameHead = 12
 
-// NewTree is pod self's part of a tree of pods with so many ranks, which bounds the bytes of
-// all pieces together (memory.LaunchBytes).
+// NewTree returns pod self's part of a tree of pods. The number of ranks bounds the bytes
+// of all pieces together (memory.LaunchBytes).
 func NewTree(self, pods, ranks int, dial Dial) *Tree {
 	return newTree(self, pods, memory.LaunchBytes(ranks), dial)
 }
 
 func newTree(self, pods int, limit int64, dial Dial) *Tree {
-	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial, grace: idleGrace} // and the kind
+	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial, grace: idleGrace} // header and kind of each piece
 	for pod := Fan*self + 1; pod <= Fan*self+Fan && pod < pods; pod++ {
 		t.children = append(t.children, &child{pod: pod, up: make(chan frame), down: make(chan frame, 1), busy: make(chan struct{}, 1), gone: make(chan struct{})})
 	}
 	return t
 }
 
-// Gather gives this pod's piece and returns those of all pods, by pod. It fails
-// when ctx ends, or when a neighbour breaks the protocol or its connection.
+// Gather sends this pod's piece and returns the pieces of all pods, by pod. It fails if ctx
+// ends, or if a neighbour breaks the protocol or its connection.
 func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +99,7 @@ func (t *Tree) Gather(ctx context.Context, own []byte) ([][]byte, error) {
 		return nil, err
 	}
 	for _, c := range t.children {
-		c.down <- frame{t.round, whole} // it asks for the next one only after it has had this one
+		c.down <- frame{t.round, whole} // the child sends its next frame only after it has received this one
 	}
 	return all, nil
 }
@@ -108,8 +108,8 @@ func (t *Tree) above() int { return (t.self - 1) / Fan }
 
 var errChildGone = errors.New("has ended its connection for the launch")
 
-// await waits for what a subtree has in a round. One whose connection has ended has nothing any
-// more; for a while it is left to others to end the job by the name of what has happened there.
+// await waits for the frame of a subtree in a round. If the connection of the subtree has
+// ended, await fails after grace, so that the job ends with the cause of that end.
 func (c *child) await(ctx context.Context, round uint64, grace time.Duration) (frame, error) {
 	var late <-chan time.Time
 	gone := c.gone
@@ -130,10 +130,10 @@ func (c *child) await(ctx context.Context, round uint64, grace time.Duration) (f
 	}
 }
 
-// end notes that the pod has nothing for the rounds that come.
+// end notes that the pod sends nothing in the rounds to come.
 func (c *child) end() { c.once.Do(func() { close(c.gone) }) }
 
-// ask sends this subtree's pieces up and waits for the whole.
+// ask sends the pieces of this subtree to the parent and waits for the whole.
 func (t *Tree) ask(ctx context.Context, data []byte) ([]byte, error) {
 	if t.parent == nil {
 		conn, err := t.dial(ctx, t.above())
@@ -160,7 +160,7 @@ func (t *Tree) ask(ctx context.Context, data []byte) ([]byte, error) {
 // errBusy refuses a second connection of a pod.
 var errBusy = errors.New("it is connected already")
 
-// Serve is the connection that a child has made, until it ends.
+// Serve serves the connection of a child until it ends.
 func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 	i := slices.IndexFunc(t.children, func(c *child) bool { return c.pod == pod })
 	if i < 0 {
@@ -181,7 +181,7 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 			c.end()
 		}
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return nil // unused: it tries again
+			return nil // unused: the child connects again
 		}
 		if err != nil {
 			return fmt.Errorf("pod %d: %w", pod, err)
@@ -203,7 +203,7 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 	}
 }
 
-// Close ends the connection to the parent. No Gather may be under way.
+// Close ends the connection to the parent. No Gather may be in progress.
 func (t *Tree) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,11 +221,11 @@ func writeFrame(w io.Writer, f frame) error {
 	return err
 }
 
-// errFrame is of a frame that no pod sends.
+// errFrame reports a frame that no pod sends.
 var errFrame = errors.New("a frame that is too long")
 
-// readFrame reads a frame of at most limit bytes. Memory is taken as bytes come,
-// and not by what the length says.
+// readFrame reads a frame of at most limit bytes. It allocates memory as bytes arrive, and
+// not by the announced length.
 func readFrame(r io.Reader, limit int64) (frame, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -242,7 +242,7 @@ func readFrame(r io.Reader, limit int64) (frame, error) {
 	return frame{binary.LittleEndian.Uint64(head[4:]), data}, err
 }
 
-// pieceHead precedes a pod's piece: pod u32, length u32.
+// pieceHead is the size of the header of a piece: pod u32, length u32.
 const pieceHead = 8
 
 func appendPiece(b []byte, pod int, piece []byte) []byte {
@@ -253,7 +253,7 @@ func appendPiece(b []byte, pod int, piece []byte) []byte {
 
 var errPieces = errors.New("malformed pieces")
 
-// nextPiece takes the first piece off b.
+// nextPiece splits the first piece off b.
 func nextPiece(b []byte) (pod uint32, piece, rest []byte, err error) {
 	if len(b) < pieceHead {
 		return 0, nil, nil, errPieces
@@ -266,7 +266,7 @@ func nextPiece(b []byte) (pod uint32, piece, rest []byte, err error) {
 	return pod, b[:n], b[n:], nil
 }
 
-// pieces cuts the whole into one piece for each pod.
+// pieces splits the whole into one piece for each pod.
 func pieces(pods int, b []byte) ([][]byte, error) {
 	all, seen := make([][]byte, pods), make([]bool, pods)
 	for len(b) > 0 {
@@ -285,7 +285,8 @@ func pieces(pods int, b []byte) ([][]byte, error) {
 	return all, nil
 }
 
-// checkPieces wants every piece to be of the subtree whose root is pod.
+// checkPieces returns an error if a piece does not belong to the subtree whose root is pod
+// root.
 func (t *Tree) checkPieces(root int, b []byte) error {
 	for len(b) > 0 {
 		pod, _, rest, err := nextPiece(b)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// forest is a tree of pods in one process, over pipes.
+// forest is a tree of pods in one process, connected by pipes.
 type forest struct {
 	t     *testing.T
 	trees []*Tree
@@ -45,7 +45,7 @@ func newForest(t *testing.T, pods int) *forest {
 	return f
 }
 
-// TestGather: every pod gets every pod's piece of the same round.
+// TestGather checks that every pod gets every pod's piece of the same round.
 func TestGather(t *testing.T) {
 	for _, pods := range []int{1, 2, 3, 9, 10, 75, 200} {
 		t.Run(fmt.Sprint(pods), func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestGatherEnds: a pod that never comes holds nobody up for ever.
+// TestGatherEnds checks that a pod that never connects does not block the others for ever.
 func TestGatherEnds(t *testing.T) {
 	f := newForest(t, 3)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -92,9 +92,9 @@ func TestGatherEnds(t *testing.T) {
 	}
 }
 
-// TestChildGoes: a round does not wait for a pod whose connection has ended between two rounds,
-// in the middle of a frame, or with one that no pod sends. One that was not used is another
-// matter: its pod tries again.
+// TestChildGoes checks that a round does not wait for a pod whose connection has ended
+// between two rounds, in the middle of a frame, or with an invalid frame. If the connection
+// was not used, the round waits: the pod tries again.
 func TestChildGoes(t *testing.T) {
 	first := frame{1, appendPiece(nil, 1, []byte("a"))}
 	for name, say := range map[string]func(*testing.T, net.Conn){
@@ -128,7 +128,7 @@ func TestChildGoes(t *testing.T) {
 				mine, its := net.Pipe()
 				served := make(chan struct{})
 				go func() {
-					_ = tree.Serve(ctx, 1, its) // what it says of the end is another test's
+					_ = tree.Serve(ctx, 1, its) // its error is checked by another test
 					close(served)
 				}()
 				say(t, mine)
@@ -156,7 +156,7 @@ func TestChildGoes(t *testing.T) {
 				return
 			}
 			err := <-done
-			if err == nil { // the first round is over
+			if err == nil { // the first round has ended
 				go gather()
 				err = <-done
 			}
@@ -167,8 +167,9 @@ func TestChildGoes(t *testing.T) {
 	}
 }
 
-// TestStrangers: who is no child, comes twice or says nonsense is refused.
-func TestStrangers(t *testing.T) {
+// TestServeRefuses checks that a pod that is no child, connects twice or sends an invalid
+// frame is refused.
+func TestServeRefuses(t *testing.T) {
 	tree := newTree(1, 100, 1000, nil)
 	for what, pod := range map[string]int{"itself": 1, "its parent": 0, "a cousin": 20, "beyond the job": 100} {
 		if err := tree.Serve(t.Context(), pod, nil); err == nil || !strings.Contains(err.Error(), "no child") {
@@ -197,11 +198,11 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestRoundIsBounded: what ranks bring to a round is refused where it becomes too much, with
-// how much it is.
+// TestRoundIsBounded checks that a round whose pieces are too large is refused, with their
+// size.
 func TestRoundIsBounded(t *testing.T) {
 	up, down := net.Pipe()
-	t.Cleanup(func() { _, _ = up.Close(), down.Close() }) // nothing is said
+	t.Cleanup(func() { _, _ = up.Close(), down.Close() }) // nothing is sent
 	child := newTree(1, 2, 1000, func(context.Context, int) (net.Conn, error) { return up, nil })
 	if _, err := child.Gather(t.Context(), make([]byte, 2000)); err == nil || !strings.Contains(err.Error(), "bring 2008 bytes at once, of which 2000 are this pod's; at most 1018") {
 		t.Errorf("a pod that brings too much: %v", err)

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// slow is when somebody may want to know what is waited for.
+// slow is when Run prints that it still waits.
 const slow = 10 * time.Second
 
-// Agent runs commands in other pods, by way of the sidecar's process management.
+// Agent runs commands in other pods by way of its sidecar's process management.
 type Agent struct {
 	Socket string // of process management
 	In     io.Reader
@@ -23,8 +23,8 @@ type Agent struct {
 	Err    io.Writer
 }
 
-// Run runs a command to its end and returns its exit code. When ctx ends the command
-// is ended.
+// Run runs a command to its end and returns its exit code. If ctx ends, the command is
+// terminated.
 func (a *Agent) Run(ctx context.Context, l Line) (int, error) {
 	code, err := a.run(ctx, l)
 	if err != nil && ctx.Err() != nil {
@@ -34,18 +34,18 @@ func (a *Agent) Run(ctx context.Context, l Line) (int, error) {
 }
 
 func (a *Agent) run(ctx context.Context, l Line) (int, error) {
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: dialTimeout}
 	conn, err := d.DialContext(ctx, "unix", a.Socket)
 	if err != nil {
 		return 0, fmt.Errorf("process management of the sidecar: %w", err)
 	}
-	defer func() { _ = conn.Close() }() // the command's result stands
+	defer func() { _ = conn.Close() }() // the command's result is known
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := fmt.Fprintf(conn, "cmd=outrigger_exec pod=%d\n", l.Pod); err != nil {
 		return 0, fmt.Errorf("process management of the sidecar: %w", err)
 	}
 	to := &writer{out: conn}
-	_ = to.frame(kindCommand, []byte(l.Command)) // if it is refused, the answer says why
+	_ = to.frame(kindCommand, []byte(l.Command)) // if the command is refused, the answer has the reason
 	in := bufio.NewReader(conn)
 	late := time.AfterFunc(slow, func() {
 		_, _ = fmt.Fprintf(a.Err, "outrigger-ssh: %s does not answer yet: has its pod started?\n", Host(l.Pod))
@@ -55,7 +55,7 @@ func (a *Agent) run(ctx context.Context, l Line) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", Host(l.Pod), err)
 	}
-	room := make(chan struct{}, inputMax) // for frames of input
+	room := make(chan struct{}, inputMax) // one token for each frame of input that may be sent
 	for range inputMax {
 		room <- struct{}{}
 	}
@@ -69,7 +69,7 @@ func (a *Agent) run(ctx context.Context, l Line) (int, error) {
 	return code, nil
 }
 
-// awaitAnswer waits until the command is with somebody who can run it.
+// awaitAnswer waits until a server has the command, or it is refused.
 func awaitAnswer(in *bufio.Reader) error {
 	line, err := in.ReadString('\n')
 	if err != nil {
@@ -84,8 +84,8 @@ func awaitAnswer(in *bufio.Reader) error {
 	return nil
 }
 
-// feed sends the input, as fast as the command takes it. Who does not want it has
-// ended.
+// feed sends the input as fast as the command reads it. An error means that the connection
+// has ended.
 func (a *Agent) feed(to *writer, room <-chan struct{}, over <-chan struct{}) {
 	b := make([]byte, dataMax)
 	for {
@@ -108,7 +108,7 @@ func (a *Agent) feed(to *writer, room <-chan struct{}, over <-chan struct{}) {
 	}
 }
 
-// follow copies what the command writes, until it ends.
+// follow copies the command's output until the command ends.
 func (a *Agent) follow(in io.Reader, room chan<- struct{}) (int, error) {
 	for {
 		kind, body, err := readFrame(in)
@@ -123,7 +123,7 @@ func (a *Agent) follow(in io.Reader, room chan<- struct{}) (int, error) {
 		case kindTaken:
 			select {
 			case room <- struct{}{}:
-			default: // more answers than there were frames of input
+			default: // more confirmations than frames of input
 				return 0, fmt.Errorf("%w: %q without input", errFrame, kind)
 			}
 		case kindRefused:

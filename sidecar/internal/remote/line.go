@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// withValue are the options of ssh(1) that are followed by a value.
+// withValue holds the options of ssh(1) that are followed by a value.
 const withValue = "BbcDEeFIiJLlmOoPpQRSWw"
 
 // Line is a command for another pod.
@@ -14,11 +14,11 @@ type Line struct {
 	Command string // for a shell
 }
 
-// errNoCommand refuses what ssh would make a login of.
+// errNoCommand refuses an argument list that ssh would take for a login.
 var errNoCommand = errors.New("no command: want [OPTIONS] HOST COMMAND, as mpirun calls ssh; there is no login")
 
-// Parse reads the arguments of an ssh: options, which have no meaning here, a host,
-// and the words of a command, which a shell at the other end puts together again.
+// Parse parses the arguments of ssh: options, which are ignored, a host, and the words of a
+// command, which a shell at the other end parses again.
 func Parse(args []string) (Line, error) {
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		option := args[0]
@@ -26,7 +26,7 @@ func Parse(args []string) (Line, error) {
 		if option == "--" {
 			break
 		}
-		// A value may be in the same word.
+		// The value may be part of the same word.
 		if len(option) == 2 && strings.Contains(withValue, option[1:]) && len(args) > 0 {
 			args = args[1:]
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
-// outputs are the pipes that a command writes to, and who reads them.
+// outputs holds the pipes to which a command writes, and the goroutines that read them.
 type outputs struct {
 	pipes   []*os.File
 	readers sync.WaitGroup
 }
 
-// add makes one, and returns the command's end.
+// add makes a pipe and returns the end for the command.
 func (o *outputs) add(to stream) (*os.File, error) {
 	in, out, err := os.Pipe()
 	if err != nil {
@@ -26,20 +26,20 @@ func (o *outputs) add(to stream) (*os.File, error) {
 	return out, nil
 }
 
-// finish sends on all that the command has written, however slowly it is taken, and what
-// a daemon that it has left behind writes within the grace.
+// finish sends all output that the command has written, however slowly the agent reads, and
+// the output that a daemon left behind by the command writes within grace.
 func (o *outputs) finish() {
 	for _, p := range o.pipes {
-		_ = p.SetReadDeadline(time.Now().Add(grace)) // a pipe has one
+		_ = p.SetReadDeadline(time.Now().Add(grace)) // pipes have deadlines
 	}
 	o.readers.Wait()
-	for _, p := range o.pipes {
+	for _, p := range o.pipes { // it was only read
 		_ = p.Close() // only read
 	}
 }
 
-// drain sends what comes until all writers have gone, or until the deadline: then only
-// what the pipe holds.
+// drain copies a pipe until all writers have closed it, or until the deadline; after the
+// deadline it copies only what the pipe holds.
 func drain(pipe *os.File, to stream) {
 	room, left, over := make([]byte, dataMax), 0, false
 	for !over || left > 0 {

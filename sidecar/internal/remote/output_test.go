@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSlowAgent: an agent that takes output long after the command has ended gets all of
-// it, also where a daemon has the command's output still.
+// TestSlowAgent checks that an agent that reads output long after the command has ended
+// gets all of it, also if a daemon keeps the command's output open.
 func TestSlowAgent(t *testing.T) {
 	for _, command := range []string{"head -c 60000 /dev/zero", "sleep 60 & head -c 60000 /dev/zero; echo $! >&2"} {
-		ours, theirs := net.Pipe() // which holds nothing
+		ours, theirs := net.Pipe() // it has no buffer
 		s, done := Server{Env: os.Environ()}, make(chan struct{})
 		go func() {
 			defer close(done)
@@ -50,7 +50,7 @@ func TestSlowAgent(t *testing.T) {
 	}
 }
 
-// endDaemon ends a process by the number that a command has said.
+// endDaemon kills a process by the number that a command has printed.
 func endDaemon(number string) {
 	if pid, err := strconv.Atoi(strings.TrimSpace(number)); err == nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended

@@ -1,12 +1,13 @@
-// Package remote starts commands in other pods of a job, for a program that brings
-// its own mpirun: what ssh is elsewhere. An agent, which mpirun starts instead of
-// ssh, asks; a server, beside the launcher of the other pod, runs the command there
-// as the same user, in the application's own container; the sidecars carry the bytes
-// between the two over connections with the job's certificates (pmi, commands
-// outrigger_exec and outrigger_serve) and do not look into them.
+// Package remote starts commands in other pods of a job, for a program that runs its own
+// mpirun. It takes the place of ssh: an agent, which mpirun starts instead of ssh, sends
+// the command; a server, in the launcher of the other pod, runs the command there as the
+// same user, in the application's container; the sidecars relay the bytes between the two
+// over connections with the job's certificates (pmi, requests outrigger_exec and
+// outrigger_serve) and do not interpret them.
 //
-// What the two tell each other are frames: kind u8, length u32, so many bytes. An
-// agent's first one is the command.
+// Agent and server exchange frames: kind u8, length u32, and as many bytes. The first frame
+// of an agent is the command. The agent then sends input, the server output, and the exit
+// code last.
 package remote
 
 import (
@@ -21,34 +22,34 @@ import (
 
 // Kinds of frames.
 const (
-	kindCommand  = 'c' // agent's: a line for /bin/sh
-	kindInput    = 'i' // agent's: of its standard input
-	kindInputEnd = 'e' // agent's: there is no more
-	kindOutput   = 'o' // server's: of the command's standard output
-	kindError    = 'r' // server's: of its standard error
-	kindTaken    = 't' // server's: a frame of input is with the command, or nobody wants it
-	kindExit     = 'x' // server's last: the exit code, u32
-	kindRefused  = 'f' // server's last: why the command could not be started
+	kindCommand  = 'c' // from the agent: a line for /bin/sh
+	kindInput    = 'i' // from the agent: standard input
+	kindInputEnd = 'e' // from the agent: end of standard input
+	kindOutput   = 'o' // from the server: the command's standard output
+	kindError    = 'r' // from the server: the command's standard error
+	kindTaken    = 't' // from the server: a frame of input was passed to the command, or dropped after it closed its input
+	kindExit     = 'x' // last frame of the server: the exit code, u32
+	kindRefused  = 'f' // last frame of the server: why the command could not be started
 )
 
-// What a frame may have. Daemons of a large job have lines of some KiB.
+// Bounds of frames. Daemons of a large job have command lines of some KiB.
 const (
 	commandMax = 1 << 20
 	dataMax    = 32 << 10
 	frameHead  = 5
 
-	// inputMax bounds the frames of input that are under way to a command, which may
-	// not read it. So nothing that the agent says waits behind it: not even its end.
+	// inputMax bounds the frames of input that the command has not read, so that no other
+	// frame of the agent waits behind them, and the server notices the agent's end.
 	inputMax = 8
 )
 
-// hostPrefix and the number of a pod are its name for mpirun.
+// hostPrefix and the number of a pod are the pod's host name for mpirun.
 const hostPrefix = "pod-"
 
-// Host is the name of a pod in mpirun's list of hosts.
+// Host returns the name of a pod in mpirun's list of hosts.
 func Host(pod int) string { return hostPrefix + strconv.Itoa(pod) }
 
-// podOf is the pod that a name of an ssh line means: pod-3, or somebody@pod-3.
+// podOf returns the pod that a host of an ssh command line means: pod-3, or user@pod-3.
 func podOf(name string) (int, error) {
 	_, host, found := strings.Cut(name, "@")
 	if !found {
@@ -64,7 +65,7 @@ func podOf(name string) (int, error) {
 
 var errFrame = errors.New("malformed frame")
 
-// writer writes whole frames of several goroutines.
+// writer writes whole frames from several goroutines.
 type writer struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -80,7 +81,7 @@ func (w *writer) frame(kind byte, body []byte) error {
 	return err
 }
 
-// stream sends what is written as frames of one kind.
+// stream is a Writer that sends frames of one kind.
 type stream struct {
 	to   *writer
 	kind byte
@@ -97,8 +98,8 @@ func (s stream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// readFrame reads the next one. Memory is taken as bytes come, and not by what the
-// length says.
+// readFrame reads the next frame. It allocates memory as bytes arrive, and not by the
+// announced length.
 func readFrame(in io.Reader) (kind byte, body []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/pmi"
 )
 
-// job is process management of two pods of one rank each, joined by pipes; pod 1
-// serves commands if it is told to.
+// job is the process management of two pods of one rank each, connected by pipes; pod 1
+// serves commands after a call of serve.
 type job struct {
 	sockets [2]string
 	servers [2]*pmi.Server
-	reached chan int // pods that an agent has a connection to
+	reached chan int // pods to which an agent has connected
 }
 
 func newJob(t *testing.T) *job {
@@ -45,7 +45,7 @@ func newJob(t *testing.T) *job {
 				}
 				j.reached <- to
 				go func() {
-					defer func() { _ = there.Close() }()                     // both have had all
+					defer func() { _ = there.Close() }()                     // both sides have received everything
 					_ = j.servers[to].ServeExec(context.Background(), there) // the agent is told
 				}()
 				return here, nil
@@ -66,7 +66,7 @@ func newJob(t *testing.T) *job {
 	return j
 }
 
-// pair is a connection that can be closed half, as those of TLS can.
+// pair returns a connection that can be closed in one direction, as those of TLS can.
 func pair() (net.Conn, net.Conn, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -99,7 +99,7 @@ func (j *job) serve(t *testing.T, pod int, env ...string) {
 	})
 }
 
-// run is an agent in pod 0.
+// run runs an agent in pod 0.
 func (j *job) run(ctx context.Context, pod int, command, input string) (code int, out, errs string, err error) {
 	var o, e bytes.Buffer
 	a := Agent{Socket: j.sockets[0], In: strings.NewReader(input), Out: &o, Err: &e}
@@ -107,13 +107,13 @@ func (j *job) run(ctx context.Context, pod int, command, input string) (code int
 	return code, o.String(), e.String(), err
 }
 
-// TestRun: a command has its environment, its input and its exit code, in this pod
-// and in another one; its output is whole and in its places.
+// TestRun checks that a command has its environment, its input and its exit code, in this
+// pod and in another one, and that its output is complete and on the right streams.
 func TestRun(t *testing.T) {
 	j := newJob(t)
 	j.serve(t, 0, "WHERE=pod 0")
 	j.serve(t, 1, "WHERE=pod 1")
-	long := strings.Repeat("0123456789abcdef", 1<<16) // a MiB
+	long := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
 	for _, c := range []struct {
 		pod            int
 		command, input string
@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 		{0, `echo "$WHERE"; exit 3`, "", 3, "pod 0\n", ""},
 		{1, `echo "$WHERE"; echo wrong >&2`, "", 0, "pod 1\n", "wrong\n"},
 		{1, "cat", long, 0, long, ""},
-		{1, "exit 200", long, 200, "", ""}, // nobody reads its input
+		{1, "exit 200", long, 200, "", ""}, // the command does not read its input
 		{1, "kill -9 $$", "", 137, "", ""},
 		{1, "not-there-at-all 2>/dev/null", "", 127, "", ""},
 	} {
@@ -134,7 +134,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestMany: as many commands as pods and more, at once.
+// TestMany runs more commands than pods at once.
 func TestMany(t *testing.T) {
 	j := newJob(t)
 	j.serve(t, 1)
@@ -149,8 +149,8 @@ func TestMany(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAgentEnds: when nobody waits for a command any more it is told to end, however
-// much of its input waits, which it does not read.
+// TestAgentEnds checks that a command is terminated when its agent has gone, however much
+// input waits that the command does not read.
 func TestAgentEnds(t *testing.T) {
 	for name, input := range map[string]string{"": "", "unread": strings.Repeat("0123456789abcdef", 1<<18)} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAgentEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = f.Close() }() // only read
+			defer func() { _ = f.Close() }() // it was only read
 			if _, err := io.ReadFull(f, make([]byte, 5)); err != nil {
 				t.Fatal(err)
 			}
@@ -180,21 +180,21 @@ func TestAgentEnds(t *testing.T) {
 			if err := <-ended; !errors.Is(err, told) || !strings.HasPrefix(err.Error(), "pod-1: ") {
 				t.Errorf("the agent says %v", err)
 			}
-			if _, err := io.ReadAll(f); err != nil { // ends with the command
+			if _, err := io.ReadAll(f); err != nil { // returns when the command has ended
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestRefused: what cannot be is said.
+// TestRefused checks the reasons of refusals.
 func TestRefused(t *testing.T) {
 	j := newJob(t)
 	if _, _, _, err := j.run(t.Context(), 7, "true", ""); err == nil || !strings.Contains(err.Error(), "pod-0 to pod-1") {
 		t.Errorf("a pod that is none: %v", err)
 	}
 	j.serve(t, 1)
-	if _, _, _, err := j.run(t.Context(), 1, "true", ""); err != nil { // it serves
+	if _, _, _, err := j.run(t.Context(), 1, "true", ""); err != nil { // returns when pod 1 serves
 		t.Fatal(err)
 	}
 	second := Server{Socket: j.sockets[1], Env: os.Environ()}
@@ -203,7 +203,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAwaited: a command waits for a pod that is not there yet, and then runs.
+// TestAwaited checks that a command waits for a pod that does not serve yet, and then runs.
 func TestAwaited(t *testing.T) {
 	j := newJob(t)
 	done := make(chan string)
@@ -211,7 +211,7 @@ func TestAwaited(t *testing.T) {
 		_, out, _, err := j.run(t.Context(), 1, "echo late", "")
 		done <- out + errText(err)
 	}()
-	<-j.reached // the agent asks, and nobody serves
+	<-j.reached // the agent has asked, and no server waits
 	j.serve(t, 1)
 	if got := <-done; got != "late\n" {
 		t.Errorf("%q", got)
@@ -243,7 +243,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzFrame: whatever is written, a frame is whole and within its bounds, or refused.
+// FuzzFrame checks that a frame is complete and within its bounds, or refused, for any
+// bytes.
 func FuzzFrame(f *testing.F) {
 	var out bytes.Buffer
 	if err := (&writer{out: &out}).frame(kindCommand, []byte("orted")); err != nil {
@@ -266,7 +267,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestParseOtherHost: a host of another list is refused with the variables by which Open MPI takes one.
+// TestParseOtherHost checks that a host of another list is refused with the variables by
+// which Open MPI finds one.
 func TestParseOtherHost(t *testing.T) {
 	if _, err := Parse([]string{"node1", "orted"}); err == nil || !strings.Contains(err.Error(), "SLURM_NODELIST") {
 		t.Errorf("error %v", err)

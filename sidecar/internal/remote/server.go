@@ -18,21 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds the dial of a socket of this pod.
-const patience = 10 * time.Second
+// dialTimeout bounds the dial of a socket of this pod.
+const dialTimeout = 10 * time.Second
 
-// grace is what a command gets between SIGTERM and SIGKILL when nobody waits for it
-// any more.
+// grace is the time between SIGTERM and SIGKILL for a command whose agent has gone.
 const grace = 2 * time.Second
 
-// Server runs commands of other pods in this one.
+// Server runs commands of other pods in this pod.
 type Server struct {
 	Socket string   // of process management
-	Env    []string // of the commands, whole
+	Env    []string // complete environment of the commands
 }
 
-// Serve runs commands, as many at once as are asked for, until ctx ends; then it
-// ends those that run and returns nil. Another error is that of the sidecar.
+// Serve runs commands, as many at once as are requested, until ctx ends; then it terminates
+// the running ones and returns nil. Otherwise it returns the error of the connection to the
+// sidecar.
 func (s *Server) Serve(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -40,7 +40,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		conn, in, err := s.offer(ctx)
 		switch {
 		case ctx.Err() != nil && err == nil:
-			_ = conn.Close() // its agent is told by that
+			_ = conn.Close() // the agent notices the end
 			return nil
 		case ctx.Err() != nil:
 			return nil
@@ -48,15 +48,15 @@ func (s *Server) Serve(ctx context.Context) error {
 			return err
 		}
 		wg.Go(func() {
-			defer func() { _ = conn.Close() }() // the agent has had its answer
+			defer func() { _ = conn.Close() }() // the agent has received the answer
 			s.serve(ctx, conn, in)
 		})
 	}
 }
 
-// offer waits until somebody wants a command to be run.
+// offer waits for a command.
 func (s *Server) offer(ctx context.Context) (net.Conn, *bufio.Reader, error) {
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: dialTimeout}
 	conn, err := d.DialContext(ctx, "unix", s.Socket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("process management of the sidecar: %w", err)
@@ -70,7 +70,7 @@ func (s *Server) offer(ctx context.Context) (net.Conn, *bufio.Reader, error) {
 		}
 	}
 	if err != nil {
-		_ = conn.Close() // nobody has it
+		_ = conn.Close() // it carries no command
 		return nil, nil, fmt.Errorf("process management of the sidecar: %w", err)
 	}
 	return conn, in, nil
@@ -79,7 +79,7 @@ func (s *Server) offer(ctx context.Context) (net.Conn, *bufio.Reader, error) {
 // serve runs one command to its end, or until its agent has gone.
 func (s *Server) serve(ctx context.Context, conn net.Conn, in *bufio.Reader) {
 	to := &writer{out: conn}
-	defer context.AfterFunc(ctx, func() { // an agent that takes nothing is not waited for
+	defer context.AfterFunc(ctx, func() { // an agent that reads nothing is not waited for
 		_ = conn.SetWriteDeadline(time.Now().Add(grace))
 	})()
 	kind, body, err := readFrame(in)
@@ -90,7 +90,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, in *bufio.Reader) {
 		err = s.run(ctx, string(body), to, in)
 	}
 	if err != nil {
-		_ = to.frame(kindRefused, []byte(err.Error())) // an agent that has gone asks for nothing
+		_ = to.frame(kindRefused, []byte(err.Error())) // an agent that has gone needs no reason
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 		if err != nil {
 			return err
 		}
-		defer func() { _ = w.Close() }() // also where the command was never started
+		defer func() { _ = w.Close() }() // also if the command was never started
 		*at = w
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -122,14 +122,14 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 		}
 		return err
 	}
-	_, _ = cmd.Stdout.(*os.File).Close(), cmd.Stderr.(*os.File).Close() // the command has its own
+	_, _ = cmd.Stdout.(*os.File).Close(), cmd.Stderr.(*os.File).Close() // the command has its own copies
 
-	go func() { // until the connection's end, which serve makes
-		defer cancel() // nobody waits for the command any more
+	go func() { // until the end of the connection, which serve causes
+		defer cancel() // the agent of the command has gone
 		feed(in, stdin, to)
 	}()
-	// Daemons that it leaves behind live on, as below an sshd: the launcher ends
-	// them with the job.
+	// Daemons that the command leaves behind live on, as they do below an sshd: the
+	// launcher ends them with the job.
 	if err = cmd.Wait(); cmd.ProcessState == nil {
 		return err
 	}
@@ -137,10 +137,10 @@ func (s *Server) run(ctx context.Context, command string, to *writer, in *bufio.
 	return to.frame(kindExit, binary.LittleEndian.AppendUint32(nil, uint32(ExitCode(cmd.ProcessState))))
 }
 
-// feed gives a command its input. It returns when the agent has gone, or says what
-// no agent says, also while the command reads nothing.
+// feed passes input to a command. It returns when the agent has gone, or sends an invalid
+// frame, also while the command reads nothing.
 func feed(in io.Reader, stdin io.WriteCloser, to *writer) {
-	pieces := make(chan []byte, inputMax+1) // and the end
+	pieces := make(chan []byte, inputMax+1) // the frames in progress, and the end
 	defer close(pieces)
 	go func() {
 		defer func() { _ = stdin.Close() }() // the command may have ended
@@ -148,7 +148,7 @@ func feed(in io.Reader, stdin io.WriteCloser, to *writer) {
 			if b == nil {
 				return
 			}
-			_, _ = stdin.Write(b) // a command that has closed its input wants no more
+			_, _ = stdin.Write(b) // a command that has closed its input needs no more
 			if to.frame(kindTaken, nil) != nil {
 				return
 			}
@@ -164,13 +164,14 @@ func feed(in io.Reader, stdin io.WriteCloser, to *writer) {
 		}
 		select {
 		case pieces <- body:
-		default: // more than an agent has under way
+		default: // more than an agent may send
 			return
 		}
 	}
 }
 
-// ExitCode is a shell's: 128 and the signal's number for a signal.
+// ExitCode returns the exit code as a shell reports it: 128 plus the signal's number for a
+// signal.
 func ExitCode(s *os.ProcessState) int {
 	if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal())
