@@ -21,33 +21,34 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// consultTime bounds the questions to the sidecars of a failed job.
+// consultTime bounds the requests to the sidecars of a failed job, so that a sidecar that
+// does not answer does not delay the job's end.
 const consultTime = time.Second
 
-// hearTime bounds the wait for a launcher's word on how the guilty rank ended:
-// its sidecar may know of its end first.
+// hearTime bounds the wait for a launcher's report of how the failed rank ended: its
+// sidecar may learn of the end first.
 const hearTime = 2 * time.Second
 
-// consult asks the sidecars whether the job failed, and why. A rank that aborts
-// the job or is expelled makes others fail, who may be the first to exit: their
-// launcher knows only that. And ranks that all end with 0 may have failed.
+// consult asks the sidecars whether the job has failed, and why. A rank that aborts the job
+// or is expelled makes other ranks fail, which may exit first: their launcher knows only
+// that. And a job may have failed although all ranks ended with code 0.
 //
-// All of them may wait for a processor for longer than anybody wants to wait for them:
-// who has not been heard by then is heard at the job's end (hearLastWords).
+// The sidecars may wait for a CPU for longer than consult waits. Their reports are read at
+// the job's end (readFinalMessages).
 func (j *Job) consult(ctx context.Context) {
-	agreed := j.ask(ctx)
+	agreed := j.queryFailures(ctx)
 	j.blame(agreed)
-	for end := time.Now().Add(hearTime); ctx.Err() == nil && j.unheard() && time.Now().Before(end); {
+	for end := time.Now().Add(hearTime); ctx.Err() == nil && j.awaitsReport() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	j.blame(agreed)
 	j.agreed = agreed
 }
 
-// ask gets what each sidecar knows of a failure, from all at once: one that does
-// not answer costs no more time than one that does. Of that one, what it has written
-// down is read.
-func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
+// queryFailures gets from all sidecars concurrently what they know of a failure: a sidecar
+// that does not answer costs no more time than one that does. For a sidecar that does not
+// answer, it reads the message that the sidecar has written to its file.
+func (j *Job) queryFailures(ctx context.Context) map[int]*podlife.Message {
 	ctx, cancel := context.WithTimeout(ctx, consultTime)
 	defer cancel()
 	agreed := map[int]*podlife.Message{}
@@ -63,7 +64,7 @@ func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
 			}
 			switch {
 			case stopped || err != nil:
-				m = lastWords(j.layout.words(pod))
+				m = finalMessage(j.layout.words(pod))
 			case r.Failure != nil:
 				m = &podlife.Message{Kind: podlife.KindSidecar, Pod: pod, Failures: []podlife.Failure{r.Failure.Words()}}
 			}
@@ -78,28 +79,29 @@ func (j *Job) ask(ctx context.Context) map[int]*podlife.Message {
 	return agreed
 }
 
-// unheard reports that a rank is to blame whose process has ended, as its
-// sidecar knows, and of which its launcher has not told yet how. Or that ranks have
-// failed because their sidecar had ended, and nobody knows yet how that one did: the
-// kernel gives its memory back first.
-func (j *Job) unheard() bool {
+// awaitsReport reports whether the rank that caused the failure has ended, as its sidecar
+// reports, while its launcher has not reported how. It also reports true if ranks have
+// failed because their sidecar had ended, and the exit of that sidecar is not known yet:
+// the kernel frees the memory of a process before its parent can wait for it.
+func (j *Job) awaitsReport() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for pod, t := range j.gone {
-		if !t.IsZero() && j.stories[pod].Daemon == nil {
+		if !t.IsZero() && j.reports[pod].Daemon == nil {
 			return true
 		}
 	}
 	return j.first != nil && j.first.Verdict != nil && j.first.Verdict.Reason == podlife.RankVanished && j.ranks[j.first.Verdict.Rank]
 }
 
-// hearLastWords blames who the sidecars' last words name, where they were not heard
-// before. All sidecars have ended: they have seen the end of every rank by then, which
-// may come later than the rank's exit code; and all that launchers have to say was read.
-func (j *Job) hearLastWords() {
+// readFinalMessages determines the cause again, with the final messages of sidecars that
+// were not asked in time. All sidecars have ended: they have seen the end of every rank by
+// then, which may come later than the rank's exit code; and all reports of launchers were
+// read.
+func (j *Job) readFinalMessages() {
 	agreed := map[int]*podlife.Message{}
 	for pod := range j.spec.Pods {
-		if m := lastWords(j.layout.words(pod)); m != nil && ofRank(m.Failures[0]) {
+		if m := finalMessage(j.layout.words(pod)); m != nil && ofRank(m.Failures[0]) {
 			agreed[pod] = m
 		}
 	}
@@ -109,9 +111,9 @@ func (j *Job) hearLastWords() {
 	}
 }
 
-// ofRank reports that a sidecar's last words are about a rank. What else it may
-// say at the end is about itself, and too late for ranks that have ended well, or is what
-// it was told (tellEnd).
+// ofRank reports whether a sidecar's final message is about a rank. Other final messages
+// are about the sidecar itself, and too late for ranks that have ended with code 0, or
+// repeat what this process has sent (notifyEnd).
 func ofRank(f podlife.Failure) bool {
 	if strings.HasPrefix(f.Text, podlife.TextEnded) {
 		return false
@@ -123,14 +125,14 @@ func ofRank(f podlife.Failure) bool {
 	return false
 }
 
-// blame makes the failure that the others followed from the job's.
+// blame makes the failure that caused the others the job's.
 func (j *Job) blame(agreed map[int]*podlife.Message) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	reports := slices.Clone(j.stories)
-	for pod := range reports {
-		r := &reports[pod]
-		if agreed[pod] != nil { // else what it left when it ended
+	all := slices.Clone(j.reports)
+	for pod := range all {
+		r := &all[pod]
+		if agreed[pod] != nil { // otherwise the message that it left when it ended
 			r.Sidecar = agreed[pod]
 		}
 		if t := j.gone[pod]; r.Daemon != nil && !t.IsZero() && t.Before(r.Daemon.Time) {
@@ -139,29 +141,29 @@ func (j *Job) blame(agreed map[int]*podlife.Message) {
 			r.Daemon = &sooner
 		}
 	}
-	v := podlife.Blame(reports)
-	if v == nil {
+	v := podlife.Blame(all)
+	if v == nil { // no process of the job has failed
 		return // something else failed
 	}
 	j.first = &Failure{Text: v.String(), Code: v.Code, Verdict: v}
-	s := &j.stories[max(v.Pod, 0)]
+	s := &j.reports[max(v.Pod, 0)]
 	if e := s.Daemon; e != nil && (v.Reason == podlife.SidecarLost || v.Reason == podlife.SidecarFailed) {
 		j.first.Text, j.first.Code = e.Text, 1
 	}
-	if e := s.Application; e != nil && e.Text == v.Text { // it was the launcher, and no rank
+	if e := s.Application; e != nil && e.Text == v.Text { // the launcher failed, and no rank
 		j.first.Text, j.first.Code = e.Text, 1
 	}
 	j.first = j.withDispute(j.first)
 }
 
-// heard notes a rank's failure. gone says that the sidecar of its pod has ended
-// by now: ranks that fail because of that may be heard of before it is, and must
-// not seem to have failed first.
-func (j *Job) heard(pod int, f podlife.Failure, gone bool) {
+// recordFailure records a rank's failure. gone means that the sidecar of its pod has ended
+// by now: ranks that fail because of that may be reported before the end of the sidecar,
+// and must not seem to have failed first.
+func (j *Job) recordFailure(pod int, f podlife.Failure, gone bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s := &j.stories[pod]
-	if gone && !j.dismissed && (j.gone[pod].IsZero() || f.Time.Before(j.gone[pod])) {
+	s := &j.reports[pod]
+	if gone && !j.sidecarsStopped && (j.gone[pod].IsZero() || f.Time.Before(j.gone[pod])) {
 		j.gone[pod] = f.Time
 	}
 	if s.Launcher == nil {
@@ -170,23 +172,22 @@ func (j *Job) heard(pod int, f podlife.Failure, gone bool) {
 	s.Launcher.Failures = append(s.Launcher.Failures, f)
 }
 
-// hasEnded reports whether a child of this process has ended, whether it was
-// waited for or not. One that is ending counts, too: the kernel closes its sockets,
-// which its ranks notice, and then gives hundreds of megabytes of arenas back before
-// anybody can wait for it.
+// hasEnded reports whether a child of this process has ended, whether it was waited for or
+// not. A child that is ending counts, too: the kernel closes its sockets, which its ranks
+// notice, and then frees hundreds of megabytes of arenas before its parent can wait for it.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return errors.Is(err, unix.ECHILD) || err == nil && info.Signo == int32(unix.SIGCHLD) || isEnding(pid)
 }
 
-// isEnding reports whether the first thread of a process has begun to end, as all of
-// its threads have when its files are closed (proc_pid_stat(5), flags; PF_EXITING).
+// isEnding reports whether the first thread of a process has begun to exit, as all of its
+// threads have when its files are closed (proc_pid_stat(5), flags; PF_EXITING).
 func isEnding(pid int) bool {
-	const exiting, flagsAt = 0x4, 6 // behind the name, which is in parentheses
+	const exiting, flagsAt = 0x4, 6 // index of flags after the name, which is in parentheses
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return false // waitid knows as much
+		return false // waitid has the same result
 	}
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(fields) <= flagsAt {
@@ -196,7 +197,7 @@ func isEnding(pid int) bool {
 	return err == nil && flags&exiting != 0
 }
 
-// endingOf is how a process ended, for podlife.
+// endingOf describes for podlife how a process ended.
 func endingOf(err error, text string) *podlife.Ending {
 	e := &podlife.Ending{Text: text, Time: time.Now()}
 	var x *exec.ExitError

@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// TestCause: what launchers, sidecars and their ends tell makes one story. Who is
-// to blame is podlife's to test.
+// TestCause checks that the reports of launchers, of sidecars, and the ends of sidecars are
+// combined. podlife tests the choice of the cause.
 func TestCause(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	exit := func(rank, code, s int) launch.Event {
@@ -26,7 +26,7 @@ func TestCause(t *testing.T) {
 		exits  []launch.Event
 		seen   *obs.Failure // by the sidecar of pod 0
 		daemon *podlife.Ending
-		gone   bool // when the exits were heard of
+		gone   bool // when the exits were reported
 		text   string
 		code   int
 	}{
@@ -67,11 +67,11 @@ func TestCause(t *testing.T) {
 		},
 		"something else": {nil, nil, nil, false, "something", 124},
 	} {
-		j := &Job{first: &Failure{Text: "something", Code: 124}, stories: []podlife.Report{
+		j := &Job{first: &Failure{Text: "something", Code: 124}, reports: []podlife.Report{
 			{Ranks: 2}, {Pod: 1, FirstRank: 2, Ranks: 2, Daemon: c.daemon},
 		}, gone: make([]time.Time, 2)}
 		for _, e := range c.exits {
-			j.heard(e.Rank/2, e.Failure(), c.gone)
+			j.recordFailure(e.Rank/2, e.Failure(), c.gone)
 		}
 		agreed := map[int]*podlife.Message{}
 		if c.seen != nil {
@@ -84,7 +84,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestHasEnded: a child has ended before it is waited for, and after.
+// TestHasEnded checks that a child has ended before it is waited for, and after that.
 func TestHasEnded(t *testing.T) {
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
@@ -100,7 +100,7 @@ func TestHasEnded(t *testing.T) {
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for !hasEnded(cmd.Process.Pid) { // without end if nobody noticed
+	for !hasEnded(cmd.Process.Pid) { // loops for ever if the end is not noticed
 		time.Sleep(time.Millisecond)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -111,8 +111,8 @@ func TestHasEnded(t *testing.T) {
 	}
 }
 
-// leaderless is set where this program is to be a process whose first thread has
-// ended and whose others have not: the rest of its end takes as long as its input.
+// leaderless is set if this program is to be a process whose first thread has ended and
+// whose others have not: the rest of its end takes as long as its input.
 const leaderless = "JOBRUN_TEST_LEADERLESS"
 
 func init() {
@@ -124,11 +124,11 @@ func init() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
-	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // of the thread
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // ends the thread
 }
 
-// TestHasEndedWhileEnding: a process whose sockets may be closed, and for which
-// nobody can wait yet, has ended.
+// TestHasEndedWhileEnding checks that a process whose sockets may be closed, and which
+// cannot be waited for yet, has ended.
 func TestHasEndedWhileEnding(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), leaderless+"=1")
@@ -140,7 +140,7 @@ func TestHasEndedWhileEnding(t *testing.T) {
 		t.Fatal(err)
 	}
 	var info unix.Siginfo
-	for !hasEnded(cmd.Process.Pid) { // without end if nobody noticed
+	for !hasEnded(cmd.Process.Pid) { // loops for ever if the end is not noticed
 		time.Sleep(time.Millisecond)
 	}
 	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || info.Signo != 0 {
@@ -154,8 +154,8 @@ func TestHasEndedWhileEnding(t *testing.T) {
 	}
 }
 
-// TestContainersExit: a rank that stands for a container has the reason that it has in
-// a cluster, where its exit code alone is known.
+// TestContainersExit checks that a rank that stands for a container has the same reason as
+// in a cluster, where its exit code alone is known.
 func TestContainersExit(t *testing.T) {
 	for _, c := range []struct {
 		event     launch.Event

@@ -8,38 +8,40 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// Deadlock is when a job in which every rank waits is suspected of a deadlock, and
-// what then happens.
+// Deadlock configures when a job in which every rank waits is suspected of a deadlock, and
+// the consequence.
 type Deadlock struct {
-	After time.Duration // how long every rank must have waited; 0: it is not looked at
-	Fails bool          // the job has failed then; else it is told
+	After time.Duration // how long every rank must have waited; 0: the job is not watched
+	Fails bool          // the job fails then; otherwise it is reported
 }
 
-// Of the time for a deadlock, this part passes between two looks for one, within bounds.
+// The ranks are checked deadlockChecks times within Deadlock.After, within these bounds of
+// the interval.
 const (
-	deadlockLooks   = 5
-	deadlockLookMin = 100 * time.Millisecond
-	deadlockLookMax = 15 * time.Second
+	deadlockChecks   = 5
+	deadlockCheckMin = 100 * time.Millisecond
+	deadlockCheckMax = 15 * time.Second
 )
 
-// deadlockStays is for how long looks must find the same: a rank that has looked in vain and
-// now computes counts as waiting for 1.5 s (shm.MomentFresh).
+// deadlockStays is how long the checks must have the same result: a rank that has polled
+// without result and now computes counts as waiting for 1.5 s (shm.MomentFresh).
 const deadlockStays = 1600 * time.Millisecond
 
-// stillness is what looks at the ranks of a job have found.
+// stillness is the result of a check of the ranks of a job.
 type stillness int
 
 const (
 	moving stillness = iota
 	halted           // ranks are stopped, and all others that have not left wait
-	alone            // ranks are stopped, and no others are left
-	stuck
-	unseen // stuck, as far as is seen
+	alone            // ranks are stopped, and all others have left
+	stuck            // all ranks that have not left wait
+	unseen           // stuck, except for ranks whose messages the sidecars do not see
 )
 
-// watchDeadlock tells of a suspected deadlock, and of ranks that are stopped while all
-// others wait, once for each, until the job ends. Several looks must find it: by the last one,
-// processes that did not run for a while have taken what had come for them.
+// watchDeadlock reports a suspected deadlock, and ranks that are stopped while all others
+// wait, once for each, until the job ends. Several checks must agree: by the last one,
+// processes that did not run for a while have taken the completions that had arrived for
+// them.
 func (j *Job) watchDeadlock() {
 	after := j.spec.Deadlock.After
 	if after <= 0 {
@@ -47,7 +49,7 @@ func (j *Job) watchDeadlock() {
 	}
 	ctx, cancel := j.untilOver()
 	defer cancel()
-	look := time.NewTicker(min(max(after/deadlockLooks, deadlockLookMin), deadlockLookMax))
+	look := time.NewTicker(min(max(after/deadlockChecks, deadlockCheckMin), deadlockCheckMax))
 	defer look.Stop()
 	last, told, since := moving, moving, time.Now()
 	saidUnseen := false
@@ -59,7 +61,7 @@ func (j *Job) watchDeadlock() {
 		}
 		ranks, is, known := j.stillRanks(ctx, after)
 		if !known {
-			continue // nothing follows from it
+			continue // the check has no result
 		}
 		if is != last {
 			last, since = is, time.Now()
@@ -70,11 +72,11 @@ func (j *Job) watchDeadlock() {
 			told = moving
 		case is == told || time.Since(since) < deadlockStays:
 		case is == unseen:
-			if !saidUnseen { // once: they may be at work
+			if !saidUnseen { // once: the ranks may be at work
 				j.err.OfferReserved("outrigger: " + why.Unseen(after) + "\n")
 			}
 			saidUnseen = true
-		case is == alone && time.Since(since) < after: // else it is in the waits of others
+		case is == alone && time.Since(since) < after: // until then, the check of the waits reports it
 		case is == halted, is == alone:
 			j.tellHalted(ranks, is, after)
 			told = is
@@ -95,8 +97,8 @@ func (j *Job) tellGoesOn(told stillness) {
 	}
 }
 
-// tellHalted tells of ranks that are stopped, for which the others wait, or the job's end: no
-// deadlock.
+// tellHalted reports ranks that are stopped, for which the other ranks or the job's end
+// wait. It is no deadlock.
 func (j *Job) tellHalted(ranks []why.Rank, is stillness, after time.Duration) {
 	j.err.OfferReserved("outrigger: " + haltedText(ranks, is, after) + "\n")
 	for _, line := range why.Explain(ranks) {
@@ -117,7 +119,7 @@ func haltedText(ranks []why.Rank, is stillness, after time.Duration) string {
 	return "ranks are stopped, and all others have waited for " + why.Time(after.Seconds()) + " or longer"
 }
 
-// untilOver is a context that ends with the job.
+// untilOver returns a context that ends with the job.
 func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -130,8 +132,8 @@ func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// stillRanks are the job's ranks if none of them moves; known is false if a sidecar did not
-// answer. The first pod with a rank that moves is the last one that is asked.
+// stillRanks returns the job's ranks if none of them makes progress; known is false if a
+// sidecar did not answer. It stops asking at the first pod with a rank that makes progress.
 func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, is stillness, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -163,7 +165,7 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	return nil, moving, true // all have left
 }
 
-// suspect tells of a deadlock, or fails the job by it.
+// suspect reports a suspected deadlock, and fails the job if Deadlock.Fails is set.
 func (j *Job) suspect(ranks []why.Rank) (failed bool) {
 	text := why.Suspicion(j.spec.Deadlock.After)
 	for _, line := range append([]string{text}, why.Explain(ranks)...) {

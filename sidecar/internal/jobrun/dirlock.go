@@ -12,28 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is the file in a job's directory that the job holds a lock on. The sidecars
-// and launchers inherit the lock: those of an `outrigger run` that was killed remove their
-// sockets, and end their ranks, later than it. The file stays: if it were removed, two
-// jobs could each lock a file of that name.
+// lockFile is the file in a job's directory on which the job holds a lock. The sidecars and
+// launchers inherit the lock: if `outrigger run` is killed, they remove their sockets and
+// end their ranks after it has ended. The file stays: if it were removed, two jobs could
+// each lock a file of that name.
 const lockFile = "job.lock"
 
-// Waits for the end of a job whose `outrigger run` was killed: its sidecars and launchers
-// take their grace.
+// Bounds of the wait for the end of a job whose `outrigger run` was killed: its sidecars
+// and launchers use their grace.
 const (
 	leftoverTime  = grace + 2*time.Second
 	leftoverPause = 10 * time.Millisecond
-	ownerBytes    = 4096 // of the lock file are read
+	ownerBytes    = 4096 // bytes of the lock file that are read
 )
 
-// owner is the job that holds a directory's lock, as the file has it.
+// owner identifies the job that holds a directory's lock, as stored in the file.
 type owner struct {
 	Name string `json:"name"`
-	PID  int    `json:"pid"` // of the program that runs it
+	PID  int    `json:"pid"` // of the program that runs the job
 }
 
 // lockDir locks a job's directory for the job called name. The lock ends when this process
-// has closed the file and those that have inherited it have ended.
+// has closed the file and the processes that have inherited it have ended.
 func lockDir(dir, name string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -60,12 +60,12 @@ func lockDir(dir, name string) (*os.File, error) {
 			_, err = f.WriteAt(b, 0)
 		}
 	}
-	_ = err // the lock holds; a job that is refused knows the name less
+	_ = err // the lock is held; only the text of another job's refusal lacks the name
 	return f, nil
 }
 
-// readOwner reads which job holds the lock; zero: nothing is known, as between the lock
-// and the name.
+// readOwner reads which job holds the lock. It returns the zero owner if the name is not
+// known, as between the lock and the writing of the name.
 func readOwner(f *os.File) (of owner) {
 	if json.NewDecoder(io.NewSectionReader(f, 0, ownerBytes)).Decode(&of) != nil {
 		return owner{}
@@ -73,7 +73,7 @@ func readOwner(f *os.File) (of owner) {
 	return of
 }
 
-// refusal is the error of another job that wants the directory.
+// refusal returns the error for another job that needs the directory.
 func (o owner) refusal(dir string, ended bool) error {
 	if where, err := filepath.Abs(dir); err == nil {
 		dir = where

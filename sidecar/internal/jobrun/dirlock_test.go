@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSecondJobOfADirectoryIsRefused: by the other job's name, whatever path and registry
-// it uses, and before anything of the first one is removed.
+// TestSecondJobOfADirectoryIsRefused checks that a second job is refused with the other
+// job's name, whatever path and registry it uses, and before a file of the first one is
+// removed.
 func TestSecondJobOfADirectoryIsRefused(t *testing.T) {
 	s := set(t, quietSidecar, `exec sleep 1000`)
 	dir := filepath.Join(t.TempDir(), "job")
@@ -51,10 +52,10 @@ func TestSecondJobOfADirectoryIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after the first job's end: %v", err)
 	}
-	_ = again.Close() // of the test
+	_ = again.Close() // opened by the test
 }
 
-// TestOneOfManyHasTheDirectory: jobs that start at one time.
+// TestOneOfManyHasTheDirectory starts several jobs at one time.
 func TestOneOfManyHasTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	const jobs = 16
@@ -72,7 +73,7 @@ func TestOneOfManyHasTheDirectory(t *testing.T) {
 	for range jobs {
 		if f := <-locks; f != nil {
 			n++
-			defer func() { _ = f.Close() }() // of the test
+			defer func() { _ = f.Close() }() // opened by the test
 		}
 	}
 	if n != 1 {
@@ -80,8 +81,8 @@ func TestOneOfManyHasTheDirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryOfAKilledRun: a sidecar that outlives its `outrigger run` has the directory
-// until it ends, and the next job waits for that.
+// TestDirectoryOfAKilledRun checks that a sidecar that outlives its `outrigger run` holds
+// the directory until it ends, and that the next job waits for that.
 func TestDirectoryOfAKilledRun(t *testing.T) {
 	dir := t.TempDir()
 	f, err := lockDir(dir, "killed")
@@ -112,7 +113,7 @@ func TestDirectoryOfAKilledRun(t *testing.T) {
 	if err := left.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = f.Close() // as the system does for a killed process
+	_ = f.Close() // as the kernel does for a killed process
 	look, err := os.Open(filepath.Join(dir, lockFile))
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +121,7 @@ func TestDirectoryOfAKilledRun(t *testing.T) {
 	if err := unix.Flock(int(look.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		t.Error("the lock ended with the program that runs the job")
 	}
-	_ = look.Close() // only looked at
+	_ = look.Close() // only read
 	_ = in.Close()   // ends it
 	next, err := lockDir(dir, "next")
 	if err != nil {

@@ -8,18 +8,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// Ranks that disagree about a collective in which no message of one meets another's
-// are seen from here only: what each has begun is held against the others'.
+// If ranks disagree about a collective in which no message of one rank meets one of another
+// rank, no sidecar can detect it. This process compares the collectives that all ranks have
+// begun.
 
-// Bounds of the looks for that: a question to every sidecar, which costs it some
-// 100 us, and for a large job more rarely. What one look has found the next one tells:
-// ranks that come a moment later are of some mind, too.
+// Bounds of the interval between comparisons: each is a request to every sidecar, which costs it some 100 us, and for
+// a large job the interval grows. A disagreement is reported if two successive comparisons find it: a rank that begins
+// a moment later may agree with the others.
 const (
-	disagreeLook  = 700 * time.Millisecond
-	disagreeShare = 50 // a look's time is at most 1/50 of all
+	disagreePause = 700 * time.Millisecond
+	disagreeShare = 50 // a comparison takes at most 1/50 of the time
 )
 
-// watchDisagreement tells of the first disagreement, once, or fails the job by it where
+// watchDisagreement reports the first disagreement, once, or fails the job because of it if
 // a suspected deadlock does.
 func (j *Job) watchDisagreement() {
 	if j.spec.Deadlock.After <= 0 {
@@ -28,7 +29,7 @@ func (j *Job) watchDisagreement() {
 	ctx, cancel := j.untilOver()
 	defer cancel()
 	found := false
-	for pause := disagreeLook; ; {
+	for pause := disagreePause; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -43,12 +44,13 @@ func (j *Job) watchDisagreement() {
 		} else if len(lines) > 0 {
 			found = true
 		}
-		pause = max(disagreeLook, disagreeShare*time.Since(begun))
+		pause = max(disagreePause, disagreeShare*time.Since(begun))
 	}
 }
 
-// disagreements are what ranks disagree about, by what sidecars know of them. What one
-// that does not answer knows may be missing, and cannot make the rest untrue.
+// disagreements returns what ranks disagree about, by the reports of the sidecars. The
+// report of a sidecar that does not answer may be missing, which does not make the other
+// results wrong.
 func (j *Job) disagreements(ctx context.Context, of func([]why.Rank) []string) []string {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -64,11 +66,11 @@ func (j *Job) tellDisagreement(lines []string) {
 		j.fail(&Failure{Text: lines[0], Code: CodeTimeout, Suspected: true}, time.Now())
 		return
 	}
-	j.err.OfferReserved("outrigger: the job goes on; who waits in it may do so for ever: Ctrl-C ends it\n")
+	j.err.OfferReserved("outrigger: the job goes on; ranks that wait in it may wait for ever: Ctrl-C ends it\n")
 }
 
-// nameDisagreement puts what ranks disagreed about before the failure that followed
-// from it: one that leaves makes another one fail that waits for it.
+// nameDisagreement adds a disagreement of ranks to the failure that followed from it: a
+// rank that leaves makes a rank that waits for it fail.
 func (j *Job) nameDisagreement(ctx context.Context) {
 	f := j.failure()
 	if f == nil || f.Suspected || f.Verdict == nil || strings.Contains(f.Text, "disagree") {
@@ -82,7 +84,7 @@ func (j *Job) nameDisagreement(ctx context.Context) {
 	}
 }
 
-// withDispute is f with what ranks disagreed about, if that is known. j.mu is held.
+// withDispute returns f with the disagreement of ranks, if one is known. j.mu is held.
 func (j *Job) withDispute(f *Failure) *Failure {
 	if j.disputed == "" || strings.Contains(f.Text, "disagree") {
 		return f

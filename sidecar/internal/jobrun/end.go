@@ -23,13 +23,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// settle is how long the job waits, after its first failure, for the report of
-// an earlier one: a rank that dies makes others fail, and their news may be
-// faster than its own.
+// settle is how long the job waits, after its first failure, for the report of an earlier
+// one: a rank that dies makes others fail, whose reports may be faster.
 const settle = 300 * time.Millisecond
 
-// Wait waits for the end of the job, ends what is left of it, and returns the
-// first failure. A job that has ended well waits for the readers of its output.
+// Wait waits for the end of the job, ends the processes that are left, and returns the
+// first failure. A job that has ended without a failure waits for the readers of its
+// output.
 func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error {
 	ctx, cancel := j.deadline(asked)
 	defer cancel()
@@ -49,17 +49,17 @@ func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error
 		j.nameDisagreement(ending)
 		f := j.failure()
 		if f.Suspected || f.ofSidecar() {
-			j.tellEnd(ending, f)
+			j.notifyEnd(ending, f)
 		}
 		j.cause = f
 	case interrupted:
 		err = interruption(ctx)
 		j.explain(ending, err)
-		if asked.Err() != nil { // by a person, for whom ranks may write a checkpoint
-			j.patience = j.grace()
-			j.tellSidecars(ending, "/drain", err)
+		if asked.Err() != nil { // a person ended the job: ranks may write a checkpoint
+			j.rankGrace = j.grace()
+			j.notifySidecars(ending, "/drain", err)
 		} else {
-			j.tellEnd(ending, err)
+			j.notifyEnd(ending, err)
 		}
 		j.cause = err
 	}
@@ -69,9 +69,9 @@ func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error
 	switch f := j.failure(); {
 	case f != nil && err == nil:
 		return f
-	case f == nil && err == nil && lost && ctx.Err() != nil: // by who would not wait for the readers
+	case f == nil && err == nil && lost && ctx.Err() != nil: // the person did not wait for the readers
 		err = interruption(ctx)
-	case err == nil: // a result that nobody has is none
+	case err == nil: // a job whose output is lost has failed
 		err = outErr
 	}
 	if err != nil || endErr != nil {
@@ -87,13 +87,14 @@ func (j *Job) Wait(asked context.Context, report func([]obs.Report) error) error
 type outcome int
 
 const (
-	endedWell outcome = iota // all launchers, and none has told of a failure
+	endedWell outcome = iota // all launchers have ended, and none has reported a failure
 	hasFailed
 	interrupted
 )
 
-// outcome waits for it. A failure may be found together with the end of all launchers, or
-// of the job's time, by a process that has waited for a processor: it goes first.
+// outcome waits for the outcome. If this process has waited for a CPU, it may find a
+// failure together with the end of all launchers, or of the job's time: the failure takes
+// precedence.
 func (j *Job) outcome(ctx context.Context) outcome {
 	select {
 	case <-j.allEnded:
@@ -111,7 +112,7 @@ func (j *Job) outcome(ctx context.Context) outcome {
 	}
 }
 
-// deadline is ctx with the end that the job's time has.
+// deadline returns ctx with the end of the job's time.
 func (j *Job) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if j.spec.Timeout <= 0 {
 		return context.WithCancel(ctx)
@@ -119,21 +120,21 @@ func (j *Job) deadline(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, j.spec.Timeout, &Failure{Text: fmt.Sprintf("not finished within %v", j.spec.Timeout), Code: CodeTimeout})
 }
 
-// hurry lets nothing wait any more for those who read the output.
+// hurry stops all waits for the readers of the output.
 func (j *Job) hurry() {
 	j.out.LimitWait()
 	j.err.LimitWait()
 }
 
-// finishOutput waits for the readers of the output, and says what they have not
-// taken. unwritten is why output could not be written: a full disk, for example.
+// finishOutput waits for the readers of the output, and reports how much they have not
+// read. unwritten is why output could not be written, for example a full disk.
 func (j *Job) finishOutput() (lost bool, unwritten error) {
 	n := j.out.Flush()
 	if j.err != j.out {
 		n += j.err.Flush()
 	}
 	if n > 0 {
-		j.err.OfferReserved(fmt.Sprintf("outrigger: %d bytes of output are dropped: nobody reads them\n", n))
+		j.err.OfferReserved(fmt.Sprintf("outrigger: %d bytes of output are dropped: no process reads them\n", n))
 		j.err.Flush()
 	}
 	if unwritten = j.out.Err(); unwritten == nil {
@@ -145,20 +146,20 @@ func (j *Job) finishOutput() (lost bool, unwritten error) {
 	return n > 0, unwritten
 }
 
-// explainWithin bounds the look at what ranks wait for: a sidecar that is stopped
-// must not keep the job from its end.
+// explainWithin bounds the requests for what ranks wait for, so that a stopped sidecar does
+// not keep the job from its end.
 const explainWithin = 2 * time.Second
 
-// How long all ranks, or one of them, must have waited for a job that a person ends to
-// be explained: one that went on needs no explanation, and a rank that waits for another
-// one's work is nothing to speak of.
+// How long all ranks, or one of them, must have waited for their waits to be explained when
+// a person ends the job: a job that made progress needs no explanation, and neither does a
+// rank that waits for another rank's computation.
 const (
 	hangsFor = time.Second
 	holdsFor = 5 * time.Second
 )
 
-// explain says what the ranks wait for when the job is ended before its time: by
-// its timeout, or for another cause if they have waited for long.
+// explain prints what the ranks wait for when the job is ended early: by its timeout, or
+// for another cause if they have waited for long.
 func (j *Job) explain(ctx context.Context, cause error) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -186,18 +187,18 @@ func (j *Job) explain(ctx context.Context, cause error) {
 	}
 }
 
-// ofSidecar reports that a sidecar is to blame. The others wait for it to come back, and
-// so do not know yet that the job has failed.
+// ofSidecar reports whether a sidecar caused the failure. The other sidecars wait for it to
+// return, and do not know yet that the job has failed.
 func (f *Failure) ofSidecar() bool {
 	return f.Verdict != nil && (f.Verdict.Reason == podlife.SidecarLost || f.Verdict.Reason == podlife.SidecarFailed)
 }
 
-// tellEnd tells the sidecars why the job is ended of whose failure they have not heard:
-// ranks that outlive others by a moment would say that those have vanished.
-func (j *Job) tellEnd(ctx context.Context, cause error) { j.tellSidecars(ctx, "/end", cause) }
+// notifyEnd tells the sidecars why the job ends if they do not know of the failure:
+// otherwise ranks that outlive others by a moment would report that those have vanished.
+func (j *Job) notifyEnd(ctx context.Context, cause error) { j.notifySidecars(ctx, "/end", cause) }
 
-// tellSidecars tells all sidecars the cause, by a path of their metrics sockets.
-func (j *Job) tellSidecars(ctx context.Context, path string, cause error) {
+// notifySidecars posts the cause to all sidecars, at a path of their metrics sockets.
+func (j *Job) notifySidecars(ctx context.Context, path string, cause error) {
 	text := cause.Error()
 	if f := (*Failure)(nil); errors.As(cause, &f) {
 		text = f.Text
@@ -206,14 +207,14 @@ func (j *Job) tellSidecars(ctx context.Context, path string, cause error) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for pod, socket := range j.Metrics() {
-		if !j.stopped(pod) { // else it cannot listen
-			wg.Go(func() { _ = ask(ctx, socket, http.MethodPost, path, text, nil) }) // one that has ended knows
+		if !j.stopped(pod) { // otherwise it cannot read
+			wg.Go(func() { _ = request(ctx, socket, http.MethodPost, path, text, nil) }) // a sidecar that has ended knows the cause
 		}
 	}
 	wg.Wait()
 }
 
-// interruption is the Failure with which ctx was cancelled, or the usual one.
+// interruption returns the Failure with which ctx was cancelled, or the usual one.
 func interruption(ctx context.Context) error {
 	var f *Failure
 	if errors.As(context.Cause(ctx), &f) {
@@ -228,7 +229,7 @@ func (j *Job) failure() *Failure {
 	return j.first
 }
 
-// grace is how long ranks have when a person ends the job.
+// grace returns how long ranks may take to end when a person ends the job.
 func (j *Job) grace() time.Duration {
 	if j.spec.Grace > 0 {
 		return j.spec.Grace
@@ -236,21 +237,20 @@ func (j *Job) grace() time.Duration {
 	return DefaultGrace
 }
 
-// end stops every process, launchers before sidecars, and removes the job's
-// directory.
+// end stops every process, launchers before sidecars, and removes the job's directory.
 func (j *Job) end() error {
 	j.mu.Lock()
 	if !j.ending && j.running == 0 && len(j.launches) < j.spec.Pods {
-		close(j.allEnded) // not all were started, and nobody else will tell
+		close(j.allEnded) // not all launchers were started, and none will report
 	}
 	j.ending = true
 	j.mu.Unlock()
 	close(j.over)
 	j.stop(j.launches)
 	j.awaitRanks()
-	j.killOrphans() // else their sidecar waits for them
+	j.killOrphans() // otherwise their sidecar waits for them
 	j.mu.Lock()
-	j.dismissed = true
+	j.sidecarsStopped = true
 	j.mu.Unlock()
 	j.stop(j.sidecars)
 	done := make(chan struct{})
@@ -266,12 +266,13 @@ func (j *Job) end() error {
 	}
 	j.killOrphans()
 	if f := j.failure(); f == nil || !f.Suspected {
-		j.hearLastWords()
+		j.readFinalMessages()
 	}
 	return errors.Join(j.entry.remove(), j.layout.remove())
 }
 
-// stop tells processes to end. One that is stopped cannot: it is killed.
+// stop sends SIGTERM to processes. A process that is stopped cannot handle it: it is
+// killed.
 func (j *Job) stop(cmds []*exec.Cmd) {
 	for _, c := range cmds {
 		_ = c.Process.Signal(unix.SIGTERM) // it may have ended
@@ -285,20 +286,20 @@ func (j *Job) kill(cmds []*exec.Cmd) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, c := range cmds {
-		j.slain[c.Process.Pid] = true
+		j.killed[c.Process.Pid] = true
 		_ = unix.Kill(-c.Process.Pid, unix.SIGKILL) // it may have ended
 	}
 }
 
-// killedByOther reports whether a process that has ended was killed, and not by this one:
-// that is a cause whenever it is heard. j.mu is held.
+// killedByOther reports whether a process that has ended was killed by another process than
+// this one: that is a cause whenever it is noticed. j.mu is held.
 func (j *Job) killedByOther(c *exec.Cmd) bool {
 	ws, ok := c.ProcessState.Sys().(syscall.WaitStatus)
-	return ok && ws.Signaled() && ws.Signal() != unix.SIGTERM && !j.slain[c.Process.Pid]
+	return ok && ws.Signaled() && ws.Signal() != unix.SIGTERM && !j.killed[c.Process.Pid]
 }
 
-// killOrphans ends what a launcher has left that was killed. Launchers end what their ranks
-// leave behind, and so leave nothing if they end by themselves.
+// killOrphans kills the processes left by a launcher that was killed. A launcher that ends
+// by itself kills what its ranks leave behind.
 func (j *Job) killOrphans() {
 	if !j.spec.Adopts {
 		return
@@ -310,7 +311,7 @@ func (j *Job) killOrphans() {
 	launch.KillOrphans(own...)
 }
 
-// report asks every sidecar what it has done.
+// report passes the reports of all sidecars to use.
 func (j *Job) report(ctx context.Context, use func([]obs.Report) error) error {
 	var all []obs.Report
 	for i := range j.spec.Pods {
@@ -329,9 +330,9 @@ func FetchReport(ctx context.Context, socket string) (*obs.Report, error) {
 	return r, fetch(ctx, socket, "/report", r)
 }
 
-// Why asks the sidecars of a job, by their metrics sockets, what their ranks wait
-// for. Those of a sidecar that does not answer are missing, and its error is told; of one
-// whose process is stopped at once.
+// Why asks the sidecars of a job, by their metrics sockets, what their ranks wait for. If a
+// sidecar does not answer, its ranks are missing and the error says why; if its process is
+// stopped, the error is returned at once.
 func Why(ctx context.Context, sockets []string) (ranks []why.Rank, err error) {
 	answers, errs := make([][]why.Rank, len(sockets)), make([]error, len(sockets))
 	var wg sync.WaitGroup
@@ -346,24 +347,25 @@ func Why(ctx context.Context, sockets []string) (ranks []why.Rank, err error) {
 	return slices.Concat(answers...), errors.Join(errs...)
 }
 
-// answerPatience is how long a sidecar may say nothing of an answer, its beginning or
-// what follows. Not how long the answer takes: a timeline is tens of megabytes, and the
-// machine may be busy.
-const answerPatience = 5 * time.Second
+// answerSilence bounds how long a sidecar may send no byte of an answer, at its beginning
+// or in the middle. It does not bound the whole answer: a timeline is tens of megabytes,
+// and the machine may be busy.
+const answerSilence = 5 * time.Second
 
-// errNoAnswer is why a question was given up.
-var errNoAnswer = fmt.Errorf("its sidecar has said nothing for %v", answerPatience)
+// errNoAnswer is the cause of a request that was cancelled.
+var errNoAnswer = fmt.Errorf("its sidecar has said nothing for %v", answerSilence)
 
 // fetch gets what a sidecar answers at path.
 func fetch(ctx context.Context, socket, path string, into any) error {
-	return ask(ctx, socket, http.MethodGet, path, "", into)
+	return request(ctx, socket, http.MethodGet, path, "", into)
 }
 
-// ask sends a sidecar a request; into nil: its answer is its status.
-func ask(ctx context.Context, socket, method, path, body string, into any) error {
+// request sends a request to a sidecar. If into is nil, only the status of the answer
+// matters.
+func request(ctx context.Context, socket, method, path, body string, into any) error {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	silence := time.AfterFunc(answerPatience, func() { giveUp(errNoAnswer) })
+	silence := time.AfterFunc(answerSilence, func() { giveUp(errNoAnswer) })
 	defer silence.Stop()
 	err := exchange(ctx, socket, method, path, body, into, silence)
 	if errors.Is(context.Cause(ctx), errNoAnswer) && err != nil {
@@ -372,16 +374,16 @@ func ask(ctx context.Context, socket, method, path, body string, into any) error
 	return err
 }
 
-// heard is a body that says when something of it has come.
-type heard struct {
+// watchedBody is a body whose reads reset a timer.
+type watchedBody struct {
 	io.Reader
 	silence *time.Timer
 }
 
-func (h heard) Read(b []byte) (int, error) {
+func (h watchedBody) Read(b []byte) (int, error) {
 	n, err := h.Reader.Read(b)
 	if n > 0 {
-		h.silence.Reset(answerPatience)
+		h.silence.Reset(answerSilence)
 	}
 	return n, err
 }
@@ -399,12 +401,12 @@ func exchange(ctx context.Context, socket, method, path, body string, into any, 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
+	defer func() { _ = resp.Body.Close() }() // it was read to its end
 	if resp.StatusCode != http.StatusOK {
 		return errors.New(resp.Status)
 	}
 	if into == nil {
 		return nil
 	}
-	return json.NewDecoder(heard{resp.Body, silence}).Decode(into)
+	return json.NewDecoder(watchedBody{resp.Body, silence}).Decode(into)
 }

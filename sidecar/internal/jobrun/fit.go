@@ -13,13 +13,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// fit is the job's document for a machine with such memory, or an error if the job does not
-// fit into it: what all pods and ranks take when they start, and the arenas that were asked
-// for. Each place counts all pods, since they run here.
+// fit returns the job's document for a machine with such memory, or an error if the job
+// does not fit: its demand is what all pods and ranks take when they start, and the arenas
+// that were requested. All pods run on this machine, so that each pool counts all of them.
 func (s *Spec) fit(places []session.MemoryPool) (*bootstrap.Document, error) {
 	d := *s.document()
 	if a := d.Memory.ArenaBytes; a != 0 && (a < arenaLeast || a > arenaMost) {
-		return &d, nil // the document's own check says what is wrong
+		return &d, nil // the document's own check reports the error
 	}
 	sizes := s.sizes(&d)
 	for _, p := range places {
@@ -36,7 +36,7 @@ func (s *Spec) fit(places []session.MemoryPool) (*bootstrap.Document, error) {
 	return &d, nil
 }
 
-// sizes are those of the job's ranks.
+// sizes returns the memory sizes of the job's ranks.
 func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
 	z := memory.Sizes{
 		Arena: cmp.Or(d.Memory.ArenaBytes, memory.ArenaDefault), Slab: cmp.Or(d.Memory.SlabBytes, memory.SlabDefault),
@@ -46,7 +46,7 @@ func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
 	asked := s.AsksForArena || s.ArenaBytes > 0
 	for _, c := range s.commands() {
 		env := slices.Concat(os.Environ(), s.Env, c.Env)
-		if n, err := memory.Parse(valueOf(env, names.EnvArena), 1); err == nil && n > 0 { // else the rank says what is wrong
+		if n, err := memory.Parse(valueOf(env, names.EnvArena), 1); err == nil && n > 0 { // otherwise the rank reports the error
 			z.Arena, asked = n, true
 		}
 		if large := valueOf(env, names.EnvMPIArena); large != "" && large != "off" && s.usesMPI() {
@@ -60,7 +60,7 @@ func (s *Spec) sizes(d *bootstrap.Document) memory.Sizes {
 // usesMPI reports whether programs of the job use an MPI.
 func (s *Spec) usesMPI() bool { return s.MPI != "" && s.MPI != "none" }
 
-// valueOf is a variable's value, the last one; empty: it is not set.
+// valueOf returns the last value of a variable, or the empty string if it is not set.
 func valueOf(env []string, name string) string {
 	for _, e := range slices.Backward(env) {
 		if value, ok := strings.CutPrefix(e, name+"="); ok {
@@ -70,21 +70,22 @@ func valueOf(env []string, name string) string {
 	return ""
 }
 
-// demand is what some pods want of a place.
+// demand is the memory that some pods need of a pool.
 type demand struct {
 	ranks, pods int
 	free        int64
-	note        string // on what is free
+	note        string // remark on the free memory
 }
 
-// fits refuses a job that is too large for a place.
+// fits returns an error if a job is too large for a pool.
 func (s *Spec) fits(d *bootstrap.Document, z memory.Sizes, p session.MemoryPool) error {
 	demands := []demand{{d.Ranks, len(d.Pods), int64(p.Free), ""}}
 	for i := range d.Pods {
 		if p.Limit == 0 {
 			break
 		}
-		// Each sidecar keeps what messages may take, as it does in a container of its own.
+		// Each sidecar reserves the memory that messages may take, as it does in a
+		// container of its own.
 		here := d.Pods[i].Ranks
 		own := z.Own(here, d.Ranks, len(d.Pods))
 		free := max(int64(p.Limit)-own+z.AtStart(0, 1), 0)
@@ -111,13 +112,13 @@ func (s *Spec) fits(d *bootstrap.Document, z memory.Sizes, p session.MemoryPool)
 		memory.Text(uint64(z.Counted())), memory.Text(uint64(z.Slab)), memory.Text(uint64(short.free)), p.Where, short.note, remedy)
 }
 
-// The least and the largest arena that may be asked for.
+// Bounds of the arena that may be requested.
 const (
 	arenaLeast = 64 << 10
 	arenaMost  = 1 << 44
 )
 
-// arenaText is a size as --arena takes it, rounded down.
+// arenaText formats a size as --arena accepts it, rounded down.
 func arenaText(n int64) string {
 	if n >= 1<<20 {
 		return fmt.Sprintf("%dMiB", n>>20)

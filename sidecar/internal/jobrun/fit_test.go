@@ -12,8 +12,9 @@ import (
 
 const mib = 1 << 20
 
-// TestFit: what does not fit is refused with the sum, with what is available, and with an
-// arena that fits; a default arena is a ceiling, of which the first piece counts.
+// TestFit checks that a job that does not fit is refused with its demand, with the
+// available memory, and with an arena that fits. A default arena is a maximum, of which the
+// first piece counts.
 func TestFit(t *testing.T) {
 	machine := func(free uint64) session.MemoryPool { return session.MemoryPool{Free: free, Where: "on the machine"} }
 	group := func(free, limit uint64) session.MemoryPool {
@@ -23,7 +24,7 @@ func TestFit(t *testing.T) {
 		s     Spec
 		env   []string
 		place session.MemoryPool
-		want  []string // of the error; none: it fits
+		want  []string // parts of the error; none: the job fits
 		arena int64    // of the document
 	}{
 		"a default job":                {Spec{Ranks: 4, Pods: 2}, nil, machine(20 << 30), nil, 0},
@@ -62,7 +63,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// document is one as an MPIJob's, which has the default.
+// document returns a document like that of an MPIJob, which has the default arena.
 func document(ranks, pods int) *bootstrap.Document {
 	d := (&Spec{Ranks: ranks, Pods: pods}).document()
 	d.Memory.ArenaBytes = memory.ArenaDefault

@@ -10,20 +10,20 @@ import (
 
 // Times of the end of a job whose ranks ignore SIGTERM.
 const (
-	// nameAfter is when the cause is named before the ranks are killed: most ranks end
-	// sooner, and the cause is then said once, at the end.
+	// nameAfter is the delay of the message with the cause before the ranks are killed:
+	// most ranks end sooner, and the cause is then printed once, at the end.
 	nameAfter = 300 * time.Millisecond
-	// againPause is how often launchers are told that the grace is over.
+	// againPause is the interval of the signals to launchers after the grace.
 	againPause = 20 * time.Millisecond
 )
 
-// watchKill watches for the wish to end a job at once that ends: the second signal, or the
-// first one if the job has failed by itself. It returns the context of what is asked of
-// sidecars meanwhile, and the end of the watch.
+// watchKill watches for the request to end a job at once that is ending already: the second
+// signal, or the first one if the job has failed by itself. It returns the context of the
+// requests to sidecars meanwhile, and a function that ends the watch.
 func (j *Job) watchKill(asked context.Context, o outcome) (ending context.Context, unwatch func()) {
 	ending, cut := context.WithCancel(context.WithoutCancel(asked))
 	first := asked.Done()
-	if o != hasFailed || asked.Err() != nil { // it is what ends the job, or came with that
+	if o != hasFailed || asked.Err() != nil { // the first signal ends the job, or came with its end
 		first = nil
 	}
 	over := make(chan struct{})
@@ -41,10 +41,11 @@ func (j *Job) watchKill(asked context.Context, o outcome) (ending context.Contex
 	return ending, func() { close(over); cut() }
 }
 
-// awaitRanks waits for the end of the launchers, which were told to end: for the grace of
-// their ranks, or no longer than it takes to kill the ranks if that is wished.
+// awaitRanks waits for the end of the launchers, which have received SIGTERM: for the grace
+// of their ranks, or, if the end is requested at once, for as long as it takes to kill the
+// ranks.
 func (j *Job) awaitRanks() {
-	over, late, name := time.After(j.patience), time.After(j.patience+2*time.Second), time.After(nameAfter)
+	over, late, name := time.After(j.rankGrace), time.After(j.rankGrace+2*time.Second), time.After(nameAfter)
 	now, tick := j.now, time.NewTicker(againPause)
 	defer tick.Stop()
 	again := (<-chan time.Time)(nil)
@@ -56,7 +57,7 @@ func (j *Job) awaitRanks() {
 			return
 		case <-name:
 			j.nameFirst()
-		case <-over: // a launcher may know of a longer one
+		case <-over: // a launcher may have a longer one
 			over, again = nil, tick.C
 		case <-now:
 			now, again = nil, tick.C
@@ -66,7 +67,7 @@ func (j *Job) awaitRanks() {
 	}
 }
 
-// nameFirst names the cause of the end before ranks are killed for it.
+// nameFirst prints the cause of the end before ranks are killed for it.
 func (j *Job) nameFirst() {
 	if j.cause == nil {
 		return
@@ -75,12 +76,12 @@ func (j *Job) nameFirst() {
 	if f := (*Failure)(nil); errors.As(j.cause, &f) {
 		text = f.Text
 	}
-	seconds := strconv.FormatFloat(j.patience.Seconds(), 'g', -1, 64)
+	seconds := strconv.FormatFloat(j.rankGrace.Seconds(), 'g', -1, 64)
 	j.err.OfferReserved(fmt.Sprintf("outrigger: the job ends: %s; ranks that have not ended are killed %s s after SIGTERM, by Ctrl-C at once\n", text, seconds))
 }
 
-// passOnNotices gives the ranks the signals that come for them. A launcher whose ranks have
-// not started is left out: it may not have begun to listen.
+// passOnNotices sends signals to the ranks by their launchers. A launcher whose ranks have
+// not started is left out: its signal handler may not be installed yet.
 func (j *Job) passOnNotices() {
 	for {
 		select {

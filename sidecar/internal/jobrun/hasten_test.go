@@ -35,8 +35,8 @@ func (h *hearing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCauseIsNamedBeforeTheKill of ranks that ignore SIGTERM, and ends them at once if that
-// is wished then.
+// TestCauseIsNamedBeforeTheKill checks that the cause is printed before ranks that ignore
+// SIGTERM are killed, and that they are killed at once if that is requested then.
 func TestCauseIsNamedBeforeTheKill(t *testing.T) {
 	for what, kills := range map[string]bool{"grace": false, "at once": true} {
 		t.Run(what, func(t *testing.T) {
@@ -71,12 +71,13 @@ func TestCauseIsNamedBeforeTheKill(t *testing.T) {
 	}
 }
 
-// savingLauncher ends when the ranks of a failed job would have been killed, and saves it
-// first; at its second SIGTERM it does not save.
+// savingLauncher ends when the ranks of a failed job would have been killed, and saves its
+// state first; at its second SIGTERM it does not save.
 const savingLauncher = `trap 'n=$((n+1)); [ $n -ge 2 ] && exit 1' TERM; n=0; : >"$at/ready"
 while [ $n -lt 1 ]; do sleep 0.01; done; sleep 2.5 & while kill -0 $! 2>/dev/null; do sleep 0.01; done; : >"$at/saved"; exit 143`
 
-// TestGraceOfAPerson: ranks of a job that a person ends go on for as long as that is wished.
+// TestGraceOfAPerson checks that ranks of a job that a person ends may go on for the
+// configured grace.
 func TestGraceOfAPerson(t *testing.T) {
 	for grace, saves := range map[time.Duration]bool{time.Hour: true, time.Millisecond: false} {
 		s := set(t, quietSidecar, savingLauncher)
@@ -102,7 +103,8 @@ func TestGraceOfAPerson(t *testing.T) {
 	}
 }
 
-// TestSecondWishKills: the first one ends the job in order.
+// TestSecondWishKills checks that the first signal ends the job in order, and the second
+// one kills the ranks.
 func TestSecondWishKills(t *testing.T) {
 	s := set(t, quietSidecar, strings.Replace(deafLauncher, "echo '{", ": '{", 1))
 	at := t.TempDir()

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun.init.0.func1"))
 }
 
-// Stand-ins for the two programs. $pod is the pod's number, $3 is the status
-// pipe of a launcher.
+// Scripts in place of the two programs. $pod is the pod's number, $3 is the status pipe of
+// a launcher.
 const (
 	quietSidecar  = `trap 'exit 0' TERM; while :; do sleep 0.01; done`
 	quietLauncher = `exit 0`
@@ -67,7 +67,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// run runs a job to its end; nothing may be left of it.
+// run runs a job to its end, and checks that no process or file of it is left.
 func (s *stage) run(ctx context.Context, spec *Spec, report func([]obs.Report) error) error {
 	s.t.Helper()
 	if spec.Ranks == 0 {
@@ -84,7 +84,7 @@ func (s *stage) run(ctx context.Context, spec *Spec, report func([]obs.Report) e
 	return err
 }
 
-// left looks for what a job may have left behind.
+// left checks that no process or file of a job is left.
 func (s *stage) left() {
 	s.t.Helper()
 	files, err := os.ReadDir(s.tmp)
@@ -109,8 +109,8 @@ func (s *stage) left() {
 	}
 }
 
-// group lists the living processes of a process group. What has ended and is
-// waited for by nobody is not alive.
+// group lists the living processes of a process group. A process that has ended and was not
+// waited for is not alive.
 func group(t *testing.T, id int) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -132,8 +132,8 @@ func group(t *testing.T, id int) []string {
 	return alive
 }
 
-// fails runs a job that has to fail with a text and an exit code (0: the error
-// is no Failure).
+// fails runs a job that has to fail with a text and an exit code (0: the error is no
+// Failure).
 func (s *stage) fails(spec *Spec, want string, code int) {
 	s.t.Helper()
 	err := s.run(s.t.Context(), spec, nil)
@@ -206,7 +206,7 @@ func TestMissingCompanions(t *testing.T) {
 		} else {
 			launcher = ""
 		}
-		set(t, sidecar, launcher).fails(&Spec{}, missing+" is neither beside this program nor in PATH: build it with `make build`", 0)
+		set(t, sidecar, launcher).fails(&Spec{}, missing+" is neither in this program's directory nor in PATH: build it with `make build`", 0)
 	}
 }
 
@@ -238,7 +238,8 @@ func TestProcessesThatFail(t *testing.T) {
 	}
 }
 
-// TestFirstFailureIsNamed, however late the news of it.
+// TestFirstFailureIsNamed checks that the first failure is named, however late its report
+// is.
 func TestFirstFailureIsNamed(t *testing.T) {
 	s := set(t, quietSidecar, `case "$*" in
 *"--ranks 0-0"*) echo '{"event":"failed","rank":0,"code":2,"time":"2026-01-01T00:00:02Z"}' >&3; exit 2;;
@@ -263,8 +264,8 @@ func TestTimeoutAndInterrupt(t *testing.T) {
 	}
 }
 
-// TestDeafProcesses: whoever does not heed SIGTERM is killed with all that it
-// has started.
+// TestDeafProcesses checks that a process that ignores SIGTERM is killed with all processes
+// that it has started.
 func TestDeafProcesses(t *testing.T) {
 	deaf := `trap '' TERM; sleep 1000 & while :; do sleep 0.01; done`
 	set(t, deaf, deaf).fails(&Spec{Timeout: 100 * time.Millisecond}, "not finished", 124)
@@ -281,7 +282,7 @@ func TestReportOfASilentSidecar(t *testing.T) {
 func TestDirectoryIsKept(t *testing.T) {
 	s := set(t, quietSidecar, quietLauncher)
 	dir := filepath.Join(t.TempDir(), "job")
-	for range 2 { // the second job finds what the first one left
+	for range 2 { // the second job finds the directory of the first one
 		if err := s.run(t.Context(), &Spec{Dir: dir}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -296,8 +297,8 @@ func TestDirectoryIsKept(t *testing.T) {
 
 func prepared(s *Spec) (*layout, error) { return prepare(s, s.document()) }
 
-// TestKilledJobIsSweptUp: the next job removes the directory of one whose
-// program was killed, and nothing else.
+// TestKilledJobIsSweptUp checks that the next job removes the directory of a job whose
+// program was killed, and no other.
 func TestKilledJobIsSweptUp(t *testing.T) {
 	s := set(t, quietSidecar, quietLauncher)
 	temporary, err := prepared(&Spec{Ranks: 1, Pods: 1, Program: []string{"x"}})
@@ -322,7 +323,7 @@ func TestKilledJobIsSweptUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = r.file.Close() // as the system does for a killed process
+		_ = r.file.Close() // as the kernel does for a killed process
 		l.closeListens()
 		if err := l.unlock(); err != nil {
 			t.Fatal(err)

@@ -13,8 +13,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// Who knows the cause of a failure may wait for a processor for longer than the job waits
-// for it: a sidecar that answers no question, a launcher, the kernel.
+// These tests are about processes that know the cause of a failure and wait for a CPU
+// longer than the job waits for them: a sidecar that answers no request, a launcher, the
+// kernel.
+
+// writes returns a script's command that writes a sidecar's final message.
 
 // writes is a script's command that leaves a sidecar's last words.
 func writes(reason podlife.Reason, rank, code int, text, at string) string {
@@ -23,17 +26,20 @@ func writes(reason podlife.Reason, rank, code int, text, at string) string {
 	return `while [ "$1" != --termination-log ]; do shift; done; printf '%s' '` + string(m.Encode()) + `' > "$2"; `
 }
 
-// victim is what a launcher of pod 0 tells of a rank that has failed because of another.
+// victim is the report of a launcher of pod 0 about a rank that has failed because of
+// another rank.
 const victim = `case "$*" in *"--ranks 0-0"*) echo '{"event":"failed","rank":0,"code":1,"time":"2026-01-01T00:00:05Z"}' >&3; exit 1;; esac; `
 
-// TestSidecarTooBusyToAnswer: what it has written down is known all the same.
+// TestSidecarTooBusyToAnswer checks that the message that a sidecar has written is read if
+// it does not answer.
 func TestSidecarTooBusyToAnswer(t *testing.T) {
 	abort := writes(podlife.JobAborted, 1, 42, podlife.TextAborted+": no sense", "2026-01-01T00:00:04Z")
 	s := set(t, `[ $pod = 1 ] && { `+abort+` }; `+quietSidecar, victim+`trap 'exit 143' TERM; while :; do sleep 0.01; done`)
 	s.fails(&Spec{}, "rank 1 (pod 1) failed: called abort: no sense", 42)
 }
 
-// TestSidecarSpeaksAtItsEnd: one that gets no processor before the job ends says why then.
+// TestSidecarSpeaksAtItsEnd checks that the message of a sidecar that gets no CPU before
+// the job ends is read at the end.
 func TestSidecarSpeaksAtItsEnd(t *testing.T) {
 	abort := writes(podlife.JobAborted, 1, 42, podlife.TextAborted+": no sense", "2026-01-01T00:00:04Z")
 	s := set(t, `end() { [ $pod = 1 ] && { `+abort+` }; exit 0; }; trap 'end "$@"' TERM; while :; do sleep 0.01; done`,
@@ -41,7 +47,7 @@ func TestSidecarSpeaksAtItsEnd(t *testing.T) {
 	s.fails(&Spec{}, "rank 1 (pod 1) failed: called abort: no sense", 42)
 }
 
-// TestVictimHeardOfLate: it has ended before the one that was heard of first, and is no
+// TestVictimHeardOfLate: a rank ended before the one that was reported first, and is no
 // more the cause than that one.
 func TestVictimHeardOfLate(t *testing.T) {
 	abort := writes(podlife.JobAborted, 1, 42, podlife.TextAborted+": no sense", "2026-01-01T00:00:03Z")
@@ -50,8 +56,8 @@ trap 'echo "{\"event\":\"failed\",\"rank\":2,\"code\":1,\"time\":\"2026-01-01T00
 	s.fails(&Spec{Ranks: 3, Pods: 3}, "rank 1 (pod 1) failed: called abort: no sense", 42)
 }
 
-// TestLauncherSpeaksAtItsEnd: how a rank ended comes from its launcher, when that gets a
-// processor.
+// TestLauncherSpeaksAtItsEnd checks that a launcher's report of how a rank ended is used
+// when the launcher gets a CPU.
 func TestLauncherSpeaksAtItsEnd(t *testing.T) {
 	vanished := writes(podlife.RankVanished, 1, 1, podlife.TextVanished, "2026-01-01T00:00:04Z")
 	s := set(t, `[ $pod = 1 ] && { `+vanished+` }; `+quietSidecar, victim+`echo '{"event":"started","rank":1,"pid":1}' >&3
@@ -59,10 +65,10 @@ trap 'echo "{\"event\":\"failed\",\"rank\":1,\"code\":137,\"signal\":\"SIGKILL\"
 	s.fails(&Spec{}, "rank 1 (pod 1) was killed by SIGKILL", 137)
 }
 
-// TestSidecarThatTakesLongToEnd: its ranks have noticed that it ends, and nobody can wait
-// for it before the job has long been over.
+// TestSidecarThatTakesLongToEnd: the ranks of a sidecar have noticed its end, and it cannot
+// be waited for until long after the end of the job.
 func TestSidecarThatTakesLongToEnd(t *testing.T) {
-	never := filepath.Join(t.TempDir(), "never") // comes its end
+	never := filepath.Join(t.TempDir(), "never") // its end comes after this file, which is never made
 	if err := unix.Mkfifo(never, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +78,8 @@ trap 'exit 143' TERM; while :; do sleep 0.01; done`)
 	s.fails(&Spec{}, "the sidecar of pod 1 (rank 1) ended: ", 1)
 }
 
-// TestFailureGoesFirst: a process that has waited for a processor finds the failure of a
-// job, the end of its launchers, and that of its time, all at once.
+// TestFailureGoesFirst: a process that has waited for a CPU finds the failure of a job, the
+// end of its launchers, and the end of its time at once.
 func TestFailureGoesFirst(t *testing.T) {
 	closed := make(chan struct{})
 	close(closed)
@@ -95,8 +101,8 @@ func TestFailureGoesFirst(t *testing.T) {
 	}
 }
 
-// TestKilledLauncherIsHeardOfLate: its end is the cause of what its sidecar has seen,
-// also if it is heard of when the job is being ended.
+// TestKilledLauncherIsHeardOfLate checks that the end of a killed launcher is the cause of
+// what its sidecar has reported, also if it is noticed while the job is being ended.
 func TestKilledLauncherIsHeardOfLate(t *testing.T) {
 	vanished := writes(podlife.RankVanished, 1, 1, podlife.TextVanished, "2026-01-01T00:00:04Z")
 	s := set(t, `[ $pod = 1 ] && { `+vanished+` }; `+quietSidecar, victim+`echo '{"event":"exited","rank":1,"pid":1}' >&3

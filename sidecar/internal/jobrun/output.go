@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// lineMax is when a line of a log is sent on without its end.
+// lineMax is the length at which a line of a log is written without its end.
 const lineMax = 128 << 10
 
-// lineWriter sends whole lines of a sidecar's log on. A pipe gives them in any
-// pieces, between which lines of another process would fall. Its Write never
-// fails: a sidecar must not end because its log is read no longer.
+// lineWriter writes whole lines of a sidecar's log. A pipe splits them in arbitrary pieces,
+// between which lines of another process would be printed. Write never fails: a sidecar
+// must not end because its log is not read any more.
 type lineWriter struct {
 	w    io.Writer
 	part []byte
@@ -34,16 +34,17 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush sends the rest on when the process has ended.
+// flush writes the rest when the process has ended.
 func (l *lineWriter) flush() {
 	if len(l.part) > 0 {
-		_, _ = l.w.Write(append(l.part, '\n')) // nobody is left to be told
+		_, _ = l.w.Write(append(l.part, '\n')) // an error has no recipient
 	}
 	l.part = nil
 }
 
-// tailWriter passes a sidecar's log on and remembers its last line, or the first one of
-// Go's runtime when it ends the process: goroutines and registers follow that.
+// tailWriter passes a sidecar's log on and keeps its last line, or the first line with
+// which Go's runtime reports that it ends the process: goroutines and registers follow that
+// line.
 type tailWriter struct {
 	w     io.Writer
 	mu    sync.Mutex
@@ -51,7 +52,8 @@ type tailWriter struct {
 	crash string
 }
 
-// crashes are how the runtime begins to say why it ends a process.
+// crashes are the beginnings of the lines with which the runtime reports why it ends a
+// process.
 var crashes = [][]byte{[]byte("fatal error: "), []byte("panic: "), []byte("runtime: "), []byte("runtime/cgo: ")}
 
 func (t *tailWriter) Write(b []byte) (int, error) {

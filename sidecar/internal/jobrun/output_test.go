@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// pieces keeps what was written at once apart.
+// pieces keeps the bytes of each Write apart.
 type pieces []string
 
 func (p *pieces) Write(b []byte) (int, error) {

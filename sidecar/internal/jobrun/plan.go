@@ -1,6 +1,12 @@
-// Package jobrun runs a job on this machine as a cluster would: a sidecar and a
-// launcher for each pod, a bootstrap document and certificates of the job's
-// own, and an end of everything on the first failure.
+// Package jobrun runs a job on this machine as a cluster would: with a sidecar and a
+// launcher for each pod, a bootstrap document and certificates of the job's own, and the
+// end of all processes at the first failure.
+//
+// Start prepares the job's directory, then starts the sidecars, then the launchers, which
+// start the ranks. Wait waits for an outcome: all launchers have ended, a process has
+// failed, or the context has ended. After a failure it asks the sidecars for its cause
+// (consult), and podlife.Blame selects the failure that caused the others. end then stops
+// launchers before sidecars.
 package jobrun
 
 import (
@@ -28,49 +34,49 @@ type Spec struct {
 	Ranks, Pods int
 	Program     []string
 	Env         []string
-	ArenaBytes  int64 // 0: the default, which follows the memory of the machine
+	ArenaBytes  int64 // 0: the default, limited by the memory of the machine
 	Tuning      bootstrap.Tuning
-	LogLevel    string // of the sidecars' log that is shown; empty: errors only
+	LogLevel    string // of the sidecars' log that is printed; empty: errors only
 	Prefix      bool
 	Timeout     time.Duration // 0: none
-	Grace       time.Duration // of ranks between SIGTERM and SIGKILL, when a person ends the job; 0: DefaultGrace
+	Grace       time.Duration // between SIGTERM and SIGKILL of ranks, when a person ends the job; 0: DefaultGrace
 	Deadlock    Deadlock
-	Dir         string   // the job's directory, kept at the end; "": a temporary one
-	WorkDir     string   // of the program; "": this process's
+	Dir         string   // the job's directory, which is kept at the end; "": a temporary one
+	WorkDir     string   // of the program; "": that of this process
 	Trace       string   // file for a timeline of the job; "": none
-	Stdin       *os.File // of rank 0; nil: nothing
-	StdinFile   string   // instead of it, opened by the launcher for each attempt
-	MPI         string   // the program's MPI, as outrigger-launch knows it; "": nothing is said
+	Stdin       *os.File // of rank 0; nil: empty
+	StdinFile   string   // instead of Stdin, opened by the launcher for each attempt
+	MPI         string   // the program's MPI, as outrigger-launch names it; "": not given
 
-	// Adopts says that this process has no children but the job's: it becomes the parent of
-	// what a launcher leaves that was killed, and ends that.
+	// Adopts means that this process has no children but the job's: it becomes the parent
+	// of the processes left by a launcher that was killed, and kills them.
 	Adopts bool
-	// AtOnce kills the processes that are left of a job that ends, when it is closed. nil:
-	// they have their grace, unless Wait's context ends while a failed job ends.
+	// AtOnce, when it is closed, kills the remaining processes of a job that is ending. If
+	// it is nil, they have their grace, unless Wait's context ends while a failed job ends.
 	AtOnce <-chan struct{}
-	// Notices are signals for each rank that runs, and for no process that it has
-	// started. nil: none come.
+	// Notices are signals for each running rank, and not for processes that a rank has
+	// started. It may be nil.
 	Notices <-chan os.Signal
 
-	// Container: each rank stands for a container without a launcher, of whose end the
-	// exit code alone is known, as in a cluster with launchMode Container.
+	// Container means that each rank stands for a container without a launcher, whose exit
+	// code alone is known, as in a cluster with launchMode Container.
 	Container bool
 
-	// Document says which ranks each of Pods pods has and how they are tuned, for
-	// a job that is not spread evenly; nil: made of what is above. What belongs to
-	// the machine is filled in: see Local.
+	// Document has the ranks of each of Pods pods and their tuning, for a job that is not
+	// spread evenly; nil: it is made from the fields above. Local adds the values of this
+	// machine.
 	Document *bootstrap.Document
-	// AsksForArena says that the document's arena is what the job asks for.
+	// AsksForArena means that the job requests the document's arena size.
 	AsksForArena bool
-	// ByPod is what the ranks of each pod run, instead of Program, and Env; nil:
-	// those for all.
+	// ByPod has the command of the ranks of each pod, instead of Program and Env. It may be
+	// nil.
 	ByPod []Command
 }
 
-// Command is a program with its arguments, and variables on top of this process's.
+// Command is a program with its arguments, and variables in addition to this process's.
 type Command struct{ Program, Env []string }
 
-// of is what the ranks of a pod run.
+// of returns the command of the ranks of a pod.
 func (s *Spec) of(pod int) Command {
 	if s.ByPod != nil {
 		return s.ByPod[pod]
@@ -78,7 +84,7 @@ func (s *Spec) of(pod int) Command {
 	return Command{s.Program, s.Env}
 }
 
-// commands are those of all pods.
+// commands returns the commands of all pods.
 func (s *Spec) commands() []Command {
 	if s.ByPod != nil {
 		return s.ByPod
@@ -86,7 +92,7 @@ func (s *Spec) commands() []Command {
 	return []Command{{s.Program, s.Env}}
 }
 
-// Check finds mistakes before anything is started.
+// Check returns an error if the Spec is invalid, before anything is started.
 func (s *Spec) Check() error {
 	switch {
 	case s.Ranks < 1 || s.Ranks > 4096:
@@ -107,20 +113,21 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// certificateLife is how long a local job's certificates are good for.
+// certificateLife is how long a local job's certificates are valid, and therefore the
+// longest run of a job.
 const certificateLife = 30 * 24 * time.Hour
 
-// dirPrefix is how the name of a temporary job directory begins.
+// dirPrefix begins the name of a temporary job directory.
 const dirPrefix = "outrigger-job-"
 
-// layout is a prepared job: its directory, its document, and the sockets that
-// its sidecars will listen on.
+// layout is a prepared job: its directory, its document, and the sockets on which its
+// sidecars will listen.
 type layout struct {
 	dir     string
 	keep    bool
 	doc     *bootstrap.Document
-	listens []*os.File // by pod; closed when the sidecars have them
-	lock    *os.File   // of dir; nil: it is a temporary one, whose name no other job has
+	listens []*os.File // by pod; closed when the sidecars have inherited them
+	lock    *os.File   // of dir; nil: dir is a temporary one, whose name no other job has
 }
 
 func (l *layout) file(format string, a ...any) string {
@@ -135,7 +142,7 @@ func (l *layout) document() string       { return l.file("bootstrap.json") }
 
 func (l *layout) closeListens() {
 	for _, f := range l.listens {
-		_ = f.Close() // the sidecar, if there is one, has its own
+		_ = f.Close() // the sidecar, if there is one, has its own descriptor
 	}
 	l.listens = nil
 }
@@ -148,7 +155,7 @@ func (l *layout) remove() error {
 	return os.RemoveAll(l.dir)
 }
 
-// unlock gives the directory free for another job.
+// unlock releases the directory for another job.
 func (l *layout) unlock() error {
 	if l.lock == nil {
 		return nil
@@ -156,7 +163,7 @@ func (l *layout) unlock() error {
 	return l.lock.Close()
 }
 
-// inherited are the files that processes of the job keep open besides own.
+// inherited returns own, and the files that all processes of the job keep open.
 func (l *layout) inherited(own ...*os.File) []*os.File {
 	if l.lock == nil {
 		return own
@@ -164,12 +171,12 @@ func (l *layout) inherited(own ...*os.File) []*os.File {
 	return append(own, l.lock)
 }
 
-// prepare writes everything that the processes read.
+// prepare writes all files that the processes read.
 func prepare(s *Spec, d *bootstrap.Document) (*layout, error) {
 	l := &layout{dir: s.Dir, keep: s.Dir != "", doc: d}
 	var err error
 	if l.keep {
-		if s.WorkDir != "" { // ranks look from there; else as short as it is, for the sockets' sake
+		if s.WorkDir != "" { // ranks use the path from WorkDir; otherwise it stays as short as given, because of the sockets
 			if l.dir, err = filepath.Abs(l.dir); err != nil {
 				return nil, fmt.Errorf("job directory: %w", err)
 			}
@@ -179,7 +186,7 @@ func prepare(s *Spec, d *bootstrap.Document) (*layout, error) {
 				return nil, err
 			}
 		}
-		for i := 0; err == nil && i < s.Pods; i++ { // what an earlier job left there
+		for i := 0; err == nil && i < s.Pods; i++ { // files of an earlier job
 			err = os.RemoveAll(l.file("pod%d", i))
 		}
 	} else {
@@ -197,11 +204,12 @@ func prepare(s *Spec, d *bootstrap.Document) (*layout, error) {
 	return l, nil
 }
 
-// socketPathMax is the longest path of a Unix socket: sun_path less its end (unix(7)).
+// socketPathMax is the longest path of a Unix socket: sun_path without its final zero
+// (unix(7)).
 const socketPathMax = 107
 
-// checkLength refuses a directory in which no socket can be made: the kernel says no more
-// than "invalid argument".
+// checkLength returns an error if the directory's path is too long for its sockets: the
+// kernel would report only "invalid argument".
 func (l *layout) checkLength(pods int) error {
 	longest := max(len(l.socket(pods-1)+names.LaunchSuffix), len(l.metrics(pods-1)))
 	if longest <= socketPathMax {
@@ -231,7 +239,7 @@ func (l *layout) write(s *Spec) error {
 	return l.writeKeys(s.Pods)
 }
 
-// document is the job's, before it has a machine.
+// document returns the job's document without the values of a machine.
 func (s *Spec) document() *bootstrap.Document {
 	if s.Document != nil {
 		return s.Document
@@ -249,8 +257,8 @@ func (s *Spec) document() *bootstrap.Document {
 	return d
 }
 
-// Local is a job's document with what belongs to this machine: the job's id, its
-// directory, and an address a pod.
+// Local returns a job's document with the values of this machine: the job's id, its
+// directory, and an address for each pod.
 func Local(d *bootstrap.Document, id, dir string, addresses []string) *bootstrap.Document {
 	own := *d
 	own.Job.ID = id
@@ -292,8 +300,8 @@ func (l *layout) writeKeys(pods int) error {
 	return nil
 }
 
-// listen opens a loopback address for each pod. Sidecars inherit the sockets:
-// nobody else can take an address meanwhile, and one who dials early waits.
+// listen opens a loopback address for each pod. Sidecars inherit the sockets: no other
+// process can take an address meanwhile, and a process that dials early waits.
 func (l *layout) listen(pods int) ([]string, error) {
 	var list []string
 	for range pods {
@@ -311,7 +319,7 @@ func (l *layout) listen(pods int) ([]string, error) {
 	return list, nil
 }
 
-// companion finds one of Outrigger's programs beside this one, else in PATH.
+// companion finds one of Outrigger's programs in the directory of this one, or in PATH.
 func companion(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		if p := filepath.Join(filepath.Dir(self), name); isFile(p) {
@@ -320,7 +328,7 @@ func companion(name string) (string, error) {
 	}
 	p, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside this program nor in PATH: build it with `make build`", name)
+		return "", fmt.Errorf("%s is neither in this program's directory nor in PATH: build it with `make build`", name)
 	}
 	return p, nil
 }

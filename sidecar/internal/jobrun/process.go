@@ -27,7 +27,7 @@ func (j *Job) command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// drain is what sidecars get to deliver what is left: less than grace.
+// drain is the time for sidecars to deliver the remaining messages: less than grace.
 const drain = "2s"
 
 func (j *Job) startSidecar(path string, pod int) error {
@@ -45,7 +45,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 	if j.spec.Trace != "" {
 		cmd.Args = append(cmd.Args, "--trace", fmt.Sprint(traceEvents))
 	}
-	if l.keep { // else nobody could read it
+	if l.keep { // otherwise the file could not be read after the job
 		cmd.Args = append(cmd.Args, "--flight", l.flight(pod))
 	}
 	j.logs = append(j.logs, log)
@@ -56,7 +56,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 		return fmt.Errorf("starting the sidecar of pod %d: %w", pod, err)
 	}
 	j.sidecars = append(j.sidecars, cmd)
-	// For people and scripts that look after a job; nothing here reads it.
+	// The file is for people and scripts, and for sidecarOf.
 	if err := os.WriteFile(l.file("pod%d/"+pidFile, pod), []byte(fmt.Sprintln(cmd.Process.Pid)), 0o600); err != nil {
 		log.lose(err) // a full disk must not end the job
 	}
@@ -64,7 +64,7 @@ func (j *Job) startSidecar(path string, pod int) error {
 		err := cmd.Wait()
 		log.close()
 		j.mu.Lock()
-		dismissed := j.ending && j.gone[pod].IsZero() // else it had ended before, and its memory is given back only now
+		dismissed := j.ending && j.gone[pod].IsZero() // otherwise it had ended before, and its memory was freed only now
 		j.mu.Unlock()
 		if dismissed {
 			return
@@ -75,15 +75,16 @@ func (j *Job) startSidecar(path string, pod int) error {
 			text += ": " + last
 		}
 		j.mu.Lock()
-		j.stories[pod].Daemon, j.stories[pod].Sidecar = endingOf(err, text), lastWords(l.words(pod))
+		j.reports[pod].Daemon, j.reports[pod].Sidecar = endingOf(err, text), finalMessage(l.words(pod))
 		j.mu.Unlock()
 		j.fail(&Failure{Text: text, Code: 1}, time.Now())
 	})
 	return nil
 }
 
-// lastWords are a sidecar's that failed; nil: it has left none.
-func lastWords(path string) *podlife.Message {
+// finalMessage returns the message that a failed sidecar has left in its file, or nil if
+// there is none.
+func finalMessage(path string) *podlife.Message {
 	m, err := podlife.Read(path)
 	if err != nil || m.Kind != podlife.KindSidecar || len(m.Failures) == 0 {
 		return nil
@@ -149,15 +150,15 @@ func (j *Job) startLauncher(path string, pod int) error {
 	j.wg.Go(func() {
 		err := cmd.Wait()
 		if err != nil {
-			j.hurry() // what it has left in its pipes must not keep its end from being known
+			j.hurry() // unread output in its pipes must not delay the report of its end
 		}
 		read.Wait()
 		if err != nil {
-			// Its first failed rank was reported by a status line already.
+			// The first failed rank was reported by a status line already.
 			text := fmt.Sprintf("the launcher of pod %d ended: %s", pod, how(err))
 			j.mu.Lock()
-			if !j.ending || j.killedByOther(cmd) { // else it was told to
-				j.stories[pod].Application = endingOf(err, text)
+			if !j.ending || j.killedByOther(cmd) { // otherwise this process has ended it
+				j.reports[pod].Application = endingOf(err, text)
 			}
 			j.mu.Unlock()
 			j.fail(&Failure{Text: text, Code: 1}, time.Now())
@@ -167,7 +168,7 @@ func (j *Job) startLauncher(path string, pod int) error {
 	return nil
 }
 
-// failure is what a launcher tells of a rank's end, as the job's status has it.
+// failure converts a launcher's report of a rank's end to the form of the job's status.
 func (s *Spec) failure(e *launch.Event) podlife.Failure {
 	f := e.Failure()
 	if s.Container && (f.Reason == podlife.RankExited || f.Reason == podlife.RankKilled) {
@@ -177,12 +178,12 @@ func (s *Spec) failure(e *launch.Event) podlife.Failure {
 }
 
 func (j *Job) readStatus(r io.ReadCloser, pod int) {
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // it was only read
 	in := bufio.NewScanner(r)
 	for in.Scan() {
 		var e launch.Event
 		if json.Unmarshal(in.Bytes(), &e) != nil {
-			continue // a launcher of another release
+			continue // from a launcher of another release
 		}
 		j.mu.Lock()
 		j.ranks[e.Rank] = e.Event == "started"
@@ -191,20 +192,20 @@ func (j *Job) readStatus(r io.ReadCloser, pod int) {
 		}
 		j.mu.Unlock()
 		if e.Event == "failed" {
-			j.heard(pod, j.spec.failure(&e), hasEnded(j.sidecars[pod].Process.Pid))
+			j.recordFailure(pod, j.spec.failure(&e), hasEnded(j.sidecars[pod].Process.Pid))
 			j.fail(&Failure{Text: fmt.Sprintf("rank %d (pod %d) %s", e.Rank, pod, e.Text()), Code: e.Code}, e.Time)
 		}
 	}
 }
 
-// pipes are what a launcher writes into: its end is known when it has ended, and
-// not when all that it has written is read.
+// pipes holds the pipes into which a launcher writes. Its end is noticed when it has ended,
+// and not when all that it has written is read.
 type pipes struct {
 	out, err, status *os.File
 	theirs           []*os.File
 }
 
-// pipesFor makes the pipes of a process: two for its output, and descriptor 3.
+// pipesFor makes the pipes of a process: two for its output, and one for descriptor 3.
 func pipesFor(cmd *exec.Cmd) (*pipes, error) {
 	p := new(pipes)
 	for _, end := range []**os.File{&p.out, &p.err, &p.status} {
@@ -219,14 +220,14 @@ func pipesFor(cmd *exec.Cmd) (*pipes, error) {
 	return p, nil
 }
 
-// started closes what the process has by itself now.
+// started closes the ends that the process has inherited.
 func (p *pipes) started() {
 	for _, f := range p.theirs {
 		_ = f.Close() // nothing was written
 	}
 }
 
-// close closes what would be read.
+// close closes the ends that would be read.
 func (p *pipes) close() error {
 	var errs []error
 	for _, f := range []*os.File{p.out, p.err, p.status} {
@@ -237,20 +238,20 @@ func (p *pipes) close() error {
 	return errors.Join(errs...)
 }
 
-// copyOutput sends what a launcher's ranks print on until r ends, and closes it.
+// copyOutput copies the output of a launcher's ranks to w until r ends, and closes r.
 func (j *Job) copyOutput(w *outlet.Writer, r io.ReadCloser) {
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // it was only read
 	mode := outlet.Unmarked
 	if j.spec.Prefix {
 		mode = outlet.Relayed
 	}
 	s := w.Stream(mode, "")
-	_, _ = io.Copy(s, r) // a Stream takes all, and what cannot be read has ended
+	_, _ = io.Copy(s, r) // a Stream accepts all bytes, and a pipe that cannot be read has ended
 	s.Flush()
 }
 
-// startHeld starts cmd so that its death signal is tied to this process and not
-// to the thread that happens to fork: Go's threads come and go.
+// startHeld starts cmd so that its death signal is tied to this process and not to the
+// thread that forks: Go's threads come and go.
 func startHeld(cmd *exec.Cmd) error {
 	answer := make(chan error)
 	forks <- fork{cmd, answer}

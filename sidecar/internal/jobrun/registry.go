@@ -14,42 +14,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The registry is a folder of this user's with a file for each running job, so
-// that other programs of the user find the job's sidecars. The program that
-// runs the job holds a lock on the file; the lock ends with the process however
-// it ends, so that a file without one is left over, whatever process numbers
-// mean by now.
+// The registry is a directory of this user with a file for each running job, so that other
+// programs of the user find the job's sidecars. The program that runs the job holds a lock
+// on the file. The lock ends with the process, however it ends, so that a file without a
+// lock is left over, even if its process number has been reused.
 
 // Entry is one running job.
 type Entry struct {
 	Name    string    `json:"name"`
 	ID      string    `json:"id"`
-	PID     int       `json:"pid"` // of the program that runs it
+	PID     int       `json:"pid"` // of the program that runs the job
 	Dir     string    `json:"dir"`
 	Ranks   int       `json:"ranks"`
 	Started time.Time `json:"started"`
-	// Metrics are the sidecars' metrics sockets, one a pod.
+	// Metrics are the sidecars' metrics sockets, one for each pod.
 	Metrics []string `json:"metrics"`
-	// Temporary says that Dir is removed with the job.
+	// Temporary means that Dir is removed with the job.
 	Temporary bool `json:"temporary,omitempty"`
 }
 
-// Is reports whether a person who writes word means this job: its name, process
-// number, directory, or the beginning of its ID.
+// Is reports whether word identifies this job: its name, process number, directory, or the
+// beginning of its ID.
 func (e *Entry) Is(word string) bool {
 	dir, err := filepath.Abs(word)
 	return word == e.Name || word == fmt.Sprint(e.PID) || err == nil && dir == e.Dir ||
 		len(word) >= 4 && strings.HasPrefix(e.ID, word)
 }
 
-// registryDir finds the folder, and makes it when make is set. A folder that
-// someone else could write to is refused: what it lists is connected to.
-func registryDir(make bool) (string, error) {
+// registryDir returns the directory, and makes it if create is set. It refuses a directory
+// to which other users could write: programs connect to the sockets that it lists.
+func registryDir(create bool) (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("outrigger-%d", os.Geteuid()))
 	if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" && private(run) == nil {
 		dir = filepath.Join(run, "outrigger")
 	}
-	if make {
+	if create {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("registry of jobs: %w", err)
 		}
@@ -57,7 +56,7 @@ func registryDir(make bool) (string, error) {
 	return dir, private(dir)
 }
 
-// private says what keeps dir from being this user's alone.
+// private returns an error if another user may use dir.
 func private(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -80,11 +79,11 @@ type registration struct {
 	path string
 }
 
-// unfinished is how the name of a file begins that is not locked yet.
+// unfinished begins the name of a file that is not locked yet.
 const unfinished = ".new-"
 
-// register enters a job. The file gets its name when it is complete and locked,
-// so that nobody takes it for left over.
+// register adds a job to the registry. The file gets its name when it is complete and
+// locked, so that no reader takes it for left over.
 func register(s *Spec, l *layout) (*registration, error) {
 	dir, err := registryDir(true)
 	if err != nil {
@@ -117,25 +116,24 @@ func register(s *Spec, l *layout) (*registration, error) {
 	return r, nil
 }
 
-// remove takes the job out. A job that is not in the registry has nothing to
-// take out.
+// remove removes the job from the registry. A nil registration has nothing to remove.
 func (r *registration) remove() error {
 	if r == nil {
 		return nil
 	}
 	err := os.Remove(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // a cleaner of temporary files was first
+		err = nil // a cleaner of temporary files has removed it
 	}
 	return errors.Join(err, r.file.Close())
 }
 
-// Jobs lists this user's running jobs, oldest first, and removes what jobs left
-// behind that could not clean up.
+// Jobs returns this user's running jobs, oldest first, and removes the files of jobs that
+// could not clean up.
 func Jobs() ([]Entry, error) {
 	dir, err := registryDir(false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // there never was one
+		return nil, nil // no job has made one
 	}
 	if err != nil {
 		return nil, err
@@ -161,7 +159,7 @@ func Jobs() ([]Entry, error) {
 	return all, nil
 }
 
-// readEntry is nil for a job that has ended.
+// readEntry returns nil for a job that has ended.
 func readEntry(path string) (*Entry, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,8 +168,8 @@ func readEntry(path string) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry of jobs: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
-	// Shared, so that two readers do not take each other for the owner.
+	defer func() { _ = f.Close() }() // it was only read
+	// The lock is shared, so that two readers do not take each other for the owner.
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
 	case err == nil:
 		return nil, cleanUp(f)
@@ -185,11 +183,11 @@ func readEntry(path string) (*Entry, error) {
 	return e, nil
 }
 
-// cleanUp removes what a job left behind whose program was killed: its
-// temporary directory, and its entry f.
+// cleanUp removes the files of a job whose program was killed: its temporary directory, and
+// its entry f.
 func cleanUp(f *os.File) error {
 	var e Entry
-	// An entry that cannot be read names nothing that could be removed.
+	// An entry that cannot be parsed names no directory to remove.
 	if json.NewDecoder(f).Decode(&e) == nil && e.Temporary && strings.HasPrefix(filepath.Base(e.Dir), dirPrefix) {
 		if err := os.RemoveAll(e.Dir); err != nil {
 			return fmt.Errorf("what a killed job left: %w", err)

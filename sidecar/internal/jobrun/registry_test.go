@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// home gives the test a registry of its own and returns where it will be.
+// home gives the test a registry of its own and returns its directory.
 func home(t *testing.T) string {
 	t.Helper()
 	run := t.TempDir()
@@ -76,7 +76,8 @@ func TestJobIsListedFromItsStartToItsEnd(t *testing.T) {
 	}
 }
 
-// A program that was killed loses its lock and nothing else.
+// TestLeftOverEntryIsCleaned: a program that was killed loses its lock, and its entry
+// stays.
 func TestLeftOverEntryIsCleaned(t *testing.T) {
 	dir := home(t)
 	r := enter(t, "killed", "0001")
@@ -144,7 +145,8 @@ func TestRegistryOfOthersIsRefused(t *testing.T) {
 	}
 }
 
-// A runtime directory that is not this user's, as after su, is passed over.
+// TestForeignRuntimeDirectoryIsPassedOver: a runtime directory of another user, as after
+// su, is not used.
 func TestForeignRuntimeDirectoryIsPassedOver(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

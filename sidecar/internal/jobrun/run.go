@@ -19,26 +19,28 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// Failure is what went wrong first, and the exit code to give.
+// Failure is the first failure of a job, and the exit code of the program that runs it.
 type Failure struct {
 	Text    string
 	Code    int
 	Verdict *podlife.Verdict // nil: none of the job's programs has failed
-	// Suspected says that the job was ended for a suspected deadlock.
+	// Suspected means that the job was ended because of a suspected deadlock.
 	Suspected bool
-	// Done says that all ranks have ended well: what is missing is of ours.
+	// Done means that all ranks have ended with code 0: only a file of this program is
+	// missing.
 	Done bool
 }
 
-// CodeTimeout is the exit code of a job that was not finished within its Timeout,
-// as timeout(1) has it, and of one that a suspected deadlock has ended.
+// CodeTimeout is the exit code of a job that was not finished within its Timeout, as of
+// timeout(1), and of a job that a suspected deadlock has ended.
 const CodeTimeout = 124
 
-// CodeUnwritten is the exit code of a job whose ranks have all ended well, and of which a
-// trace, a report or a file of its directory could not be written: EX_IOERR of sysexits.h.
+// CodeUnwritten is the exit code of a job whose ranks have all ended with code 0, and of
+// which a trace, a report or a file of its directory could not be written: EX_IOERR of
+// sysexits.h.
 const CodeUnwritten = 74
 
-// unwritten is the end of such a job.
+// unwritten returns the failure of such a job.
 func unwritten(err error) *Failure {
 	return &Failure{Text: err.Error(), Code: CodeUnwritten, Done: true}
 }
@@ -47,52 +49,52 @@ func (f *Failure) Error() string { return f.Text }
 
 // Job is a running job.
 type Job struct {
-	spec      *Spec
-	layout    *layout
-	out, err  *outlet.Writer // which may be one
-	mu        sync.Mutex
-	wg        sync.WaitGroup
-	sidecars  []*exec.Cmd
-	launches  []*exec.Cmd
-	first     *Failure
-	firstAt   time.Time
-	stories   []podlife.Report         // by pod, what is known without asking the sidecars
-	gone      []time.Time              // by pod, a time at which its sidecar had ended; zero: nothing is known
-	agreed    map[int]*podlife.Message // by pod, what its sidecar knew of a failure when it was asked
-	disputed  string                   // what ranks disagreed about before they failed; empty: nothing is known
-	halted    []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
-	failed    chan struct{}
-	now       chan struct{} // closed by kill: nothing has its grace any more
-	logs      []*sidecarLog // by pod
-	cause     error         // why the job is ended before its time; owned by Wait
-	patience  time.Duration // of ranks between SIGTERM and SIGKILL; owned by Wait
-	over      chan struct{} // closed by end: nobody needs to be watched any more
-	ending    bool
-	slain     map[int]bool  // processes that got SIGKILL from this one
-	dismissed bool          // the sidecars have been told to end
-	running   int           // launchers
-	allEnded  chan struct{} // closed when all of them have
-	ended     []bool        // by pod; true: all its ranks have ended well
-	ranks     map[int]bool  // started ones; true: it runs
-	begun     time.Time
-	launched  []time.Time       // by pod, when its launcher was started
-	started   map[int]time.Time // when ranks' processes were
-	entry     *registration     // nil: not in the registry
+	spec            *Spec
+	layout          *layout
+	out, err        *outlet.Writer // they may be the same
+	mu              sync.Mutex
+	wg              sync.WaitGroup
+	sidecars        []*exec.Cmd
+	launches        []*exec.Cmd
+	first           *Failure
+	firstAt         time.Time
+	reports         []podlife.Report         // by pod, what is known without asking the sidecars
+	gone            []time.Time              // by pod, a time at which its sidecar had ended; zero: unknown
+	agreed          map[int]*podlife.Message // by pod, what its sidecar knew of a failure when it was asked
+	disputed        string                   // what ranks disagreed about before they failed; empty: unknown
+	halted          []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
+	failed          chan struct{}
+	now             chan struct{} // closed by watchKill: no process has a grace any more
+	logs            []*sidecarLog // by pod
+	cause           error         // why the job is ended early; owned by Wait
+	rankGrace       time.Duration // between SIGTERM and SIGKILL of ranks; owned by Wait
+	over            chan struct{} // closed by end: the watching goroutines return
+	ending          bool
+	killed          map[int]bool  // processes that this process has killed
+	sidecarsStopped bool          // the sidecars have received SIGTERM
+	running         int           // number of launchers
+	allEnded        chan struct{} // closed when all launchers have ended
+	ended           []bool        // by pod; true: all its ranks have ended with code 0
+	ranks           map[int]bool  // ranks that were started; true: it runs
+	begun           time.Time
+	launched        []time.Time       // by pod, when its launcher was started
+	started         map[int]time.Time // when the processes of ranks were started
+	entry           *registration     // nil: the job is not in the registry
 }
 
-// How long processes get to end by themselves after SIGTERM.
+// How long processes may take to end by themselves after SIGTERM.
 const (
-	// DefaultGrace is that of ranks of a job that a person ends: for a checkpoint, about
-	// which the ranks agree by messages.
+	// DefaultGrace is for ranks of a job that a person ends: they may write a checkpoint,
+	// about which they agree by messages.
 	DefaultGrace = 10 * time.Second
-	// failGrace is that of ranks of a job that has failed, or has no time left.
+	// failGrace is for ranks of a job that has failed, or has no time left.
 	failGrace = 2 * time.Second
-	// grace is that of sidecars, and of launchers whose ranks have ended.
+	// grace is for sidecars, and for launchers whose ranks have ended.
 	grace = 3 * time.Second
 )
 
-// Run runs a job to its end. report, when not nil, is called with the sidecars'
-// reports after all ranks have ended well and before the sidecars stop.
+// Run runs a job to its end. If report is not nil, it is called with the sidecars' reports
+// after all ranks have ended with code 0 and before the sidecars stop.
 func Run(ctx context.Context, s *Spec, out, errOut io.Writer, report func([]obs.Report) error) error {
 	j, err := Start(ctx, s, out, errOut)
 	if err != nil {
@@ -101,8 +103,8 @@ func Run(ctx context.Context, s *Spec, out, errOut io.Writer, report func([]obs.
 	return j.Wait(ctx, report)
 }
 
-// Start starts the job's processes. What they print goes to out and errOut; a job
-// that runs waits for their readers, its end does not (package outlet).
+// Start starts the job's processes. Their output goes to out and errOut. While the job
+// runs, it waits for the readers of its output; its end does not (package outlet).
 func Start(ctx context.Context, s *Spec, out, errOut io.Writer) (*Job, error) {
 	j, err := start(s, out, errOut)
 	return j, launch.Advise(err)
@@ -128,7 +130,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 			return nil, cannotStart(c.Program[0], err)
 		}
 	}
-	_, registryErr := Jobs() // which also removes what killed jobs left behind
+	_, registryErr := Jobs() // Jobs also removes the files of killed jobs
 	places, err := session.MemoryPools()
 	if err != nil {
 		return nil, err
@@ -143,19 +145,19 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: outlet.Wrap(out), err: outlet.Wrap(errOut), begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, started: map[int]time.Time{}, launched: make([]time.Time, s.Pods), slain: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
-		patience: failGrace, halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, started: map[int]time.Time{}, launched: make([]time.Time, s.Pods), killed: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
+		rankGrace: failGrace, halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
-	j.out.ResetWait() // an attempt before this one may have left them in a hurry
+	j.out.ResetWait() // an earlier attempt may have called Hurry
 	j.err.ResetWait()
 	for i, p := range l.doc.Pods {
-		j.stories = append(j.stories, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
+		j.reports = append(j.reports, podlife.Report{Pod: i, FirstRank: p.FirstRank, Ranks: p.Ranks})
 	}
 	if registryErr == nil {
 		j.entry, registryErr = register(s, l)
 	}
 	if registryErr != nil {
-		j.err.OfferReserved(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without it
+		j.err.OfferReserved(fmt.Sprintf("outrigger: `outrigger top` will not see this job: %v\n", registryErr)) // the job runs without an entry
 	}
 	if s.Adopts {
 		launch.Adopt()
@@ -180,10 +182,10 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	return j, nil
 }
 
-// cannotStart is the failure of a program that no rank can run.
+// cannotStart returns the failure of a program that no rank can run.
 func cannotStart(program string, err error) *Failure {
 	why := strings.TrimPrefix(launch.Advise(err).Error(), fmt.Sprintf("exec: %q: ", program))
-	if p := new(fs.PathError); errors.As(err, &p) { // which has the name as well
+	if p := new(fs.PathError); errors.As(err, &p) { // it contains the name as well
 		why = strings.TrimPrefix(why, p.Op+" "+p.Path+": ")
 	}
 	text := fmt.Sprintf("program %s: %s", program, why)
@@ -192,7 +194,7 @@ func cannotStart(program string, err error) *Failure {
 	}}}
 }
 
-// Succeeded says of each pod whether all its ranks have ended well.
+// Succeeded reports for each pod whether all its ranks have ended with code 0.
 func (j *Job) Succeeded() []bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -205,7 +207,7 @@ type Progress struct {
 	Started, Alive int // ranks
 }
 
-// Progress tells how far the job is.
+// Progress returns how far the job is.
 func (j *Job) Progress() Progress {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -218,7 +220,7 @@ func (j *Job) Progress() Progress {
 	return p
 }
 
-// Metrics are the sidecars' metrics sockets, one a pod.
+// Metrics returns the sidecars' metrics sockets, one for each pod.
 func (j *Job) Metrics() []string {
 	list := make([]string, j.spec.Pods)
 	for i := range list {
@@ -227,9 +229,9 @@ func (j *Job) Metrics() []string {
 	return list
 }
 
-// fail keeps the earliest failure and starts the end of the job. Failures that
-// the end itself brings about come later and do not count; those that are heard of late
-// are part of the inquiry, in which the earliest need not be the cause.
+// fail keeps the earliest failure and starts the end of the job. Failures that the end
+// itself causes come later and do not count. Failures that are reported late are part of
+// the search for the cause, in which the earliest need not be the cause.
 func (j *Job) fail(f *Failure, at time.Time) {
 	j.hurry()
 	j.mu.Lock()

@@ -11,22 +11,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// sidecarLog takes what a sidecar writes. All of it goes to a file in the job's
-// directory, if that is kept. A person who has not asked for a log sees errors
-// only: why a job failed is said once, at its end, and not by every sidecar. A
-// sidecar waits for no reader: its peers would take it for dead.
+// sidecarLog receives what a sidecar writes. All of it is written to a file in the job's
+// directory, if that is kept. A person who has not requested a log sees errors only: the
+// cause of a failure is printed once, at the job's end, and not by every sidecar. A sidecar
+// does not wait for readers: its peers would declare it dead.
 type sidecarLog struct {
 	*lineWriter
-	person *tailWriter
-	file   io.WriteCloser // nil: none is kept
-	all    bool           // a person has asked for a log
-	noRDMA bool           // a person has asked for RDMA, and is told here if there is none
+	person *tailWriter    // what the person sees
+	file   io.WriteCloser // nil: no file is kept
+	all    bool           // a person has requested a log
+	noRDMA bool           // a person has requested RDMA, and is told here if there is none
 
 	mu   sync.Mutex
-	lost error // why something of the pod is not in the job's directory
+	lost error // why a file of the pod is missing in the job's directory
 }
 
-// lose notes the first file of the pod that could not be written.
+// lose records the first error of a file of the pod.
 func (s *sidecarLog) lose(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *sidecarLog) lose(err error) {
 	}
 }
 
-// logErr is why the job's directory lacks something; nil: it lacks nothing. The sidecars
+// logErr returns why files are missing in the job's directory, or nil. The sidecars must
 // have ended.
 func (j *Job) logErr() error {
 	for pod, s := range j.logs {
@@ -43,25 +43,25 @@ func (j *Job) logErr() error {
 		err := s.lost
 		s.mu.Unlock()
 		if err == nil && j.layout.keep {
-			err = wordless(j.layout.words(pod))
+			err = missingMessage(j.layout.words(pod))
 		}
-		if err != nil { // the others lack it for the same reason
+		if err != nil { // files of the other pods are missing for the same reason
 			return fmt.Errorf("the job's directory lacks files of pod %d: %w; make room, or give --dir another directory", pod, err)
 		}
 	}
 	return nil
 }
 
-// wordless is the error of a file for a sidecar's last words that has none, though the
-// sidecar has ended in order.
-func wordless(path string) error {
+// missingMessage returns an error if the file for a sidecar's final message is empty
+// although the sidecar has ended in order.
+func missingMessage(path string) error {
 	if st, err := os.Stat(path); err != nil || st.Size() > 0 {
-		return nil // it was ended before it made the file, or has written
+		return nil // it ended before it made the file, or it has written
 	}
 	return fmt.Errorf("%s is empty: its sidecar could not write to it", path)
 }
 
-// openLog makes the log of a pod's sidecar.
+// openLog opens the log of a pod's sidecar.
 func (j *Job) openLog(pod int) (*sidecarLog, error) {
 	s := &sidecarLog{person: &tailWriter{w: j.err.NonBlocking()}, all: j.spec.LogLevel != "", noRDMA: pod == 0 && j.spec.Tuning.Transport == bootstrap.TransportRDMA}
 	s.lineWriter = &lineWriter{w: writerFunc(s.lines)}
@@ -76,7 +76,7 @@ func (j *Job) openLog(pod int) (*sidecarLog, error) {
 	return s, nil
 }
 
-// level is what the sidecar is to write.
+// level returns the log level of the sidecar.
 func (s *sidecarLog) level(asked string) string {
 	switch {
 	case asked != "":
@@ -89,7 +89,7 @@ func (s *sidecarLog) level(asked string) string {
 	return "error"
 }
 
-// lines takes whole lines.
+// lines handles whole lines.
 func (s *sidecarLog) lines(b []byte) {
 	if s.file != nil {
 		if _, err := s.file.Write(b); err != nil {
@@ -97,7 +97,7 @@ func (s *sidecarLog) lines(b []byte) {
 		}
 	}
 	if s.all {
-		_, _ = s.person.Write(b) // nobody may read our output any more
+		_, _ = s.person.Write(b) // an error has no recipient
 		return
 	}
 	for line := range bytes.Lines(b) {
@@ -105,13 +105,13 @@ func (s *sidecarLog) lines(b []byte) {
 		case !chatter(line):
 			_, _ = s.person.Write(line) // see above
 		case s.noRDMA && bytes.Contains(line, []byte(podlife.TextNoRDMA)):
-			_, _ = s.person.w.Write(line) // the same; it is no reason for which a sidecar may end
+			_, _ = s.person.w.Write(line) // as above; the line is not a cause of the sidecar's end, so that person does not keep it
 		}
 	}
 }
 
-// chatter reports a line of a log that is no error. What is no log at all, such
-// as the runtime's last words, is none either.
+// chatter reports whether a line of a log is below the level of errors. A line that is not
+// part of a log, such as one of Go's runtime, is not.
 func chatter(line []byte) bool {
 	for _, level := range []string{" level=DEBUG ", " level=INFO ", " level=WARN "} {
 		if bytes.Contains(line, []byte(level)) {
@@ -121,7 +121,7 @@ func chatter(line []byte) bool {
 	return false
 }
 
-// close takes what is left when the process has ended.
+// close handles the rest when the process has ended.
 func (s *sidecarLog) close() {
 	s.flush()
 	if s.file != nil {
@@ -131,7 +131,7 @@ func (s *sidecarLog) close() {
 	}
 }
 
-// writerFunc is a function that takes all it gets.
+// writerFunc is a Writer that accepts all bytes.
 type writerFunc func([]byte)
 
 func (f writerFunc) Write(b []byte) (int, error) {

@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// silentLook is how long a sidecar may leave a question unanswered before somebody looks
-// whether its process is stopped, and the time from one look to the next.
-const silentLook = 200 * time.Millisecond
+// silentPause is how long a sidecar may leave a request unanswered before the state of its
+// process is checked, and the interval of the checks.
+const silentPause = 200 * time.Millisecond
 
-// pidFile is the file in a pod's folder that names its sidecar's process.
+// pidFile is the file in a pod's directory with the number of its sidecar's process.
 const pidFile = "sidecar.pid"
 
-// stoppedError says that a sidecar cannot answer before it goes on.
+// stoppedError reports a sidecar that cannot answer because its process is stopped.
 type stoppedError struct{ pid int }
 
 func (e *stoppedError) Error() string {
 	return fmt.Sprintf("nothing is known of its ranks: the process of its sidecar, %d, is stopped by a signal (SIGSTOP); kill -CONT %[1]d lets it go on", e.pid)
 }
 
-// fetchUnlessStopped is fetch that ends when the sidecar's process is stopped: its kernel
-// takes the question, and nobody answers.
+// fetchUnlessStopped is fetch that ends when the sidecar's process is stopped: the kernel
+// accepts the connection, and no answer comes.
 func fetchUnlessStopped(ctx context.Context, socket, path string, into any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
-		look := time.NewTicker(silentLook)
+		look := time.NewTicker(silentPause)
 		defer look.Stop()
 		for {
 			select {
@@ -51,7 +51,8 @@ func fetchUnlessStopped(ctx context.Context, socket, path string, into any) erro
 	return err
 }
 
-// sidecarOf is the process of the sidecar with that metrics socket; 0: nobody knows.
+// sidecarOf returns the process of the sidecar with that metrics socket, or 0 if it is
+// unknown.
 func sidecarOf(socket string) int {
 	b, err := os.ReadFile(filepath.Join(filepath.Dir(socket), pidFile)) //nolint:gosec // in the job's folder
 	if err != nil {
@@ -64,8 +65,9 @@ func sidecarOf(socket string) int {
 	return pid
 }
 
-// seemsStopped reports whether a process, which need not be a child of this one, is
-// stopped by a signal (proc_pid_stat(5), state T). In another PID namespace none is.
+// seemsStopped reports whether a process, which need not be a child of this one, is stopped
+// by a signal (proc_pid_stat(5), state T). A process in another PID namespace never seems
+// stopped.
 func seemsStopped(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -74,6 +76,6 @@ func seemsStopped(pid int) bool {
 	if err != nil {
 		return false // it has ended
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // behind the name, which is in parentheses
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // after the name, which is in parentheses
 	return len(fields) > 0 && string(fields[0]) == "T"
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// A sidecar whose process is stopped looks alive to everybody but its peers, and
-// to these only if they need it. This process is its parent, and can see it.
+// A sidecar whose process is stopped looks alive to every process but its peers, which
+// notice it only if they need it. This process is its parent and can check its state.
 
 // Times of the watch for stopped sidecars.
 const (
-	stoppedLook     = 100 * time.Millisecond
-	stoppedPatience = 3 * time.Second // less than a peer waits by default, who does not know that it is stopped
+	stoppedPause = 100 * time.Millisecond
+	stoppedMax   = 3 * time.Second // default of DeadAfter: less than a peer waits, which does not know that the process is stopped
 )
 
 // isStopped reports whether a child of this process is stopped by a signal.
@@ -25,15 +25,15 @@ func isStopped(pid int) bool {
 	return err == nil && info.Signo == int32(unix.SIGCHLD)
 }
 
-// watchStopped fails the job when a sidecar has been stopped for too long.
+// watchStopped fails the job if a sidecar has been stopped for too long.
 func (j *Job) watchStopped() {
-	patience := stoppedPatience
+	limit := stoppedMax
 	if d := time.Duration(j.layout.doc.Tuning.DeadAfter); d > 0 {
-		patience = d
+		limit = d
 	}
 	for {
 		for pod := range j.sidecars {
-			if since := j.lookStopped(pod); !since.IsZero() && time.Since(since) >= patience {
+			if since := j.stoppedSince(pod); !since.IsZero() && time.Since(since) >= limit {
 				j.fail(&Failure{Text: j.stoppedText(pod, since), Code: 1}, since)
 				return
 			}
@@ -41,14 +41,14 @@ func (j *Job) watchStopped() {
 		select {
 		case <-j.over:
 			return
-		case <-time.After(stoppedLook):
+		case <-time.After(stoppedPause):
 		}
 	}
 }
 
-// lookStopped notes and returns since when a pod's sidecar is stopped; zero: it
-// is not.
-func (j *Job) lookStopped(pod int) time.Time {
+// stoppedSince checks, and returns since when a pod's sidecar is stopped, or the zero time
+// if it is not.
+func (j *Job) stoppedSince(pod int) time.Time {
 	stopped := isStopped(j.sidecars[pod].Process.Pid)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -61,16 +61,17 @@ func (j *Job) lookStopped(pod int) time.Time {
 	return j.halted[pod]
 }
 
-// stopped reports whether a pod's sidecar is stopped now. A job that has failed
-// has failed because of it: nothing else can have been heard from it.
+// stopped reports whether a pod's sidecar is stopped now, and records that as its end: if
+// the job has failed, it has failed because of that, since the sidecar can have reported
+// nothing else.
 func (j *Job) stopped(pod int) bool {
-	since := j.lookStopped(pod)
+	since := j.stoppedSince(pod)
 	if since.IsZero() {
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if s := &j.stories[pod]; s.Daemon == nil {
+	if s := &j.reports[pod]; s.Daemon == nil {
 		s.Daemon = &podlife.Ending{Code: 1, Text: j.stoppedText(pod, since), Time: since}
 	}
 	return true

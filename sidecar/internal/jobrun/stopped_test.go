@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// TestIsStopped: a process is stopped between SIGSTOP and SIGCONT, and that it
-// was asked takes nothing from who waits for its end.
+// TestIsStopped checks that a process is stopped between SIGSTOP and SIGCONT, and that the
+// check does not consume its exit status.
 func TestIsStopped(t *testing.T) {
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
@@ -33,7 +33,7 @@ func TestIsStopped(t *testing.T) {
 		if err := unix.Kill(pid, c.signal); err != nil {
 			t.Fatal(err)
 		}
-		for isStopped(pid) != c.want { // without end if nobody noticed
+		for isStopped(pid) != c.want { // loops for ever if the change is not noticed
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -48,21 +48,22 @@ func TestIsStopped(t *testing.T) {
 	}
 }
 
-// TestStoppedSidecar: one that is stopped is the job's failure, and is taken away
-// with it, whatever the others do.
+// TestStoppedSidecar checks that a stopped sidecar is the job's failure, and is killed at
+// the job's end, whatever the other processes do.
 func TestStoppedSidecar(t *testing.T) {
 	s := set(t, `test $pod = 1 && kill -STOP $$; `+quietSidecar, `trap 'exit 1' TERM; while :; do sleep 0.01; done`)
 	s.fails(&Spec{}, "sidecar of pod 1 (rank 1) is lost: its process", 1)
 }
 
-// TestSidecarLog: a person sees errors, and what is no log; all else is asked for.
+// TestSidecarLog checks that a person sees errors, and lines that are not part of a log;
+// other lines only if a log is requested.
 func TestSidecarLog(t *testing.T) {
 	const text = "time=x level=WARN msg=\"job failed\"\ntime=x level=ERROR msg=full\npanic: level\n"
 	for all, want := range map[bool]string{true: text, false: "time=x level=ERROR msg=full\npanic: level\n"} {
 		var shown, kept buffer
 		l := &sidecarLog{person: &tailWriter{w: &shown}, file: &kept, all: all}
 		l.lineWriter = &lineWriter{w: writerFunc(l.lines)}
-		for i := range text { // in pieces
+		for i := range text { // byte by byte
 			_, _ = l.Write([]byte(text[i : i+1])) // never fails
 		}
 		l.close()
@@ -75,7 +76,8 @@ func TestSidecarLog(t *testing.T) {
 	}
 }
 
-// TestNoRDMAIsTold: a person who has asked for RDMA is told that there is none, once.
+// TestNoRDMAIsTold checks that a person who has requested RDMA is told once that there is
+// none.
 func TestNoRDMAIsTold(t *testing.T) {
 	const other, line = "time=x level=WARN msg=other\n", "time=x level=WARN msg=\"" + podlife.TextNoRDMA + "\" cause=none\n"
 	for asked, want := range map[bool]string{true: line, false: ""} {

@@ -18,12 +18,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// traceEvents is how many calls and messages, and how many turns, a sidecar keeps
-// for a timeline: 16 MiB.
+// traceEvents is how many calls and messages, and how many turns, a sidecar keeps for a
+// timeline: 16 MiB.
 const traceEvents = 1 << 17
 
-// checkTrace fails if the timeline could not be written: that is said before a
-// job that may run for hours, not after it.
+// checkTrace returns an error if the timeline could not be written: a job that may run for
+// hours should fail before it, not after it.
 func (s *Spec) checkTrace() error {
 	if s.Trace == "" {
 		return nil
@@ -42,8 +42,8 @@ func (s *Spec) checkTrace() error {
 	return f.Close()
 }
 
-// saveTrace writes the job's timeline, if one is asked for, with the parts of the
-// sidecars that answer: those of a job that failed may have ended.
+// saveTrace writes the job's timeline, if one is requested, from the parts of the sidecars
+// that answer: those of a job that failed may have ended.
 func (j *Job) saveTrace(ctx context.Context) error {
 	if j.spec.Trace == "" {
 		return nil
@@ -86,7 +86,7 @@ func (j *Job) saveTrace(ctx context.Context) error {
 	err := replace(j.spec.Trace, func(w io.Writer) error { return json.NewEncoder(w).Encode(all) })
 	if err != nil {
 		err = fmt.Errorf("the trace is not written: %w; make room, or give --trace another file", err)
-		if j.failure() != nil || j.cause != nil { // whose error the job ends with
+		if j.failure() != nil || j.cause != nil { // the job ends with that error
 			j.err.OfferReserved("outrigger: " + err.Error() + "\n")
 			return nil
 		}
@@ -94,8 +94,8 @@ func (j *Job) saveTrace(ctx context.Context) error {
 	return err
 }
 
-// phases are those of a pod's start, as far as they are known; part is what its sidecar has
-// recorded.
+// phases returns the phases of a pod's start, as far as they are known; part is what its
+// sidecar has recorded.
 func (j *Job) phases(pod int, part *trace.File) (list []trace.Phase) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,9 +123,9 @@ func (j *Job) phases(pod int, part *trace.File) (list []trace.Phase) {
 	return list
 }
 
-// replace writes a file that is whole: where that fails, of a full disk for example,
-// what was there stays. A pipe or a device is written to as it is, and so is a file in
-// a folder where none can be made, which is then empty.
+// replace writes a whole file: if that fails, for example on a full disk, the previous file
+// stays. A pipe or a device is written in place, and so is a file in a directory in which
+// no file can be made; the latter is empty after a failure.
 func replace(path string, write func(io.Writer) error) error {
 	is, err := os.Stat(path)
 	if err == nil && is.Mode()&os.ModeNamedPipe != 0 {
@@ -137,7 +137,7 @@ func replace(path string, write func(io.Writer) error) error {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to
 	}
-	mode := os.FileMode(0o644) // less the umask; others may look at it
+	mode := os.FileMode(0o644) // less the umask; other users may read it
 	if err == nil {
 		mode = is.Mode().Perm()
 	}
@@ -153,7 +153,7 @@ func replace(path string, write func(io.Writer) error) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // why it is not written is to be told
+		_ = os.Remove(f.Name()) // the first error is the one to report
 	}
 	return err
 }
@@ -164,21 +164,21 @@ func overwrite(path string, write func(io.Writer) error) error {
 		return err
 	}
 	if err = written(f, write); err != nil {
-		_ = f.Truncate(0) // half a trace is none; a device cannot
+		_ = f.Truncate(0) // half a trace is useless; a device cannot be truncated
 	}
 	return errors.Join(err, f.Close())
 }
 
-// readerWithin is how long a pipe may have no reader, and how long one may take for
+// readerWithin is how long a pipe may have no reader, and how long the reader may take for
 // pipePiece bytes.
 const (
 	readerWithin = 10 * time.Second
 	pipePiece    = 64 << 10 // a pipe's capacity (pipe(7))
 )
 
-var errNoReader = errors.New("nobody reads the pipe")
+var errNoReader = errors.New("no process reads the pipe")
 
-// feed writes to a named pipe, whose reader may be late, and may not come.
+// feed writes to a named pipe, whose reader may be late or never come.
 func feed(path string, within time.Duration, write func(io.Writer) error) error {
 	var f *os.File
 	for begun := time.Now(); f == nil; {
@@ -197,7 +197,7 @@ func feed(path string, within time.Duration, write func(io.Writer) error) error 
 	return errors.Join(write(patient{f, within}), f.Close())
 }
 
-// patient writes to a pipe as long as somebody reads it.
+// patient writes to a pipe as long as it is read.
 type patient struct {
 	pipe   *os.File
 	within time.Duration

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTraceIsWhole: a disk that is full in the midst of a trace leaves what was there,
-// and an error; nothing else is left.
+// TestTraceIsWhole checks that a disk that becomes full during the write of a trace leaves
+// the previous file, and an error, and no other file.
 func TestTraceIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old.json")
@@ -52,8 +52,8 @@ func TestTraceIsWhole(t *testing.T) {
 	}
 }
 
-// TestAnswerThatTakesLong: an answer of a busy sidecar is waited for as long as it comes,
-// and a silent one is given up with words.
+// TestAnswerThatTakesLong checks that an answer of a busy sidecar is waited for as long as
+// bytes of it arrive, and that a request to a silent one fails with a reason.
 func TestAnswerThatTakesLong(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -66,8 +66,8 @@ func TestAnswerThatTakesLong(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
-		for _, piece := range []string{"[1", ",2", ",3]"} { // together longer than the patience
-			time.Sleep(answerPatience * 2 / 5)
+		for _, piece := range []string{"[1", ",2", ",3]"} { // together longer than answerSilence
+			time.Sleep(answerSilence * 2 / 5)
 			_, _ = io.WriteString(w, piece)
 			w.(http.Flusher).Flush()
 		}
@@ -86,8 +86,8 @@ func TestAnswerThatTakesLong(t *testing.T) {
 	}
 }
 
-// TestTraceIntoPipe: a reader that comes late gets all; one that does not come, or stops
-// to read, holds nobody up for ever.
+// TestTraceIntoPipe checks that a late reader gets the whole trace, and that a reader that
+// does not come, or stops reading, does not block the job for ever.
 func TestTraceIntoPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {

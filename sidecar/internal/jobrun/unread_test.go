@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
-// paused is a reader that takes nothing until it is let go.
+// paused is a reader that reads nothing until it is released.
 type paused struct {
 	goOn chan struct{}
 	got  bytes.Buffer
@@ -24,10 +24,10 @@ func (p *paused) Write(b []byte) (int, error) {
 	return p.got.Write(b)
 }
 
-const flood = `yes "a line that nobody reads" | head -c 3000000 & `
+const flood = `yes "a line that is not read" | head -c 3000000 & `
 
-// TestEndWaitsForNoReader: however a job ends, nobody has to read its output, the
-// verdict is right, and nothing is left.
+// TestEndWaitsForNoReader checks that the end of a job does not depend on readers of its
+// output, that the verdict is right, and that no process is left.
 func TestEndWaitsForNoReader(t *testing.T) {
 	const waits = flood + `trap 'exit 143' TERM; while :; do sleep 0.02; done`
 	const rankFails = flood + `sleep 0.2; echo '{"event":"failed","rank":1,"code":42,"time":"2020-01-01T00:00:00Z"}' >&3; wait; exit 42`
@@ -46,8 +46,8 @@ func TestEndWaitsForNoReader(t *testing.T) {
 			quietSidecar, flood + `trap '' TERM; while :; do sleep 0.02; done`, 300 * time.Millisecond, 0,
 			"not finished within 300ms", 124,
 		},
-		// All ranks have ended well, but what they printed is not all there.
-		"Ctrl-C then": {quietSidecar, `yes "a line that nobody reads" | head -c 300000`, 0, 500 * time.Millisecond, "interrupted", 130},
+		// All ranks have ended with code 0, but a part of their output is missing.
+		"Ctrl-C then": {quietSidecar, `yes "a line that is not read" | head -c 300000`, 0, 500 * time.Millisecond, "interrupted", 130},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := set(t, c.sidecar, c.launcher)
@@ -69,8 +69,8 @@ func TestEndWaitsForNoReader(t *testing.T) {
 			if !errors.As(err, &f) || f.Code != c.code || !strings.Contains(f.Text, c.want) {
 				t.Errorf("%v, want %q and code %d", err, c.want, c.code)
 			}
-			if !strings.Contains(s.errOut.String(), " bytes of output are dropped: nobody reads them\n") {
-				t.Errorf("nobody was told what is missing: %q", s.errOut.String())
+			if !strings.Contains(s.errOut.String(), " bytes of output are dropped: no process reads them\n") {
+				t.Errorf("no message about the missing output: %q", s.errOut.String())
 			}
 			close(reader.goOn)
 			out.ResetWait()
@@ -79,7 +79,7 @@ func TestEndWaitsForNoReader(t *testing.T) {
 	}
 }
 
-// TestGoodEndWaitsForItsReader: nothing is lost that a late reader wants.
+// TestGoodEndWaitsForItsReader checks that a late reader gets the whole output.
 func TestGoodEndWaitsForItsReader(t *testing.T) {
 	s := set(t, quietSidecar, `yes "a line" | head -n 20000`)
 	reader := &paused{goOn: make(chan struct{})}
@@ -93,13 +93,13 @@ func TestGoodEndWaitsForItsReader(t *testing.T) {
 	}
 }
 
-// TestUnwrittenOutput: a job whose output is not there has not gone well.
+// TestUnwrittenOutput checks that a job whose output could not be written has failed.
 func TestUnwrittenOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = full.Close() }() // it takes nothing
+	defer func() { _ = full.Close() }() // it accepts nothing
 	s := set(t, quietSidecar, `echo "the result"`)
 	if s.job, err = Start(t.Context(), &Spec{Ranks: 1, Pods: 1, Program: []string{"/bin/true"}}, full, &s.errOut); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 func (full) Close() error              { return nil }
 
-// TestFullDirectoryIsNoFailure of a job whose ranks have ended well: it is a warning with
-// an exit code of its own.
+// TestFullDirectoryIsNoFailure checks that a full job directory is a warning, with an exit
+// code of its own, if the ranks have ended with code 0.
 func TestFullDirectoryIsNoFailure(t *testing.T) {
 	s := set(t, `while [ $# -gt 0 ]; do [ "$1" = --termination-log ] && : >"$2"; shift; done; `+quietSidecar, quietLauncher)
 	dir := filepath.Join(t.TempDir(), "job")
@@ -27,7 +27,7 @@ func TestFullDirectoryIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestFullTraceIsNoFailure either.
+// TestFullTraceIsNoFailure checks the same for the file of the trace.
 func TestFullTraceIsNoFailure(t *testing.T) {
 	s := set(t, quietSidecar, quietLauncher)
 	err := s.run(t.Context(), &Spec{Trace: "/dev/full"}, nil)
@@ -37,7 +37,8 @@ func TestFullTraceIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestLostLog: the log of a sidecar that finds no room is missed, and ends nothing.
+// TestLostLog checks that the loss of a sidecar's log for lack of space is reported and
+// does not end the job.
 func TestLostLog(t *testing.T) {
 	s := &sidecarLog{person: &tailWriter{w: new(pieces)}, file: full{}}
 	s.lineWriter = &lineWriter{w: writerFunc(s.lines)}

@@ -71,7 +71,7 @@ func TestFloodOfConnects(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _, _ = c.Process.Kill(), c.Wait() }() // nothing else ends it
-			wait(t, "the flood", func() bool { return b.lobby.Guests()+b.refused.Guests() >= refusedMax })
+			wait(t, "the flood", func() bool { return b.limiter.Len()+b.refused.Len() >= refusedMax })
 			for range 3 {
 				w, fds := b.dialBusy(t).say(hello(4).Encode())
 				closeAll(fds)
