@@ -52,7 +52,7 @@ func TestNobodyReads(t *testing.T) {
 				if !errToo && !strings.Contains(j.said.String(), c.verdict) {
 					t.Errorf("stderr does not say %q:\n%s", c.verdict, j.said)
 				}
-				if !errToo && !strings.Contains(j.said.String(), " bytes of output are dropped: nobody reads them") {
+				if !errToo && !strings.Contains(j.said.String(), " bytes of output are dropped: no process reads them") {
 					t.Errorf("stderr does not say that output is missing:\n%s", j.said)
 				}
 			})

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAdvice: a limit of which a process could not be started is said with what raises
-// it; the same number of a lock is none.
+// TestAdvice checks that an error that means a limit of processes has the remedy, and that
+// the same error of a lock has none.
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -46,7 +46,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// elfFile is an ELF file of a class and a machine that has no more than a loader.
+// elfFile returns an ELF file of a class and a machine that has only a loader.
 func elfFile(class elf.Class, machine elf.Machine, typ elf.Type, loader string) []byte {
 	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(class), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
 	n := len(loader) + 1
@@ -67,7 +67,8 @@ func elfFile(class elf.Class, machine elf.Machine, typ elf.Type, loader string) 
 	return append(b, loader+"\x00"...)
 }
 
-// TestUnstarted: a file that the kernel does not start is named once, with what is wrong with it.
+// TestUnstarted checks that the error of a file that the kernel does not start has its name
+// once, and the fault.
 func TestUnstarted(t *testing.T) {
 	here := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 	native := func(loader string) []byte { return elfFile(elf.ELFCLASS64, here, elf.ET_DYN, loader) }
@@ -129,7 +130,8 @@ func TestUnstarted(t *testing.T) {
 	}
 }
 
-// TestIrregular: a program that is no regular file is said to be what it is, without waiting for it.
+// TestIrregular checks that the error of a program that is no regular file has its kind,
+// without waiting for it.
 func TestIrregular(t *testing.T) {
 	dir := t.TempDir()
 	fifo, socket := filepath.Join(dir, "fifo"), filepath.Join(dir, "socket")
@@ -152,7 +154,7 @@ func TestIrregular(t *testing.T) {
 			var err error
 			select {
 			case err = <-said:
-			case <-time.After(patience):
+			case <-time.After(timeout):
 				t.Fatalf("%s: still waiting", path)
 			}
 			if err == nil {
@@ -169,7 +171,8 @@ func TestIrregular(t *testing.T) {
 	}
 }
 
-// TestForbidden: the mode of a file is not blamed for what its file system forbids.
+// TestForbidden checks that the mode of a file is not blamed for what its file system
+// forbids.
 func TestForbidden(t *testing.T) {
 	for _, c := range []struct {
 		mode   fs.FileMode
@@ -196,7 +199,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestHugeELF: the sizes that a damaged file states take no memory.
+// TestHugeELF checks that the sizes in a damaged file take no memory.
 func TestHugeELF(t *testing.T) {
 	const huge = 64 << 20
 	path := filepath.Join(t.TempDir(), "prog")

@@ -7,9 +7,10 @@ import (
 )
 
 // Clue finds in a rank's standard error why the rank has ended.
+// Clue searches a rank's standard error for the reason of the rank's end.
 type Clue interface {
 	Line(line []byte) // without the newline, at most clueLine bytes
-	String() string   // empty if nothing was found
+	String() string   // the reason; empty if none was found
 }
 
 // Bounds of a Clue.
@@ -18,7 +19,8 @@ const (
 	clueTime = 200 * time.Millisecond // wait for the rest of the output after a rank has ended: a process that it started may still hold the pipe open
 )
 
-// clued passes the lines of one stream, and of texts that come otherwise, to a Clue.
+// clued passes the lines of one stream, and of texts that are printed by process
+// management, to a Clue.
 type clued struct {
 	mu   sync.Mutex // guards clue
 	clue Clue
@@ -52,8 +54,7 @@ func (c *clued) end() {
 	close(c.done)
 }
 
-// text returns what was found once the stream has ended, or after clueTime. It is empty if nothing was
-// found.
+// text returns the result of the search when the stream has ended, or after clueTime.
 func (c *clued) text() string {
 	if c == nil {
 		return ""
@@ -67,7 +68,7 @@ func (c *clued) text() string {
 	return c.clue.String()
 }
 
-// newClue creates the clue of a rank that has started. It returns nil if none is configured.
+// newClue returns the clue of a rank that has started, or nil if none is configured.
 func (p *pod) newClue(rank int) *clued {
 	if p.cfg.Clue == nil {
 		return nil

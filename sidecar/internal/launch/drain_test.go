@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// told runs a trial that is told to end when both of its ranks are ready.
+// told runs a trial and cancels it when both of its ranks are ready.
 func (r *trial) told() *Event {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -21,8 +21,8 @@ func (r *trial) told() *Event {
 	return r.run(ctx)
 }
 
-// TestCheckpointHasItsTime: rank 4 ends with a code of its own as soon as the pod is told to
-// end, and rank 5 writes for longer than the ranks of a failed pod have.
+// TestCheckpointHasItsTime: rank 4 ends with a code of its own as soon as the pod is told
+// to end, and rank 5 writes for longer than the ranks of a failed pod may.
 func TestCheckpointHasItsTime(t *testing.T) {
 	r := prepare(t, 5, `write() { [ $OUTRIGGER_RANK = 5 ] && sleep 0.3 && echo written; exit 85; }
 		trap write TERM; echo ready; while :; do sleep 0.01; done`)
@@ -33,8 +33,8 @@ func TestCheckpointHasItsTime(t *testing.T) {
 	}
 }
 
-// TestEndOfAFailedJob: a pod that is told to end since the job has failed elsewhere has no
-// more time than one of whose ranks one has failed.
+// TestEndOfAFailedJob checks that a pod that is told to end because the job has failed
+// elsewhere has no more time than a pod with a failed rank.
 func TestEndOfAFailedJob(t *testing.T) {
 	r := prepare(t, 5, `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
 	r.Grace, r.Drain = time.Millisecond, time.Hour
@@ -44,8 +44,8 @@ func TestEndOfAFailedJob(t *testing.T) {
 	}
 }
 
-// TestEndBeforeItsTime: ranks that end with 0 because they are told to have not done their
-// work.
+// TestEndBeforeItsTime checks that ranks that end with code 0 because they are told to end
+// have not completed their work.
 func TestEndBeforeItsTime(t *testing.T) {
 	r := prepare(t, 5, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
 	read := r.withLog(filepath.Join(t.TempDir(), "log"))

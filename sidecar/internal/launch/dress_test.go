@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestDress: a rank gets its own variables and descriptors, and nobody else's.
+// TestDress checks that a rank gets its own variables and descriptors, and no others.
 func TestDress(t *testing.T) {
 	r := prepare(t, 5, `read line <&3; echo "$OUTRIGGER_RANK $MORE $line"`)
 	r.Dress = func(_ context.Context, rank int) ([]string, []*os.File, error) {
@@ -43,8 +43,8 @@ func TestCannotDress(t *testing.T) {
 	}
 }
 
-// TestJudge: what is wrong with a rank that has exited with 0 is a failure that
-// says so; one that failed by itself is not judged.
+// TestJudge checks that a fault of a rank that has exited with code 0 is a failure with
+// that reason, and that a rank that failed by itself is not judged.
 func TestJudge(t *testing.T) {
 	r := prepare(t, 4, "exit 0")
 	r.Judge = func(_ context.Context, rank int) error { return fmt.Errorf("rank %d was idle", rank) }
@@ -58,8 +58,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeHastened: a judge that waits for other ranks does so until one of the pod has
-// failed, or the launcher is told to end.
+// TestJudgeHastened checks that a judge that waits for other ranks does so until a rank of
+// the pod has failed, or the launcher is told to end.
 func TestJudgeHastened(t *testing.T) {
 	waits := func(ctx context.Context, _ int) error { <-ctx.Done(); return nil }
 	r := prepare(t, 5, "[ $OUTRIGGER_RANK = 4 ] && exit 0; sleep 0.1; exit 3")
@@ -88,8 +88,8 @@ func TestJudgeHastened(t *testing.T) {
 	}
 }
 
-// TestFailed: the first failure is told of while the other ranks still run, and none that
-// follows from it.
+// TestFailed checks that the first failure is reported while the other ranks still run, and
+// no failure that follows from it.
 func TestFailed(t *testing.T) {
 	r := prepare(t, 5, "[ $OUTRIGGER_RANK = 5 ] && exit 3; trap 'exit 4' TERM; sleep 60 & wait")
 	var told []string
@@ -102,7 +102,8 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestGoodEndsAreJudged, of each rank that has exited with code 0, once, before its line is there.
+// TestGoodEndsAreJudged checks that each rank that has exited with code 0 is judged once,
+// before its status line.
 func TestGoodEndsAreJudged(t *testing.T) {
 	for code, want := range map[int]int{0: 3, 3: 0} {
 		r := prepare(t, 6, fmt.Sprintf("exit %d", code))

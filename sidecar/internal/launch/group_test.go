@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGroupIsKilledBeforeItsLeaderIsGone: while a group is killed by its number,
-// the number is still that of the rank, which has ended and was not waited for.
+// TestGroupIsKilledBeforeItsLeaderIsGone checks that while a process group is killed by its
+// number, the number is still that of the rank, which has ended and was not waited for.
 func TestGroupIsKilledBeforeItsLeaderIsGone(t *testing.T) {
 	r := prepare(t, 7, "sleep 1000 & exit 0")
 	var mu sync.Mutex

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHintOfFullSharedMemory: SIGBUS with a full file system is told with its size and what to
-// do; another signal, and a file system with room, are not.
+// TestHintOfFullSharedMemory checks that SIGBUS with a full file system is reported with
+// the size and a remedy, and that another signal, or a file system with free space, is not.
 func TestHintOfFullSharedMemory(t *testing.T) {
 	if text := full("/dev/shm", 64<<20, 100<<10); !strings.HasPrefix(text, "/dev/shm is full (100 KiB of 64 MiB are free)") || !strings.Contains(text, "memory.shm") {
 		t.Errorf("a full one: %q", text)
@@ -23,7 +23,7 @@ func TestHintOfFullSharedMemory(t *testing.T) {
 	if text := hint(syscall.SIGSEGV, "/proc") + hint(unix.SIGBUS, filepath.Join(t.TempDir(), "none")); text != "" {
 		t.Errorf("another signal, and no file system: %q", text)
 	}
-	if text := hint(unix.SIGBUS, "/proc"); text == "" { // of no bytes, none free
+	if text := hint(unix.SIGBUS, "/proc"); text == "" { // its size is 0
 		t.Error("SIGBUS with a full file system has no hint")
 	}
 }

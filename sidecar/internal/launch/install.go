@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Install copies this process's executable, and the files more, into dir, which is
-// made if it is not there, so that containers of other images can run it. It
-// returns the executable's copy. A copy that is there already is replaced at once,
-// also while it runs.
+// Install copies this process's executable, and the files more, into dir, so that
+// containers of other images can run it. It makes dir if necessary, and returns the path of
+// the executable's copy. It replaces an existing copy atomically, also while the copy runs.
 func Install(dir string, more ...string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -35,7 +34,7 @@ func replace(to, from string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // only read
+	defer func() { _ = in.Close() }() // it was only read
 	out, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+"-*")
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestInstall: the copy is whole, everybody may run it, doing it again changes
-// nothing, and nothing else is left in the directory.
+// TestInstall checks that the copy is complete, that all users may run it, that a second
+// call changes nothing, and that no other file is left in the directory.
 func TestInstall(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "bin")
 	self, err := os.Executable()
@@ -42,8 +42,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestInstallMore: what goes beside the executable is there, too; what is missing
-// is named.
+// TestInstallMore checks that additional files are copied, too, and that a missing one is
+// named.
 func TestInstallMore(t *testing.T) {
 	dir, from := t.TempDir(), filepath.Join(t.TempDir(), "library.so")
 	if err := os.WriteFile(from, []byte("a library"), 0o600); err != nil {

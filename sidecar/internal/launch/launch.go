@@ -1,6 +1,11 @@
-// Package launch runs the ranks of one pod: it starts a process for each rank, forwards its output with
-// the rank in front, forwards signals, and ends the other ranks when one has failed. No process that a
-// rank has started outlives Run.
+// Package launch runs the ranks of one pod: it starts a process for each rank, forwards its
+// output with the rank in front, forwards signals, and ends the other ranks when one has
+// failed. No process that a rank has started outlives Run.
+//
+// A rank is started (pod.start), runs until it exits or is killed (pod.run), is reaped
+// after its process group was killed (pod.reap), and is judged if it exited with code
+// 0. The first failure, or the end of the context, sends SIGTERM to all ranks, and SIGKILL
+// after a grace period (pod.supervise).
 package launch
 
 import (
@@ -39,7 +44,7 @@ type Event struct {
 	Time   time.Time `json:"time"`
 }
 
-// Text says how a rank ended.
+// Text describes how the rank ended.
 func (e *Event) Text() string {
 	switch {
 	case e.Judged:
@@ -63,7 +68,7 @@ func (e *Event) Text() string {
 	return text
 }
 
-// Config of a pod's ranks.
+// Config configures a pod's ranks.
 type Config struct {
 	Socket      string
 	First, Last int
@@ -156,8 +161,9 @@ func newPod(cfg Config) *pod {
 	return &pod{cfg: cfg, procs: map[int]*running{}, clues: map[int]*clued{}, stop: make(chan struct{}), hasten: func() {}, out: outlet.Wrap(cfg.Out), err: outlet.Wrap(cfg.Err)}
 }
 
-// Run runs the ranks to their end and returns the first failure, or nil. This process becomes the parent
-// of processes that ranks leave behind, so no other part of it may start processes meanwhile.
+// Run runs the ranks to their end and returns the first failure, or nil. Run adopts
+// processes that ranks leave behind, so that no other part of this process may start
+// processes meanwhile.
 func Run(ctx context.Context, cfg Config) *Event {
 	if cfg.Grace == 0 {
 		cfg.Grace = 2 * time.Second
@@ -171,20 +177,20 @@ func Run(ctx context.Context, cfg Config) *Event {
 	p := newPod(cfg)
 	defer context.AfterFunc(ctx, p.hurry)()
 	if cfg.Unable != nil {
-		p.cannot(cfg.First, exitUnable, cfg.Unable)
+		p.reportUnstarted(cfg.First, exitUnable, cfg.Unable)
 		return p.first
 	}
 	path, err := exec.LookPath(cfg.Program[0])
 	if err != nil {
-		p.cannot(cfg.First, CannotRun(err), Advise(err))
+		p.reportUnstarted(cfg.First, CannotRun(err), Advise(err))
 		return p.first
 	}
 	Adopt()
 	if cfg.Texts != nil {
-		cfg.Texts(p.say)
+		cfg.Texts(p.printText)
 	}
 	var wg, watch sync.WaitGroup
-	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // it goes on while the pod ends
+	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx)) // Aborts goes on while the pod ends
 	defer unwatch()
 	if cfg.Aborts != nil {
 		watch.Go(func() { cfg.Aborts(watched, p.abort) })
@@ -211,10 +217,10 @@ func Run(ctx context.Context, cfg Config) *Event {
 	}
 	p.cutShort()
 	p.conclude(ctx)
-	p.leaveWord()
+	p.writeMessage()
 	p.finishOutput()
 	if p.first != nil {
-		p.leaveWord() // now with the last lines of output
+		p.writeMessage() // now with the last lines of output
 	}
 	return p.first
 }
@@ -250,13 +256,13 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 		case <-reap.C:
 			p.reapOrphans()
 		case s := <-p.cfg.Signals:
-			p.passOn(s)
+			p.forward(s)
 		case <-stop:
 			stop = nil
 			end(p.cfg.Grace)
 		case <-cancelled:
 			cancelled = nil
-			p.tell()
+			p.noteTold()
 			if !ending && p.cfg.JobFailed != nil {
 				watch.Go(func() {
 					// An error means that the sidecar has ended, and says nothing about the job.
@@ -291,11 +297,11 @@ func (p *pod) cutShort() {
 		return
 	}
 	p.first = &Event{Event: "failed", Rank: p.cfg.First, Code: exitTerminated, Told: true, Reason: "ended with code 0 because of SIGTERM, before its time", Time: time.Now()}
-	p.remember(p.first)
+	p.addFailure(p.first)
 }
 
-// tell records that this process was told to end.
-func (p *pod) tell() {
+// noteTold records that this process was told to end.
+func (p *pod) noteTold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteEnded()
@@ -314,8 +320,8 @@ func (p *pod) end(s syscall.Signal) {
 	p.signal(s)
 }
 
-// passOn forwards a signal that this process has received to the ranks.
-func (p *pod) passOn(s os.Signal) {
+// forward forwards a signal that this process has received to the ranks.
+func (p *pod) forward(s os.Signal) {
 	switch sig, ok := s.(syscall.Signal); {
 	case !ok:
 	case sig == unix.SIGKILL:
@@ -382,9 +388,10 @@ func (p *pod) announce(e *Event) {
 	}
 }
 
-// cannot reports a rank that cannot be started. The sidecar is told first; otherwise the sidecars of
-// other pods would learn only that it leaves the job, and would blame it or their ranks.
-func (p *pod) cannot(rank, code int, cause error) {
+// reportUnstarted reports a rank that cannot be started. The sidecar is notified first; otherwise
+// the sidecars of other pods would learn only that it leaves the job, and would blame it or
+// their ranks.
+func (p *pod) reportUnstarted(rank, code int, cause error) {
 	e := &Event{Event: "failed", Rank: rank, Code: code, Reason: cause.Error(), Time: time.Now()}
 	p.announce(e)
 	p.fail(e)
@@ -400,11 +407,11 @@ func (p *pod) fail(e *Event) {
 	if p.first == nil || e.Time.Before(p.first.Time) {
 		p.first = e
 	}
-	p.remember(e)
+	p.addFailure(e)
 	p.mu.Unlock()
 	p.hasten()
 	p.hurry()
-	p.leaveWord() // at once, because this process may be killed as well
+	p.writeMessage() // at once, because this process may be killed as well
 	p.report(e)
 }
 

@@ -23,12 +23,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is when something counts as hung.
-const patience = 30 * time.Second
+// timeout is when a test counts as hung.
+const timeout = 30 * time.Second
 
 func wait(t *testing.T, what string, ready func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ready(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); !ready(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("still waiting for %s", what)
 		}
@@ -80,7 +80,7 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// run runs the trial to its end: no process and no descriptor may be left.
+// run runs the trial to its end, and checks that no process and no descriptor is left.
 func (r *trial) run(ctx context.Context) *Event {
 	r.t.Helper()
 	e := Run(ctx, r.Config)
@@ -93,7 +93,7 @@ func (r *trial) run(ctx context.Context) *Event {
 	return e
 }
 
-// events are the status lines.
+// events returns the status lines.
 func (r *trial) events() []Event {
 	r.t.Helper()
 	var list []Event
@@ -185,8 +185,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestFirstFailure: the others are ended, politely, and the first is the one
-// that counts.
+// TestFirstFailure checks that the other ranks are ended by SIGTERM, and that the first
+// failure counts.
 func TestFirstFailure(t *testing.T) {
 	dir := t.TempDir()
 	r := prepare(t, 7, `cd `+dir+`
@@ -204,7 +204,8 @@ func TestFirstFailure(t *testing.T) {
 	}
 }
 
-// TestEarliestFailureCounts, whoever is heard first.
+// TestEarliestFailureCounts checks that the earliest failure counts, in whatever order they
+// are noticed.
 func TestEarliestFailureCounts(t *testing.T) {
 	p := newPod(Config{Out: io.Discard, Err: io.Discard})
 	now := time.Now()
@@ -216,7 +217,7 @@ func TestEarliestFailureCounts(t *testing.T) {
 	}
 }
 
-// TestStubbornRank: who does not heed SIGTERM gets SIGKILL.
+// TestStubbornRank checks that a rank that ignores SIGTERM gets SIGKILL.
 func TestStubbornRank(t *testing.T) {
 	r := prepare(t, 5, `[ $OUTRIGGER_RANK = 5 ] && { trap '' TERM; echo deaf; while :; do sleep 0.01; done; }
 		while [ ! -e "`+filepath.Join(t.TempDir(), "go")+`" ]; do sleep 0.01; done; exit 1`)
@@ -254,8 +255,8 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
-// TestUserSignalsAreForTheRankAlone: what it has started in its process group may not
-// expect them.
+// TestUserSignalsAreForTheRankAlone checks that a user signal is sent to the rank only:
+// processes that it has started in its process group may not handle it.
 func TestUserSignalsAreForTheRankAlone(t *testing.T) {
 	signals := make(chan os.Signal, 2)
 	r := prepare(t, 5, `trap 'echo got 1' USR1; trap 'echo got 2; kill $h; exit 0' USR2
@@ -276,7 +277,8 @@ func TestUserSignalsAreForTheRankAlone(t *testing.T) {
 	}
 }
 
-// TestSecondOrderEndsTheGrace of ranks that ignore the first one.
+// TestSecondOrderEndsTheGrace checks that a second request to end kills ranks that ignore
+// the first one.
 func TestSecondOrderEndsTheGrace(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	r := prepare(t, 5, `trap 'echo deaf' TERM; echo ready; while :; do sleep 0.01; done`)
@@ -294,9 +296,9 @@ func TestSecondOrderEndsTheGrace(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftBehind: neither what a rank leaves in its group, nor what
-// has left the group, outlives the pod or holds it up by keeping its output
-// open (run looks for processes).
+// TestNothingIsLeftBehind checks that neither the processes that a rank leaves in its
+// group, nor those that have left the group, outlive the pod, or delay it by keeping its
+// output open (run checks the processes).
 func TestNothingIsLeftBehind(t *testing.T) {
 	for what, leave := range map[string]string{
 		"in the group":   `sleep 1000 &`,
@@ -321,8 +323,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// TestAdoptedAreReaped: what a running rank orphans does not stay behind as a
-// zombie until the end.
+// TestAdoptedAreReaped checks that the orphans of a running rank do not stay zombies until
+// the end.
 func TestAdoptedAreReaped(t *testing.T) {
 	stop := filepath.Join(t.TempDir(), "stop")
 	r := prepare(t, 4, `for i in 1 2 3; do (sleep 0.05 &); done; echo made; while [ ! -e `+stop+` ]; do sleep 0.01; done`)
@@ -352,8 +354,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// TestLinesAreWhole: many ranks that print at once do not cut each other's
-// lines.
+// TestLinesAreWhole checks that ranks that print at once do not split each other's lines.
 func TestLinesAreWhole(t *testing.T) {
 	r := prepare(t, 11, `i=0; while [ $i -lt 200 ]; do printf "line %d of "  $i; echo "rank $OUTRIGGER_RANK."; i=$((i+1)); done`)
 	r.Prefix = true
@@ -376,8 +377,9 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// TestLost: a rank that the job has failed by, and that lives on, is ended as one that is told to
-// end, also if it exits with 0 then, and the other ranks with it.
+// TestLost checks that a rank because of which the job has failed, and that lives on, is
+// ended as a rank that is told to end, also if it exits with code 0 then, and that the
+// other ranks are ended with it.
 func TestLost(t *testing.T) {
 	for how, want := range map[string]string{
 		"":                    "was killed by SIGTERM",
@@ -402,8 +404,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestAborts: a rank that asks for the end of the job, and waits for its own, is ended, also
-// if it does not hear; what is told is its code and not how it was ended.
+// TestAborts checks that a rank that calls abort, and waits to be ended, is ended, also if
+// it ignores SIGTERM, and that its code is reported and not how it was ended.
 func TestAborts(t *testing.T) {
 	for _, deaf := range []string{"", `trap "" TERM;`} {
 		r := prepare(t, 5, deaf+` echo up; while :; do sleep 0.05; done`)
@@ -412,7 +414,7 @@ func TestAborts(t *testing.T) {
 			for strings.Count(r.out.String(), "up") < 2 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
-			told(99, 3, false) // another launcher's
+			told(99, 3, false) // a rank of another launcher
 			told(r.First+1, 7, false)
 			told(r.First+1, 8, false)
 			told(r.First+1, 1, true)

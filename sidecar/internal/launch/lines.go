@@ -39,7 +39,7 @@ func (p *pod) stream(rank int, w *outlet.Writer) *outlet.Stream {
 // says so.
 const textsMax = 4 << 20
 
-// texts are what ranks print by process management. The caller of say does not wait for the readers of
+// texts are what ranks print by process management. The caller of printText does not wait for the readers of
 // the output: it serves all ranks of the pod.
 type texts struct {
 	mu       sync.Mutex // guards what follows
@@ -64,9 +64,9 @@ type text struct {
 	printed func()
 }
 
-// say prints a text of a rank on one of its outputs, in complete lines, and calls printed then. The
+// printText prints a text of a rank on one of its outputs, in complete lines, and calls printed then. The
 // rank's clue has it at once.
-func (p *pod) say(rank int, out bool, lines string, printed func()) {
+func (p *pod) printText(rank int, out bool, lines string, printed func()) {
 	if rank < p.cfg.First || rank > p.cfg.Last {
 		printed()
 		return // not a rank of this pod
@@ -82,7 +82,7 @@ func (p *pod) say(rank int, out bool, lines string, printed func()) {
 	defer t.mu.Unlock()
 	if t.over || t.bytes+len(x.lines) > textsMax {
 		t.lost++
-		go printed() // it may call say
+		go printed() // it may call printText
 		return
 	}
 	t.waiting = append(t.waiting, x)
@@ -135,7 +135,7 @@ func (t *texts) next() (x text, lost int, ok bool) {
 	return x, 0, true
 }
 
-// end lets no further text be printed.
+// end stops the printing: later texts are dropped.
 func (t *texts) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +185,7 @@ func (p *pod) finishOutput() {
 	}
 	p.copies.Wait()
 	for _, r := range p.pipes {
-		_ = r.Close() // only read
+		_ = r.Close() // they were only read
 	}
 	if p.first != nil && p.cfg.Status == nil { // its text is printed next
 		p.err.EndLine()
@@ -195,7 +195,7 @@ func (p *pod) finishOutput() {
 		lost += p.err.Flush()
 	}
 	if lost > 0 {
-		p.err.OfferReserved(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: nobody reads them\n", lost))
+		p.err.OfferReserved(fmt.Sprintf("outrigger-launch: %d bytes of output are dropped: no process reads them\n", lost))
 		p.err.Flush()
 	}
 }

@@ -12,8 +12,8 @@ import (
 // A rank's process group ends with the rank. A process that has left the group, as daemons do, becomes
 // a child of this process when its parent ends (Adopt), and is ended here.
 
-// Adopt makes orphaned descendants children of this process. A kernel that
-// cannot (before 3.4) leaves them to init.
+// Adopt makes orphaned descendants children of this process. On kernels before 3.4, which
+// cannot do that, they become children of init.
 func Adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // reapOrphans waits for adopted processes that have ended, so that a long-running pod does not collect
@@ -82,8 +82,8 @@ func isChild(pid int) bool {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
 }
 
-// parentOf reads the fourth field of /proc/PID/stat, which follows the name in
-// brackets and the state; 0: the process has ended.
+// parentOf returns the fourth field of /proc/PID/stat, which follows the name in brackets
+// and the state. It returns 0 if the process has ended.
 func parentOf(pid int) int {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

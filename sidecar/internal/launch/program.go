@@ -54,14 +54,14 @@ func kind(m fs.FileMode) string {
 	return "a device"
 }
 
-// Faults of files for which there is more to say.
+// Faults of files for which unfound and badLoader add a remedy.
 const (
 	missing       = "does not exist here"
 	notExecutable = "is not executable"
 )
 
-// fault is the reason why the kernel does not execute the file at a path; empty: its kind, its mode and
-// its file system permit it.
+// fault returns the reason why the kernel does not execute the file at a path. It returns
+// an empty text if its kind, its mode and its file system permit it.
 func fault(path string) string {
 	st, err := os.Stat(path)
 	var p *os.PathError
@@ -94,7 +94,8 @@ func forbidden(m fs.FileMode, mount int64, access error) string {
 	return ""
 }
 
-// headersMax bounds the program headers that are read of a file, in bytes: the kernel takes no more.
+// headersMax bounds the program headers that are read from a file, in bytes: the kernel
+// accepts no more.
 const headersMax = 64 << 10
 
 // ReadELF reads the header and the program headers of an ELF file.
@@ -150,7 +151,7 @@ func programs[P any](r io.ReaderAt, order binary.ByteOrder, at uint64, n uint16)
 	return table, nil
 }
 
-// read reads something at an offset of a file.
+// read reads a value of fixed size at an offset of a file.
 func read(r io.ReaderAt, order binary.ByteOrder, at uint64, to any) error {
 	return binary.Read(io.NewSectionReader(r, int64(at), headersMax), order, to) //nolint:gosec // a negative one is an error
 }

@@ -25,7 +25,7 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 	begun := time.Now() // before start: a rank may connect to its sidecar before start returns
 	cmd, err := p.start(ctx, rank, path)
 	if err = Advise(err); err != nil {
-		p.cannot(rank, exitNotExecutable, err)
+		p.reportUnstarted(rank, exitNotExecutable, err)
 		return
 	}
 	p.report(&Event{Event: "started", Rank: rank, PID: cmd.Process.Pid, Time: begun})
@@ -34,7 +34,7 @@ func (p *pod) run(ctx, judging context.Context, rank int, path string) {
 		p.cfg.awaited()
 	}
 	e := &Event{Event: "exited", Rank: rank, Time: time.Now()}
-	state, told, err := p.takeAway(rank, cmd.Process)
+	state, told, err := p.reap(rank, cmd.Process)
 	if err != nil {
 		e.Code, e.Reason = 1, err.Error()
 	} else if ws := state.Sys().(syscall.WaitStatus); ws.Signaled() {
@@ -71,10 +71,10 @@ func awaitEnd(pid int) {
 	}
 }
 
-// takeAway kills the process group of a rank that has ended, and then reaps the rank: until it is
+// reap kills the process group of a rank that has ended, and then reaps the rank: until it is
 // reaped, its PID, which is also the group's, is not reused. No signal is sent to that PID afterwards.
 // It returns the orders that the rank had received when it ended.
-func (p *pod) takeAway(rank int, proc *os.Process) (*os.ProcessState, *orders, error) {
+func (p *pod) reap(rank int, proc *os.Process) (*os.ProcessState, *orders, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cfg.killGroup(proc.Pid)
@@ -125,7 +125,7 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 		}
 	}
 	p.mu.Unlock()
-	_, _ = outWrite.Close(), errWrite.Close() // the child has its own
+	_, _ = outWrite.Close(), errWrite.Close() // the child has its own copies
 	if err != nil {
 		_, _ = outRead.Close(), errRead.Close() // no process has the write ends
 		return nil, err
@@ -138,6 +138,6 @@ func (p *pod) start(ctx context.Context, rank int, path string) (*exec.Cmd, erro
 
 func closeFiles(files []*os.File) {
 	for _, f := range files {
-		_ = f.Close() // the rank has its own
+		_ = f.Close() // the rank has its own copies
 	}
 }

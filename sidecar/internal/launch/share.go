@@ -2,8 +2,8 @@ package launch
 
 import "fmt"
 
-// Share gives the ranks of a pod when a world of ranks fills pods one after the
-// other, perPod in each; the last pod may have fewer.
+// Share returns the ranks of a pod if a world of ranks fills the pods in order, perPod in
+// each; the last pod may have fewer.
 func Share(pod, perPod, world int) (first, last int, err error) {
 	switch {
 	case perPod < 1 || world < 1:

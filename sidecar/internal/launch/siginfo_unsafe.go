@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// siginfo is siginfo_t as waitid fills it: three ints, and behind them, aligned
-// as pointers are, the union that begins with si_pid.
+// siginfo is siginfo_t as waitid fills it: three ints, and after them, aligned like a
+// pointer, the union that begins with si_pid.
 type siginfo struct {
 	signo, errno, code int32
 	union              [0]uintptr
@@ -17,5 +17,5 @@ type siginfo struct {
 
 func (s *siginfo) info() *unix.Siginfo { return (*unix.Siginfo)(unsafe.Pointer(s)) }
 
-// pid is 0 when no child has ended.
+// pid returns 0 if no child has ended.
 func (s *siginfo) pid() int { return int(s.child) }

@@ -9,7 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// TestLastLines of the ranks are in the message of a pod that has failed, and of no other.
+// TestLastLines checks that the ranks' last lines are in the message of a pod that has
+// failed, and of no other.
 func TestLastLines(t *testing.T) {
 	for code, want := range map[int]string{0: "", 3: "[4] loading\n[4] panic: no such mesh\n"} {
 		r := prepare(t, 4, fmt.Sprintf(`echo loading; printf 'panic: no such mesh' >&2; exit %d`, code))
@@ -21,7 +22,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// TestTail keeps whole lines, the first and the last ones, whatever the pieces in which they come.
+// TestTail checks that tail keeps whole lines, the first and the last ones, in whatever
+// pieces they are written.
 func TestTail(t *testing.T) {
 	for _, piece := range []int{1, 7, 5000} {
 		var kept tail
@@ -49,7 +51,7 @@ func TestTail(t *testing.T) {
 	if got := kept.String(); len(got) > podlife.OutputMax || !strings.HasSuffix(got, "[1] end\n") {
 		t.Errorf("%q", got)
 	}
-	for _, n := range []int{1, 10, 90, 100, 110} { // around the most that is kept whole
+	for _, n := range []int{1, 10, 90, 100, 110} { // around the most that is kept complete
 		var kept tail
 		s := kept.stream("[0] ")
 		want := ""
@@ -63,7 +65,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// lastErrorLine is a Clue of tests.
+// lastErrorLine is a Clue for tests.
 type lastErrorLine struct{ text string }
 
 func (c *lastErrorLine) Line(line []byte) {
@@ -74,8 +76,9 @@ func (c *lastErrorLine) Line(line []byte) {
 
 func (c *lastErrorLine) String() string { return c.text }
 
-// TestClue: what is found in the standard error of a rank is in its event, also where it has
-// started a daemon that keeps the pipe, which does not hold the end up.
+// TestClue checks that the reason found in the standard error of a rank is in its event,
+// also if the rank has started a daemon that keeps the pipe open, which does not delay the
+// end.
 func TestClue(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo error: no; echo error: no mesh >&2; echo the end >&2; exit 3": "exited with code 3: no mesh",

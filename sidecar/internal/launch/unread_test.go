@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// paused is a reader that takes nothing until it is let go.
+// paused is a reader that reads nothing until it is released.
 type paused struct {
 	output
 	goOn chan struct{}
@@ -20,10 +20,11 @@ func (p *paused) Write(b []byte) (int, error) {
 	return p.output.Write(b)
 }
 
-// flood prints three megabytes, which no pipe holds.
-const flood = `yes "a line that nobody reads" | head -c 3000000 & `
+// flood prints three megabytes, more than a pipe holds.
+const flood = `yes "a line that is not read" | head -c 3000000 & `
 
-// TestEndWaitsForNoReader: however a pod ends, nobody has to read its output.
+// TestEndWaitsForNoReader checks that the end of a pod does not depend on readers of its
+// output.
 func TestEndWaitsForNoReader(t *testing.T) {
 	for what, c := range map[string]struct {
 		script string
@@ -35,9 +36,9 @@ func TestEndWaitsForNoReader(t *testing.T) {
 		"signal": {flood + `[ $OUTRIGGER_RANK = 5 ] && { sleep 0.2; kill -KILL $$; }; exec sleep 1000`, false, "was killed by SIGKILL", 137},
 		"told":   {flood + `exec sleep 1000`, true, "was killed by SIGTERM", 143},
 		"deaf":   {flood + `trap '' TERM; while :; do sleep 0.05; done`, true, "was killed by SIGKILL", 137},
-		// The ranks wait in their own writes.
+		// The ranks are blocked in their own writes.
 		"in a write":          {`[ $OUTRIGGER_RANK = 5 ] && { sleep 0.2; exit 4; }; exec yes "a line"`, false, "exited with code 4", 4},
-		"well, but told then": {`yes "a line that nobody reads" | head -c 100000`, true, "", 0},
+		"well, but told then": {`yes "a line that is not read" | head -c 100000`, true, "", 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := prepare(t, 5, c.script)
@@ -48,21 +49,21 @@ func TestEndWaitsForNoReader(t *testing.T) {
 			defer cancel()
 			if c.cancel {
 				time.AfterFunc(300*time.Millisecond, func() {
-					for c.code == 0 && r.count("exited") < 2 { // they end well, when a busy machine lets them
+					for c.code == 0 && r.count("exited") < 2 { // they end with code 0, when a busy machine lets them
 						time.Sleep(time.Millisecond)
 					}
 					cancel()
 				})
 			}
-			e := r.run(ctx) // finds who is left
+			e := r.run(ctx) // checks that no process is left
 			switch {
 			case c.code == 0 && e != nil:
 				t.Errorf("failed: %s", e.Text())
 			case c.code != 0 && (e == nil || e.Code != c.code || e.Text() != c.want):
 				t.Errorf("%+v, want code %d: %s", e, c.code, c.want)
 			}
-			if !strings.Contains(r.errOut.String(), " bytes of output are dropped: nobody reads them\n") {
-				t.Errorf("nobody was told what is missing: %q", r.errOut.String())
+			if !strings.Contains(r.errOut.String(), " bytes of output are dropped: no process reads them\n") {
+				t.Errorf("no message about the missing output: %q", r.errOut.String())
 			}
 			if r.count("started") != 2 {
 				t.Errorf("status lines %v", r.events())
@@ -72,8 +73,9 @@ func TestEndWaitsForNoReader(t *testing.T) {
 	}
 }
 
-// TestGoodEndWaitsForItsReader: a pod that has ended well loses nothing, however
-// late its reader comes, also what is in the pipes when the last rank ends.
+// TestGoodEndWaitsForItsReader checks that a pod that has ended with code 0 loses no
+// output, however late its reader comes, also none that is in the pipes when the last rank
+// ends.
 func TestGoodEndWaitsForItsReader(t *testing.T) {
 	r := prepare(t, 5, `yes "a line" | head -n 20000`)
 	reader := &paused{goOn: make(chan struct{})}
@@ -90,9 +92,10 @@ func TestGoodEndWaitsForItsReader(t *testing.T) {
 	}
 }
 
-// TestTexts: texts that ranks print by process management are printed in order with their ranks in
-// front, on the output that they name; a reader that does not read holds up no caller, and what is more
-// than the bound is told as lost. The clue has a text at once.
+// TestTexts checks that texts that ranks print by process management are printed in order
+// with their ranks in front, on the output that they name; that a reader that does not read
+// delays no caller; and that texts beyond the bound are reported as lost. The clue has a
+// text at once.
 func TestTexts(t *testing.T) {
 	r := prepare(t, 5, "sleep 0.5")
 	r.Prefix = true
@@ -112,16 +115,16 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestUnreadTexts: as above, with an output that is not read.
+// TestUnreadTexts does the same with an output that is not read.
 func TestUnreadTexts(t *testing.T) {
 	reader, writer := io.Pipe()
 	p := newPod(Config{First: 0, Last: 0, Out: io.Discard, Err: writer})
 	var printed atomic.Int32
 	line := strings.Repeat("x", 1<<20-1)
 	for range 3 * textsMax >> 20 {
-		p.say(0, false, line, func() { printed.Add(1) }) // returns
+		p.printText(0, false, line, func() { printed.Add(1) }) // returns
 	}
-	// All but those that wait, and the one that is being written.
+	// All texts but those that wait, and the one that is being written.
 	wait(t, "answers to the texts that are dropped", func() bool { return printed.Load() >= 2*textsMax>>20-1 })
 	all := make(chan string, 1)
 	go func() {
@@ -129,7 +132,7 @@ func TestUnreadTexts(t *testing.T) {
 		all <- string(b)
 	}()
 	wait(t, "all answers", func() bool { return printed.Load() == 3*textsMax>>20 })
-	p.say(0, false, "the end", func() { printed.Add(1) })
+	p.printText(0, false, "the end", func() { printed.Add(1) })
 	wait(t, "the last one", func() bool { return printed.Load() == 3*textsMax>>20+1 })
 	p.texts.end()
 	p.copies.Wait()

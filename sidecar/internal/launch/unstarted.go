@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Advise adds what to do to the failure to find or start a program. A lock that another process
-// has is EAGAIN, too: that is a limit of processes only where one is started.
+// Advise adds a remedy to the error of finding or starting a program. EAGAIN means a limit
+// of processes only when a process was started: a lock that another process holds causes
+// it, too.
 func Advise(err error) error {
 	var p *os.PathError
 	var name *exec.Error
@@ -37,7 +38,7 @@ func Advise(err error) error {
 	return err
 }
 
-// unfound adds what to do to the failure to find a program.
+// unfound adds a remedy to the error of finding a program.
 func unfound(e *exec.Error, err error) error {
 	if words := strings.Fields(e.Name); len(words) > 1 && CannotRun(e) == exitNotFound {
 		return fmt.Errorf("%w; its name has spaces in it, and no shell takes it apart: a command is a list of words, as in [%s]", err, strings.Join(words, ", "))
@@ -55,7 +56,7 @@ func unfound(e *exec.Error, err error) error {
 	}
 }
 
-// unstartedError is the failure to start a program, with the reason that its file shows.
+// unstartedError is the error of starting a program, with the reason found in its file.
 type unstartedError struct {
 	text  string
 	cause error
@@ -64,18 +65,20 @@ type unstartedError struct {
 func (e *unstartedError) Error() string { return e.text }
 func (e *unstartedError) Unwrap() error { return e.cause }
 
-// shown are the errors of the kernel whose reason a program's file shows.
+// shown are the errors of the kernel whose reason can be found in the program's file.
 var shown = []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ENOEXEC, unix.ELOOP, unix.EIO, unix.ELIBBAD, unix.ETXTBSY}
 
-// maxScripts is the number of scripts that the kernel follows, each the interpreter of the one before.
+// maxScripts is the number of scripts that the kernel follows, each the interpreter of the
+// previous one.
 const maxScripts = 5
 
-// headSize is the number of bytes in which the kernel looks for the first line of a script
+// headSize is the number of bytes in which the kernel searches the first line of a script
 // (BINPRM_BUF_SIZE).
 const headSize = 256
 
-// unstarted says why the kernel does not start a program, by what its file is and begins with; empty:
-// the kernel's error says it. scripts is the number of scripts that lead to it.
+// unstarted returns the reason why the kernel does not start a program, found in its file.
+// It returns an empty text if the kernel's error is sufficient. scripts is the number of
+// scripts that lead to the program.
 func unstarted(path string, cause error, scripts int) string {
 	if !slices.ContainsFunc(shown, func(e error) bool { return errors.Is(cause, e) }) {
 		return ""
@@ -90,7 +93,7 @@ func unstarted(path string, cause error, scripts int) string {
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // it was only read
 	head := make([]byte, headSize)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -112,7 +115,7 @@ func unstarted(path string, cause error, scripts int) string {
 	return path + " is neither a program nor a script: the first line of a script names its interpreter, as in #!/bin/sh"
 }
 
-// badScript is what is wrong with the first line of a script.
+// badScript returns what is wrong with the first line of a script.
 func badScript(path string, head []byte, cause error, scripts int) string {
 	line, _, whole := bytes.Cut(head[len("#!"):], []byte("\n"))
 	words := strings.FieldsFunc(string(line), func(r rune) bool { return r == ' ' || r == '\t' || r == 0 })
@@ -142,7 +145,8 @@ func badScript(path string, head []byte, cause error, scripts int) string {
 	return fmt.Sprintf("%s: its interpreter %q, which its first line names, %s", path, interpreter, why)
 }
 
-// badELF is what is wrong with a program: another machine's, no whole file, or its loader.
+// badELF returns what is wrong with a program: it is for another machine, is incomplete, or
+// has no usable loader.
 func badELF(path string, r io.ReaderAt, cause error) string {
 	h, headers, err := ReadELF(r)
 	here := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
@@ -159,7 +163,8 @@ func badELF(path string, r io.ReaderAt, cause error) string {
 	return path + " is damaged, or no whole program"
 }
 
-// badLoader is what is wrong with the dynamic loader of a program; empty: nothing that its file shows.
+// badLoader returns what is wrong with the dynamic loader of a program, or an empty text if
+// its file shows no fault.
 func badLoader(path string, r io.ReaderAt, headers []elf.ProgHeader, cause error, native bool) string {
 	i := slices.IndexFunc(headers, func(p elf.ProgHeader) bool { return p.Type == elf.PT_INTERP })
 	if i < 0 || headers[i].Filesz > unix.PathMax {

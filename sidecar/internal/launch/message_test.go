@@ -13,14 +13,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// withLog gives the trial a termination message, and returns how to read it.
+// withLog gives the trial a termination message, and returns a function that reads it.
 func (r *trial) withLog(path string) func() *podlife.Message {
 	r.t.Helper()
 	var err error
 	if r.Log, err = podlife.Open(path); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = r.Log.Close() }) // it was read
+	r.t.Cleanup(func() { _ = r.Log.Close() }) // the test has read it
 	r.Pod = 2
 	r.before++
 	return func() *podlife.Message {
@@ -33,8 +33,8 @@ func (r *trial) withLog(path string) func() *podlife.Message {
 	}
 }
 
-// TestLastWord: which rank failed first, and what the others' ends were.
-func TestLastWord(t *testing.T) {
+// TestMessage checks which rank failed first, and the ends of the others.
+func TestMessage(t *testing.T) {
 	for what, c := range map[string]struct {
 		trap, script string
 		want         []podlife.Failure // without text and time
@@ -56,8 +56,8 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// waitForBoth makes ranks 4 and 5 go on together, so that neither is ended
-// before it has begun.
+// waitForBoth makes ranks 4 and 5 continue together, so that neither is ended before it has
+// begun.
 func waitForBoth(dir string) string {
 	return `cd ` + dir + `; : > up.$OUTRIGGER_RANK; while [ "$(echo up.*)" != "up.4 up.5" ]; do sleep 0.01; done; `
 }
@@ -79,8 +79,9 @@ func checkWord(t *testing.T, what string, m *podlife.Message, want []podlife.Fai
 	}
 }
 
-// TestLastWordWhenTold: who is told to end is no culprit, however it ends.
-func TestLastWordWhenTold(t *testing.T) {
+// TestMessageWhenTold checks that a rank that is told to end is not a cause, however it
+// ends.
+func TestMessageWhenTold(t *testing.T) {
 	r := prepare(t, 5, `[ $OUTRIGGER_RANK = 5 ] && trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`)
 	read := r.withLog(filepath.Join(t.TempDir(), "log"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,12 +97,12 @@ func TestLastWordWhenTold(t *testing.T) {
 	}
 }
 
-// TestLastWordAtOnce: the message is there as soon as a rank has failed, while
-// the others still end.
-func TestLastWordAtOnce(t *testing.T) {
+// TestMessageAtOnce checks that the message is written as soon as a rank has failed, while
+// the others are still ending.
+func TestMessageAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := prepare(t, 5, `trap '' TERM; `+waitForBoth(dir)+`[ $OUTRIGGER_RANK = 5 ] && exit 3; while [ ! -e go ]; do sleep 0.01; done`)
-	r.Grace = patience
+	r.Grace = timeout
 	path := filepath.Join(dir, "log")
 	read := r.withLog(path)
 	go func() {
@@ -121,7 +122,7 @@ func TestLastWordAtOnce(t *testing.T) {
 	}
 }
 
-// TestLogThatCannotBeWritten: the job goes on, and somebody is told.
+// TestLogThatCannotBeWritten checks that the job goes on, and that the error is printed.
 func TestLogThatCannotBeWritten(t *testing.T) {
 	r := prepare(t, 4, "exit 0")
 	r.withLog(filepath.Join(t.TempDir(), "log"))
@@ -145,15 +146,16 @@ func TestProgramThatCannotStart(t *testing.T) {
 	checkWord(t, "no program", read(), []podlife.Failure{{Rank: 4, Code: 127, Reason: podlife.CannotStart}})
 }
 
-// TestEndedBeforeItWasTold: a rank has ended, and only when the pod has been told to end,
-// or ends its ranks for another's failure, does somebody come to it. It did not obey.
+// TestEndedBeforeItWasTold: a rank has ended, and its goroutine notices that only after the
+// pod was told to end, or ends its ranks for another rank's failure. The rank has not
+// obeyed.
 func TestEndedBeforeItWasTold(t *testing.T) {
 	for what, say := range map[string]func(p *pod){
-		"the pod is told to end":                 func(p *pod) { p.tell() },
+		"the pod is told to end":                 func(p *pod) { p.noteTold() },
 		"another rank has failed":                func(p *pod) { p.end(unix.SIGTERM) },
 		"another has failed, and did not obey":   func(p *pod) { p.end(unix.SIGTERM); p.end(unix.SIGKILL) },
-		"the pod is told when it ends ranks":     func(p *pod) { p.end(unix.SIGTERM); p.tell() },
-		"another has failed when the pod's told": func(p *pod) { p.tell(); p.end(unix.SIGTERM) },
+		"the pod is told when it ends ranks":     func(p *pod) { p.end(unix.SIGTERM); p.noteTold() },
+		"another has failed when the pod's told": func(p *pod) { p.noteTold(); p.end(unix.SIGTERM) },
 	} {
 		for script, want := range map[string]podlife.Reason{
 			"exit 3": podlife.RankExited, "kill -TERM $$": podlife.RankKilled, "kill -KILL $$": podlife.RankKilled,
@@ -171,9 +173,9 @@ func TestEndedBeforeItWasTold(t *testing.T) {
 	}
 }
 
-// TestWordOfAGoodEnd: the last words of ranks that have all ended well say what their
-// sidecar knows of the job, and nothing where it gives no answer.
-func TestWordOfAGoodEnd(t *testing.T) {
+// TestMessageOfAGoodEnd checks that the termination message of ranks that have all ended with
+// code 0 has what their sidecar knows of the job, and no outcome if it gives no answer.
+func TestMessageOfAGoodEnd(t *testing.T) {
 	silent := errors.New("no answer")
 	for what, c := range map[string]struct {
 		script string
@@ -197,7 +199,8 @@ func TestWordOfAGoodEnd(t *testing.T) {
 	}
 }
 
-// TestUnable: what a pod's ranks need is missing, and all who have to know are told.
+// TestUnable checks that a pod whose ranks cannot be started reports the reason in each
+// output.
 func TestUnable(t *testing.T) {
 	r := prepare(t, 5, "exit 0")
 	r.Unable = errors.New("no input deck")

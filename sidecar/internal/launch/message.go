@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// This file makes the termination message of the pod.
+// This file writes the pod's termination message.
 
 // Failure converts e for the termination message.
 func (e *Event) Failure() podlife.Failure {
@@ -38,7 +38,7 @@ type running struct {
 	lost   bool    // the job has failed because of it, and it was told to end by abort
 }
 
-// orders are what a rank had been told when it ended.
+// orders are the signals and requests that a rank had received when it ended.
 type orders struct {
 	signal syscall.Signal // sent because the pod ends; 0: none
 	end    bool           // the pod was told to end from outside
@@ -70,15 +70,15 @@ func hasEnded(pid int) bool {
 	return err == nil && ended.pid() == pid
 }
 
-// sent reports whether the rank got s because the pod ended: SIGTERM first, SIGKILL after the grace
-// period.
+// sent reports whether the rank received s because the pod ended: SIGTERM first, SIGKILL
+// after the grace period.
 func (o *orders) sent(s syscall.Signal) bool {
 	return o.signal != 0 && (s == unix.SIGTERM || s == o.signal)
 }
 
-// remember keeps the first podlife.FailuresMax failures in order of time, those of ranks that were told
-// to end last. p.mu is held.
-func (p *pod) remember(e *Event) {
+// addFailure keeps the first podlife.FailuresMax failures in order of time, with those of
+// ranks that were told to end last. p.mu is held.
+func (p *pod) addFailure(e *Event) {
 	p.failures = append(p.failures, e.Failure())
 	slices.SortStableFunc(p.failures, func(a, b podlife.Failure) int {
 		if told := a.Reason == podlife.Terminated; told != (b.Reason == podlife.Terminated) {
@@ -92,7 +92,7 @@ func (p *pod) remember(e *Event) {
 	p.failures = p.failures[:min(len(p.failures), podlife.FailuresMax)]
 }
 
-// concludeTime bounds the question to the sidecar at the end of a pod.
+// concludeTime bounds the request to the sidecar at the end of a pod.
 const concludeTime = 2 * time.Second
 
 // conclude asks the sidecar whether the job has failed, if all ranks of the pod have ended with code 0.
@@ -118,8 +118,8 @@ func (p *pod) conclude(ctx context.Context) {
 	}
 }
 
-// leaveWord writes the termination message as it stands.
-func (p *pod) leaveWord() {
+// writeMessage writes the termination message with the failures so far.
+func (p *pod) writeMessage() {
 	p.mu.Lock()
 	m := podlife.Message{Kind: podlife.KindRanks, Pod: p.cfg.Pod, Failures: slices.Clone(p.failures), Outcome: p.outcome}
 	p.mu.Unlock()
