@@ -16,17 +16,18 @@ import (
 
 // Bounds of the wait for a sidecar.
 const (
-	awaitPause = 5 * time.Millisecond // between looks for its socket
-	awaitText  = 1 << 10              // of what it waits for, in bytes
+	awaitPause = 5 * time.Millisecond // between attempts to connect to its socket
+	awaitText  = 1 << 10              // bytes of the text of what it waits for
 )
 
-// launcher is the sidecar's socket for launchers.
+// launcher returns the sidecar's socket for launchers.
 func launcher(socket string) management { return management(socket + names.LaunchSuffix) }
 
 // Await waits until the sidecar with a socket for applications is ready for its ranks. A
-// sidecar that starts may wait for something outside of its pod, for any length of time;
-// told hears what, whenever that changes. An error: ctx has ended, or the sidecar has said
-// nothing for silence, since there is none for example.
+// sidecar that is starting may wait for an event outside of its pod, for any length of
+// time; told is called with a description of it whenever that changes. Await returns an
+// error if ctx has ended, or the sidecar has sent nothing for the time silence, for example
+// because there is no sidecar.
 func Await(ctx context.Context, socket string, silence time.Duration, told func(awaits string)) error {
 	w := &wait{socket: socket, silence: silence, told: told, heard: time.Now()}
 	for {
@@ -48,31 +49,31 @@ func Await(ctx context.Context, socket string, silence time.Duration, told func(
 	}
 }
 
-// wait is one for a sidecar.
+// wait is a wait for a sidecar.
 type wait struct {
 	socket  string
 	silence time.Duration
 	told    func(awaits string)
-	heard   time.Time // when it has last said something
-	awaits  string    // what; empty: nothing
+	heard   time.Time // when the last line was received
+	awaits  string    // what the sidecar waits for; empty: nothing
 }
 
-// ask has the sidecar say what it waits for until it is ready, or the connection ends.
+// ask reads what the sidecar waits for until it is ready, or the connection ends.
 func (w *wait) ask(ctx context.Context) (ready bool, err error) {
 	conn, err := launcher(w.socket).dial(ctx)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		// A sidecar of a release without this socket has the one for applications, which
-		// others open later.
+		// other releases open later.
 		_, other := os.Stat(w.socket)
 		return other == nil, err
 	case err != nil:
 		return false, err
 	}
-	defer func() { _ = conn.Close() }() // nothing more is asked
-	// A deadline would not do: listen sets one before each read, and could replace it.
+	defer func() { _ = conn.Close() }() // no further request follows
+	// A deadline is not enough: listen sets one before each read, and could replace it.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		return false, err
 	}
 	if _, err := fmt.Fprintln(conn, "cmd=outrigger_wait"); err != nil {
@@ -89,7 +90,7 @@ func (w *wait) listen(conn net.Conn) (ready bool, err error) {
 		}
 		line, err := in.ReadSlice('\n')
 		if err != nil {
-			return false, fmt.Errorf("the sidecar does not say when it is ready: %w", err)
+			return false, fmt.Errorf("the sidecar has ended the wait: %w", err)
 		}
 		text := strings.TrimSpace(string(line))
 		if text == "cmd=outrigger_wait rc=0" {
@@ -97,7 +98,7 @@ func (w *wait) listen(conn net.Conn) (ready bool, err error) {
 		}
 		awaits, waits := strings.CutPrefix(text, "cmd=outrigger_waits")
 		if !waits {
-			return false, fmt.Errorf("the sidecar says %q", text)
+			return false, fmt.Errorf("unexpected answer of the sidecar: %q", text)
 		}
 		w.heard = time.Now()
 		if awaits = strings.TrimSpace(awaits); awaits != w.awaits {
@@ -107,7 +108,7 @@ func (w *wait) listen(conn net.Conn) (ready bool, err error) {
 	}
 }
 
-// cause is why a wait has ended, and what the sidecar has waited for.
+// cause returns why a wait has ended, and what the sidecar has waited for.
 func (w *wait) cause(err error) error {
 	if w.awaits != "" {
 		return fmt.Errorf(" (%w; the sidecar has said that it waits for %s)", err, w.awaits)

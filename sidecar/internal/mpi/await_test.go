@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestAwait: a launcher waits for a sidecar that says what it waits for, over connections
-// that end, and starts its ranks when the sidecar is ready.
+// TestAwait checks that a launcher waits for a sidecar that sends what it waits for, over
+// connections that end, and returns when the sidecar is ready.
 func TestAwait(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	done, told := make(chan error, 1), make(chan string, 16)
@@ -30,7 +30,7 @@ func TestAwait(t *testing.T) {
 	var heard []string
 	for _, lines := range [][]string{
 		{"cmd=outrigger_waits ", "cmd=outrigger_waits a certificate", "cmd=outrigger_waits a certificate"},
-		{}, // its place was taken
+		{}, // its connection is closed
 		{"cmd=outrigger_waits a certificate", "cmd=outrigger_waits the node's agent", "nonsense"},
 		{strings.Repeat("x", 1<<20)},
 		{"cmd=outrigger_waits ", "cmd=outrigger_wait rc=0"},
@@ -43,7 +43,7 @@ func TestAwait(t *testing.T) {
 			t.Errorf("asked %q, %v", line, err)
 		}
 		for _, line := range lines {
-			_, _ = fmt.Fprintln(conn, line) // the launcher may have hung up
+			_, _ = fmt.Fprintln(conn, line) // the launcher may have closed the connection
 		}
 		_ = conn.Close()
 	}
@@ -59,8 +59,9 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestAwaitGivesUp: on a sidecar that says nothing, and when it is told to; the error has what
-// the sidecar waited for. One of an older release is ready when its socket is there.
+// TestAwaitGivesUp checks that the wait for a silent sidecar ends, also when ctx ends, and
+// that the error has what the sidecar waited for. A sidecar of an older release is ready
+// when its socket exists.
 func TestAwaitGivesUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	quiet := func(string) {}

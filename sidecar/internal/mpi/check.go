@@ -4,12 +4,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// checkFile ends a process whose MPI has selected another transport (clientlib/c/check).
+// checkFile is the library that ends a process whose MPI has selected another transport
+// (clientlib/c/check).
 const checkFile = "liboutrigger-check.so"
 
-// checking is what every process of an MPI job has. Of a program that does not show its MPI the
-// sidecar hears whether a process has loaded one.
-func checking(f Family, dir string) (wish, error) {
+// checking returns the setting of every process of an MPI job. If a program does not show
+// its MPI, the library reports to the sidecar whether a process has loaded one.
+func checking(f Family, dir string) (setting, error) {
 	how := "select"
 	if f == unknown {
 		how = "loaded"

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedImages: what the documents say of an image of an MPI program is what its
-// parts are, by the versions that are tested.
+// TestDocumentedImages checks that what the documents state about the image of an MPI
+// program is true of the tested versions.
 func TestDocumentedImages(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile("../../../" + path)

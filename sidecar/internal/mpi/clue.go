@@ -8,18 +8,18 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// Clue finds in what a rank prints why its MPI has ended it: an MPI tells process management
-// that a rank aborts, and the reason only to a person. The first reason counts, since the errors
-// of other ranks that an mpirun prints follow from it.
+// Clue finds in a rank's output why its MPI has ended the rank: an MPI reports to process
+// management that a rank aborts, and prints the reason only. The first reason counts, since
+// the errors of other ranks that an mpirun prints follow from it.
 type Clue struct {
 	text  string
-	stack bool // the lines of MPICH's error stack follow, of which the last is the reason
+	stack bool // lines of MPICH's error stack follow, the last of which has the reason
 }
 
 // clueMax bounds the reason, in bytes.
 const clueMax = 200
 
-// Line takes a line of the rank's standard error.
+// Line examines a line of the rank's standard error.
 func (c *Clue) Line(line []byte) {
 	line = bytes.TrimSpace(line)
 	switch {
@@ -30,9 +30,9 @@ func (c *Clue) Line(line []byte) {
 			c.keep(text)
 		}
 	case c.text != "":
-	case bytes.HasPrefix(line, []byte("outrigger-launch: ")): // of an mpirun
+	case bytes.HasPrefix(line, []byte("outrigger-launch: ")): // printed by an mpirun's daemon
 		c.keep(string(line[len("outrigger-launch: "):]))
-	case bytes.HasPrefix(line, []byte("outrigger: refused by the sidecar: ")): // of the provider
+	case bytes.HasPrefix(line, []byte("outrigger: refused by the sidecar: ")): // printed by the provider
 		c.keep(string(line[len("outrigger: "):]))
 	case bytes.HasPrefix(line, []byte("Abort(")) || bytes.HasPrefix(line, []byte("Fatal error in ")):
 		// Abort(CODE) on node 0 (rank 0 in comm 0): Fatal error in internal_Recv: ..., error stack:
@@ -48,8 +48,8 @@ func (c *Clue) Line(line []byte) {
 	}
 }
 
-// stackLine is the text of a line of MPICH's error stack, as `MPIC_Wait(99).....: text`; false: it
-// is none.
+// stackLine returns the text of a line of MPICH's error stack, such as `MPIC_Wait(99).....:
+// text`, or false if the line is not part of one.
 func stackLine(line []byte) (text string, is bool) {
 	place, after, is := bytes.Cut(line, []byte(":"))
 	place = bytes.TrimRight(place, ".")
@@ -59,7 +59,7 @@ func stackLine(line []byte) (text string, is bool) {
 	return string(bytes.TrimSpace(after)), true
 }
 
-// printable is a program's text as it may stand in a status, or in a terminal.
+// printable returns a program's text as it may appear in a status, or in a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -73,5 +73,5 @@ func (c *Clue) keep(text string) {
 	c.text = podlife.Cut(strings.TrimSpace(printable(text)), clueMax, podlife.TextCut)
 }
 
-// String is the reason; empty: the rank has printed none.
+// String returns the reason, or an empty text if the rank has printed none.
 func (c *Clue) String() string { return c.text }

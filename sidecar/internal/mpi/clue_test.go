@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestClue: the reason of an MPI's abort is found among what its ranks print.
+// TestClue checks that the reason of an MPI's abort is found in the output of its ranks.
 func TestClue(t *testing.T) {
 	for _, c := range []struct{ printed, want string }{
 		{`reading mesh

@@ -16,15 +16,15 @@ import (
 
 // Times of a drain.
 const (
-	drainLook = 100 * time.Millisecond // between looks at which ranks there are
-	drainNone = 2 * time.Second        // a pod without a rank for so long is not waited for; nor is one that does not come to the end
+	drainLook = 100 * time.Millisecond // between searches for ranks
+	drainNone = 2 * time.Second        // how long a pod without a rank is waited for, and a pod that does not reach the end
 )
 
-// drain is what SIGTERM does: the ranks of this pod get it, as mpirun would send it to them,
-// and go on exchanging messages, so that they can agree on a checkpoint and write it, until
-// they end or the launcher kills them. Not by mpirun itself: Open MPI's kills its ranks a
-// second later, and a script that runs mpirun ends before it. Where the job has failed there
-// is nothing to write: mpirun and its daemons are ended by stop.
+// drain handles SIGTERM: the ranks of this pod receive it, as from mpirun, and go on
+// exchanging messages, so that they can agree on a checkpoint and write it, until they end
+// or the launcher kills them. mpirun itself does not receive it: Open MPI's kills its ranks
+// a second later, and a script that runs mpirun ends before its mpirun. If the job has
+// failed, a checkpoint is useless: stop ends mpirun and its daemons.
 func (s *Starter) drain(ctx context.Context, stop func()) {
 	if failed, err := JobFailed(ctx, s.socket); failed && err == nil {
 		stop()
@@ -55,8 +55,8 @@ func (s *Starter) drain(ctx context.Context, stop func()) {
 	}
 }
 
-// leave ends the part of a pod whose ranks have ended. Where mpirun runs, its own end is
-// waited for; in the others its daemons have a moment to see that.
+// leave ends the part of a pod whose ranks have ended. In the pod of mpirun it waits for
+// mpirun's own end; in the other pods the daemons have a moment to notice it.
 func (s *Starter) leave(ctx context.Context, stop func()) {
 	if s.job.pod == 0 {
 		return
@@ -68,16 +68,17 @@ func (s *Starter) leave(ctx context.Context, stop func()) {
 	}
 }
 
-// rankVariables are those by which every MPI says to a process which rank it is; one of them.
+// rankVariables are the variables by which an MPI tells a process its rank; every MPI sets
+// one of them.
 var rankVariables = []string{"PMIX_RANK=", "PMI_RANK=", "OMPI_COMM_WORLD_RANK="}
 
-// rankProcesses are the processes that an mpirun has started as ranks of the sidecar with a
-// socket, and what these have started, by their environment. Those of other users are not
-// seen.
+// rankProcesses returns the processes that an mpirun has started as ranks of the sidecar
+// with a socket, and the processes that these have started, by their environment. The
+// environment of other users' processes cannot be read.
 func rankProcesses(proc, socket string) (pids []int) {
 	all, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "environ"))
 	if err != nil {
-		return nil // the pattern is well formed
+		return nil // the pattern is valid
 	}
 	own := []byte(names.EnvSocket + "=" + socket)
 	for _, path := range all {
@@ -87,7 +88,7 @@ func rankProcesses(proc, socket string) (pids []int) {
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended, or is another user's
+			continue // it has ended, or belongs to another user
 		}
 		variables := bytes.Split(text, []byte{0})
 		here := slices.ContainsFunc(variables, func(v []byte) bool { return bytes.Equal(v, own) })

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestRankProcesses: ranks are told by their environment, whose text may be anything.
+// TestRankProcesses checks that ranks are found by their environment, which may contain any
+// bytes.
 func TestRankProcesses(t *testing.T) {
 	proc := t.TempDir()
 	for pid, env := range map[string]string{
@@ -19,7 +20,7 @@ func TestRankProcesses(t *testing.T) {
 		"14": "OUTRIGGER_SOCKET=/run/s2\x00PMI_RANK=3\x00",         // of another pod
 		"15": "X=OUTRIGGER_SOCKET=/run/s\x00Y=a PMI_RANK=3\x00",    // values that look like it
 		"16": "",                                                   // a kernel thread
-		"17": strings.Repeat("\x00", 1<<16) + "PMI_RANK=1\xff\xfe", // no text
+		"17": strings.Repeat("\x00", 1<<16) + "PMI_RANK=1\xff\xfe", // not text
 		"1x": "OUTRIGGER_SOCKET=/run/s\x00PMI_RANK=3\x00",
 	} {
 		if err := os.Mkdir(filepath.Join(proc, pid), 0o700); err != nil {

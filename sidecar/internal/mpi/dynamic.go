@@ -10,20 +10,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 )
 
-// What is read of a program's dynamic section at most, in bytes. A file may state any size.
+// Bounds of what is read of a program's dynamic section, in bytes. A file may state any
+// size.
 const (
-	dynamicMax = 64 << 10  // entries: 4096, and a program has one for each of its libraries and some 30 others
-	stringsMax = 256 << 10 // names of libraries and lists of folders, all together
+	dynamicMax = 64 << 10  // entries: 4096; a program has one for each of its libraries and some 30 others
+	stringsMax = 256 << 10 // all names of libraries and lists of directories
 )
 
-// dynamic reads the strings of a program's dynamic section, by tag, as the dynamic loader finds them: by
-// the program headers, since a program need not have sections.
+// dynamic reads the strings of a program's dynamic section, by tag. It finds them as the
+// dynamic loader does, by the program headers, since a program need not have sections.
 func dynamic(path string) (map[elf.DynTag][]string, error) {
 	f, err := launch.OpenProgram(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // it was only read
 	h, headers, err := launch.ReadELF(f)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func dynamic(path string) (map[elf.DynTag][]string, error) {
 	return links, nil
 }
 
-// dynamicValues are the values of a dynamic section, by tag.
+// dynamicValues returns the values of a dynamic section, by tag.
 func dynamicValues(h elf.FileHeader, raw []byte) map[elf.DynTag][]uint64 {
 	values := map[elf.DynTag][]uint64{}
 	word, size := h.ByteOrder.Uint64, 8
@@ -68,7 +69,7 @@ func dynamicValues(h elf.FileHeader, raw []byte) map[elf.DynTag][]uint64 {
 		word, size = func(b []byte) uint64 { return uint64(h.ByteOrder.Uint32(b)) }, 4
 	}
 	for ; len(raw) >= 2*size; raw = raw[2*size:] {
-		tag := elf.DynTag(word(raw)) //nolint:gosec // those that are looked at are small
+		tag := elf.DynTag(word(raw)) //nolint:gosec // the tags that are used are small
 		if tag == elf.DT_NULL {
 			break
 		}
@@ -77,7 +78,7 @@ func dynamicValues(h elf.FileHeader, raw []byte) map[elf.DynTag][]uint64 {
 	return values
 }
 
-// offset is where a file has what is loaded at an address.
+// offset returns the offset in the file of what is loaded at an address.
 func offset(headers []elf.ProgHeader, addr uint64) (uint64, error) {
 	for _, p := range headers {
 		if p.Type == elf.PT_LOAD && addr >= p.Vaddr && addr-p.Vaddr < p.Filesz {

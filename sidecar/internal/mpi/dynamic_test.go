@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkedFile writes an ELF file that has no sections and no more than the dynamic section: tags, and
-// where their strings are in names. It is loaded at 4096.
+// linkedFile writes an ELF file without sections that has only the dynamic section: tags,
+// and the offsets of their strings in names. It is loaded at 4096.
 func linkedFile(t *testing.T, class elf.Class, names string, entries ...elf.Dyn64) string {
 	t.Helper()
 	entries = append([]elf.Dyn64{{Tag: int64(elf.DT_STRTAB), Val: 4096 + 512}}, entries...)
@@ -57,16 +57,17 @@ func linkedFile(t *testing.T, class elf.Class, names string, entries ...elf.Dyn6
 	return path
 }
 
-// TestDynamic: what a program is linked to, and where its libraries are, is found without sections.
+// TestDynamic checks that a program's libraries and their directories are found without
+// sections.
 func TestDynamic(t *testing.T) {
-	beside := t.TempDir()
-	library := filepath.Join(beside, openMPI)
+	dir := t.TempDir()
+	library := filepath.Join(dir, openMPI)
 	if err := os.WriteFile(library, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, class := range []elf.Class{elf.ELFCLASS32, elf.ELFCLASS64} {
 		for soname, want := range map[string]Family{"libmpi.so.12": MPICH, openMPI: OpenMPI, "libm.so.6": unknown} {
-			names := "\x00libc.so.6\x00/nowhere:" + beside + "\x00" + soname + "\x00"
+			names := "\x00libc.so.6\x00/nowhere:" + dir + "\x00" + soname + "\x00"
 			at := func(s string) uint64 { return uint64(strings.Index(names, s)) }
 			path := linkedFile(t, class, names,
 				elf.Dyn64{Tag: int64(elf.DT_NEEDED), Val: at("libc")}, elf.Dyn64{Tag: int64(elf.DT_NEEDED), Val: at(soname)},
@@ -74,7 +75,7 @@ func TestDynamic(t *testing.T) {
 			if got, err := detect(path); got != want || err != nil {
 				t.Errorf("%v, linked to %s: %v, %v", class, soname, got, err)
 			}
-			if got := besideProgram(path); got != library {
+			if got := linkedOpenMPI(path); got != library {
 				t.Errorf("%v: %q, want %q", class, got, library)
 			}
 		}
@@ -90,7 +91,8 @@ func TestDynamic(t *testing.T) {
 	}
 }
 
-// TestDynamicDamaged: what a damaged program states takes neither memory nor time.
+// TestDynamicDamaged checks that the sizes in a damaged program take neither memory nor
+// time.
 func TestDynamicDamaged(t *testing.T) {
 	const huge = 64 << 20
 	names := strings.Repeat("x", 200<<10) + "\x00"
@@ -127,7 +129,7 @@ func TestDynamicDamaged(t *testing.T) {
 	}
 }
 
-// TestIrregularProgram: a program that is a FIFO is said to be one, and nothing waits for a writer.
+// TestIrregularProgram checks that a FIFO is reported as one, without waiting for a writer.
 func TestIrregularProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(path, 0o700); err != nil {
@@ -139,16 +141,16 @@ func TestIrregularProgram(t *testing.T) {
 		if _, err := detect(path); err == nil || !strings.Contains(err.Error(), "a FIFO is no program") || strings.Count(err.Error(), path) != 1 {
 			t.Error(err)
 		}
-		if library := besideProgram(path); library != "" {
+		if library := linkedOpenMPI(path); library != "" {
 			t.Error(library)
 		}
-		if err := Refuse(path); err != nil { // starting it says what is wrong
+		if err := Refuse(path); err != nil { // the start reports the error
 			t.Error(err)
 		}
 	}()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second): // when something counts as hung
+	case <-time.After(30 * time.Second): // when a test counts as hung
 		t.Fatal("still waiting for a FIFO")
 	}
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Ended tells the sidecar with a socket for applications that the process of a rank has
-// ended with code 0: if the rank has a session still, it has vanished, though a process
-// that it started may keep the session's socket open; else it attaches no more. It waits until
-// that is known, or ctx ends, and reports whether the rank has vanished. Errors are those of the
-// connection, and of a sidecar of an older release, which does not know the question.
+// Ended reports to the sidecar with a socket for applications that the process of a rank
+// has ended with code 0. If the rank still has a session, it has vanished, although a
+// process that it started may keep the session's socket open; otherwise it attaches no
+// more. Ended waits until that is decided, or ctx ends, and reports whether the rank has
+// vanished. Errors are those of the connection, and of a sidecar of an older release, which
+// does not know the request.
 func Ended(ctx context.Context, socket string, rank int) (vanished bool, err error) {
 	return launcher(socket).ended(ctx, rank)
 }
@@ -25,8 +26,8 @@ func (m management) ended(ctx context.Context, rank int) (vanished bool, err err
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = conn.Close() }() // nothing more is asked
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	defer func() { _ = conn.Close() }() // no further request follows
+	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		return false, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
@@ -34,14 +35,15 @@ func (m management) ended(ctx context.Context, rank int) (vanished bool, err err
 	return a["vanished"] == "1", err
 }
 
-// Failed tells the sidecar with a socket for applications that a rank has ended badly, or
-// cannot be started, and waits until that is known, before the other ranks are ended for it:
-// their ends would come to the sidecar at the same time, and one of them would be to blame. A
-// sidecar that is not ready is waited for, for as long (tellPatience); without it the ranks end
-// all the same. One that has ended is not: ranks fail because of that, which is not to be told
-// to another one that is started in its place.
+// Failed reports to the sidecar with a socket for applications that a rank has ended with a
+// code other than 0, or cannot be started. It waits until the sidecar has recorded that,
+// before the other ranks are ended because of it: their ends would reach the sidecar at the
+// same time, and one of them would count as the cause. If the sidecar is not ready, Failed
+// waits for it, within the same bound (reportTimeout); if there is none, the ranks end all
+// the same. If the sidecar has ended, Failed does not wait: ranks fail because of that, and
+// a sidecar that is started in its place must not take them for the cause.
 func Failed(socket string, rank, code int) {
-	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
 	begun := listensAt(socket)
 	conn, err := launcher(socket).dial(ctx)
@@ -49,18 +51,19 @@ func Failed(socket string, rank, code int) {
 		return
 	}
 	if err == nil {
-		_ = conn.Close() // nothing was asked
+		_ = conn.Close() // no request was sent
 	}
-	if Await(ctx, socket, tellPatience, func(string) {}) != nil {
+	if Await(ctx, socket, reportTimeout, func(string) {}) != nil {
 		return
 	}
-	if begun == (listening{}) || listensAt(socket) == begun { // else it was being killed
-		_ = launcher(socket).failed(ctx, rank, code) // as said
+	if begun == (listening{}) || listensAt(socket) == begun { // otherwise the sidecar was being killed
+		_ = launcher(socket).failed(ctx, rank, code) // without an answer the ranks end all the same
 	}
 }
 
-// over tells that the process of a script's rank has ended well after MPI, and whether another
-// rank of the pod is in a program that this one has not run, as far as PMIx tells.
+// over reports that the process of a script's rank has ended with code 0 after MPI, and
+// whether another rank of the pod is in a program that this one has not run, as far as PMIx
+// shows.
 func (m management) over(ctx context.Context, rank int, missed bool) error {
 	n := 0
 	if missed {
@@ -71,22 +74,22 @@ func (m management) over(ctx context.Context, rank int, missed bool) error {
 }
 
 // JobFailed asks the sidecar with a socket for applications whether the job has failed, as
-// far as it knows. Errors are those of the connection, and of a sidecar of an older release,
-// which does not know the question.
+// far as it knows. Errors are those of the connection, and of a sidecar of an older
+// release, which does not know the request.
 func JobFailed(ctx context.Context, socket string) (bool, error) {
 	a, err := launcher(socket).query(ctx, "cmd=outrigger_state")
 	return a["failed"] == "1", err
 }
 
-// Aborts tells of the ranks of the pod that are to be ended: those that have called MPI_Abort,
-// those that mpirun has started and that cannot use Outrigger, and lost ones, because of which the
-// job has failed although their processes live. It returns when ctx ends, or with the error by
-// which the sidecar with a socket for applications is lost.
+// Aborts calls told for the ranks of the pod that are to be ended: ranks that have called
+// MPI_Abort, ranks that mpirun has started and that cannot use Outrigger, and lost ones,
+// because of which the job has failed although their processes live. It returns when ctx
+// ends, or with the error of the connection to the sidecar with a socket for applications.
 func Aborts(ctx context.Context, socket string, told func(rank, code int, lost bool)) error {
 	err := launcher(socket).aborts(ctx, told)
 	if ctx.Err() != nil {
 		return err
 	}
-	// A sidecar of an earlier release tells of aborts by process management alone.
+	// A sidecar of an earlier release reports aborts by process management only.
 	return errors.Join(err, management(socket+names.PMISuffix).aborts(ctx, told))
 }

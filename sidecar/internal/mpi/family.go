@@ -1,6 +1,9 @@
-// Package mpi is how an unmodified MPI program is started: which MPI it is, which
-// environment makes that one use Outrigger's libfabric provider, how its ranks
-// find each other, and whether it really did.
+// Package mpi starts unmodified MPI programs. It detects a program's MPI, returns the
+// environment with which that MPI uses Outrigger's libfabric provider, connects the ranks
+// to process management, and judges at the end whether the ranks used Outrigger.
+//
+// The launcher calls Prepare for a program that it starts once for each rank (Ranks), or
+// NewStarter for a program that brings an mpirun of its own (Starter).
 package mpi
 
 import (
@@ -16,8 +19,8 @@ import (
 // Family is a kind of MPI library.
 type Family string
 
-// The families. Auto is found out; None is a program that uses no MPI, or whose ranks shall each
-// run as a job of their own; Unsaid is one of which nothing is said.
+// The families. Auto is to be detected; None is a program that uses no MPI, or whose ranks
+// run as jobs of their own; Unsaid means that no family was given.
 const (
 	Unsaid  Family = ""
 	Auto    Family = "auto"
@@ -26,12 +29,12 @@ const (
 	OpenMPI Family = "openmpi"
 	None    Family = "none"
 
-	// unknown is what Auto comes to for a program that does not say, such as a
-	// script: it gets what every family needs.
+	// unknown is the result of Auto for a program that does not show its MPI, such as a
+	// script: it gets the variables of every family.
 	unknown Family = "unknown"
 )
 
-// Parse reads a family's name, as a flag has it.
+// Parse parses a family's name as a flag has it.
 func Parse(text string) (Family, error) {
 	switch f := Family(strings.ToLower(text)); f {
 	case Auto, MPICH, Intel, OpenMPI, None, Unsaid:
@@ -40,17 +43,17 @@ func Parse(text string) (Family, error) {
 	return None, fmt.Errorf("--mpi %q: want auto, mpich, intel, openmpi or none", text)
 }
 
-// sonames are the libraries by which a program shows its family. MPICH and Intel
-// have one binary interface and so one name; what each needs does not disturb
-// the other.
+// sonames are the libraries that identify a program's family. MPICH and Intel MPI have one
+// binary interface and one library name; the variables of one do not disturb the other.
 var sonames = map[string]Family{
 	"libmpi.so.12": MPICH, "libmpich.so.12": MPICH, "libmpicxx.so.12": MPICH, "libmpifort.so.12": MPICH,
 	openMPI: OpenMPI, "libmpi_cxx.so.40": OpenMPI, "libmpi_mpifh.so.40": OpenMPI,
 	"libmpi_abi.so.0": unknown, "libmpi_abi.so.1": unknown,
 }
 
-// detect finds out what a program is linked to. A program that is linked to no MPI may load
-// one later, as interpreters do, or run another program, as static wrappers of images do.
+// detect returns the family of the MPI to which a program is linked. A program that is
+// linked to no MPI may load one later, as interpreters do, or run another program, as
+// static wrappers in images do.
 func detect(path string) (Family, error) {
 	links, err := dynamic(path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {
@@ -67,7 +70,7 @@ func detect(path string) (Family, error) {
 	return unknown, nil
 }
 
-// Refuse says why a program of which nothing is said may not start: it is linked to an MPI, and
+// Refuse returns an error if a program for which no family was given is linked to an MPI:
 // each rank would do the whole work as a job of its own.
 func Refuse(program string) error {
 	path, err := exec.LookPath(program)
@@ -81,8 +84,8 @@ func Refuse(program string) error {
 	return fmt.Errorf("%s is linked to an MPI (%s), and nothing says that its ranks are one job: use --mpi auto (mpi: Auto of an MPIJob), or --mpi none (None) to have each rank run as a job of its own", program, family)
 }
 
-// Contradict says why a program that is linked to another MPI than the one that is said may not
-// start: it would not find its ranks. MPICH and Intel MPI have one binary interface, and what
+// Contradict returns an error if a program is linked to another MPI than the given one: its
+// ranks would not meet. MPICH and Intel MPI have one binary interface, and a program that
 // is linked to no MPI may load any.
 func Contradict(said Family, program string) error {
 	path, err := exec.LookPath(program)
@@ -101,11 +104,11 @@ func (f Family) runs(linked Family) bool {
 	return !f.certain() || !linked.certain() || (f == OpenMPI) == (linked == OpenMPI)
 }
 
-// spelled are the families as an MPIJob names them.
+// spelled has the families as an MPIJob names them.
 var spelled = map[Family]string{MPICH: "MPICH", Intel: "Intel", OpenMPI: "OpenMPI"}
 
-// Linked reports whether the program at a path is linked to an MPI, and to which: that of
-// MPICH is Intel MPI's, too.
+// Linked reports whether the program at a path is linked to an MPI, and to which: MPICH
+// stands for Intel MPI, too.
 func Linked(path string) (Family, bool) {
 	f, err := detect(path)
 	return f, err == nil && f.certain()
@@ -114,9 +117,10 @@ func Linked(path string) (Family, bool) {
 // openMPI is the name of Open MPI's library.
 const openMPI = "libmpi.so.40"
 
-// besideProgram finds Open MPI's library in the folders that a program itself says
-// to look in; "": it does not say, and the system's way finds it.
-func besideProgram(path string) string {
+// linkedOpenMPI returns the path of Open MPI's library in the directories that are stored
+// in the program, or an empty text if there is none: then the dynamic loader searches the
+// system's directories.
+func linkedOpenMPI(path string) string {
 	links, err := dynamic(path)
 	if err != nil {
 		return "" // a script
@@ -134,5 +138,5 @@ func besideProgram(path string) string {
 	return ""
 }
 
-// certain reports whether a program of the family has to use MPI.
+// certain reports whether a program of the family is known to use MPI.
 func (f Family) certain() bool { return f != None && f != Unsaid && f != unknown && f != Auto }

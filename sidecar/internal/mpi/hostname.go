@@ -5,15 +5,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/remote"
 )
 
-// hostFile gives the programs of a pod a host name (clientlib/c/host).
+// hostFile is the library that gives the programs of a pod a host name (clientlib/c/host).
 const hostFile = "liboutrigger-host.so"
 
-// hostname gives the daemons of an mpirun, and the ranks that they start, the name of their pod
-// where several pods are on one machine: an mpirun takes daemons with one name for one node.
-func (s *Starter) hostname() ([]wish, error) {
+// hostname returns the setting that gives the daemons of an mpirun, and the ranks that they
+// start, the name of their pod if several pods are on one machine: an mpirun takes daemons
+// with one host name for one node.
+func (s *Starter) hostname() ([]setting, error) {
 	if s.job.machines == len(s.job.layout) {
 		return nil, nil
 	}
 	w, err := preloaded(s.dir, hostFile, names.EnvHost, names.EnvHost+"="+remote.Host(s.job.pod))
-	return []wish{w}, err
+	return []setting{w}, err
 }

@@ -13,22 +13,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/remote"
 )
 
-// plain is this process's environment without what the launcher says to one rank.
-func plain() []string {
+// plainEnv returns this process's environment without the variables of a rank.
+func plainEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, names.EnvRank+"=") || strings.HasPrefix(v, names.EnvSocket+"=")
 	})
 }
 
-// chosen is what has the ranks of this pod use the provider.
-func (s *Starter) chosen() []string {
+// providerEnv returns the variables that make the ranks of this pod use the provider.
+func (s *Starter) providerEnv() []string {
 	return slices.Concat(environment(s.family, s.dir), sharing(s.shared.path))
 }
 
-// commands is the environment of what is started in this pod for an mpirun. Ranks
-// get it from the daemon: an MPI adds to it what it has of its own.
-func (s *Starter) commands() []string {
-	env := slices.Concat(plain(), s.chosen(), s.daemons, []string{
+// commandEnv returns the environment of commands that are started in this pod for an
+// mpirun. Ranks inherit it from the daemon; the MPI adds its own variables.
+func (s *Starter) commandEnv() []string {
+	env := slices.Concat(plainEnv(), s.providerEnv(), s.daemons, []string{
 		names.EnvSocket + "=" + s.socket, names.EnvAgent + "=" + string(s.management()),
 	})
 	if n := s.job.world(); n > 1 {
@@ -38,7 +38,7 @@ func (s *Starter) commands() []string {
 	return env
 }
 
-// without is an environment less the variables that another one sets.
+// without returns env without the variables that other sets.
 func without(env, other []string) []string {
 	name := func(v string) string { n, _, _ := strings.Cut(v, "="); return n }
 	return slices.DeleteFunc(env, func(v string) bool {
@@ -46,10 +46,11 @@ func without(env, other []string) []string {
 	})
 }
 
-// program is the environment of a program that calls mpirun. Hydra gives it to all ranks, and the
-// sockets of pods on one machine differ. It does not choose the transport either: an MPI program
-// that a script starts outside its mpirun is a job of one rank, and does without a sidecar.
-func (s *Starter) program(folder string) ([]string, error) {
+// programEnv returns the environment of a program that calls mpirun. Hydra passes it to all
+// ranks, and the sockets of pods on one machine differ, so that it contains no socket. It
+// does not choose the transport either: an MPI program that a script starts outside of its
+// mpirun is a job of one rank, and needs no sidecar.
+func (s *Starter) programEnv(folder string) ([]string, error) {
 	lists := map[string]string{"openmpi": "%s slots=%d\n", "hydra": "%s:%d\n"}
 	for name, form := range lists {
 		var text strings.Builder
@@ -63,9 +64,9 @@ func (s *Starter) program(folder string) ([]string, error) {
 			return nil, fmt.Errorf("the list of hosts for mpirun: %w", err)
 		}
 	}
-	env := slices.Concat(without(plain(), s.chosen()), s.wished, []string{
+	env := slices.Concat(without(plainEnv(), s.providerEnv()), s.extra, []string{
 		names.EnvAgent + "=" + string(s.management()),
-		// mpirun asks for these; a container's user is often root.
+		// mpirun requires these if the user is root, as in many containers.
 		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 		// Open MPI 4.1
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + s.agent(), "OMPI_MCA_orte_default_hostfile=" + lists["openmpi"],
@@ -75,25 +76,26 @@ func (s *Starter) program(folder string) ([]string, error) {
 		"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_MCA_prte_tmpdir_base=" + folder, // it leaves files
 		// MPICH
 		"HYDRA_LAUNCHER=ssh", "HYDRA_LAUNCHER_EXEC=" + s.agent(), "HYDRA_HOST_FILE=" + lists["hydra"],
-		// Intel MPI takes the number of ranks of a host from elsewhere.
+		// Intel MPI takes the number of ranks of a host from a variable, and not from the
+		// list.
 		"I_MPI_HYDRA_BOOTSTRAP=ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC=" + s.agent(), "I_MPI_HYDRA_HOST_FILE=" + lists["hydra"],
 		"I_MPI_PERHOST=" + strconv.Itoa(slices.Max(s.job.layout)),
-		// Each would bind its ranks to the first cores of the node that it sees, and
-		// so would those of other pods there.
+		// Each mpirun would bind its ranks to the first cores of the node, and so would
+		// those of other pods on the same node.
 		"OMPI_MCA_hwloc_base_binding_policy=none", "PRTE_MCA_hwloc_default_binding_policy=none", "I_MPI_PIN=0",
 	})
-	// Daemons of hydra connect to mpiexec by its host's name, which other pods do not
-	// know; by an interface it takes that one's address.
+	// Daemons of hydra connect to mpiexec by its host's name, which other pods cannot
+	// resolve; with an interface they use the interface's address.
 	if name := reachable(); name != "" {
 		env = append(env, "HYDRA_IFACE="+name, "I_MPI_HYDRA_IFACE="+name)
 	}
 	return env, nil
 }
 
-// reachable is the interface by which other pods reach this one: the first with an
+// reachable returns the interface by which other pods reach this one: the first with an
 // IPv4 address that is not the loopback's.
 func reachable() string {
-	list, _ := net.Interfaces() // none: the name has to do
+	list, _ := net.Interfaces() // without one, the host's name is used
 	loopback := ""
 	for _, i := range list {
 		addresses, _ := i.Addrs() // as above

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Ranks that end without MPI, where others use it.
+// This file is about ranks that end without MPI while others use it.
 
-// The pauses between two questions.
+// Bounds of the pause between two requests, which doubles.
 const (
 	idlePause    = 20 * time.Millisecond
 	idlePauseMax = time.Second
 )
 
-// idleTries is how many questions in a row may fail before the sidecar counts as gone, and
+// idleTries is how many requests in a row may fail before the sidecar counts as gone, and
 // the job as ended.
 const idleTries = 5
 
-// idle is of a rank that has ended well without MPI, and may have used Outrigger by itself.
-// All ranks of a script may, but where some call MPI_Init they wait there for all. It is
-// known when all have ended, or called it.
+// idle judges a rank that has ended with code 0 without MPI, and may have used Outrigger
+// directly. All ranks of a script may end so; but if some call MPI_Init, they wait there
+// for all ranks. The answer is final when all ranks have ended, or called MPI_Init.
 func (r *Ranks) idle(ctx context.Context, rank int) error {
 	failed := 0
 	for pause := idlePause; ; pause = min(2*pause, idlePauseMax) {
-		known, waits, err := r.sidecar.idle(ctx, rank, r.pmix.metBeside(rank))
+		known, waits, err := r.sidecar.idle(ctx, rank, r.pmix.otherConnected(rank))
 		switch {
 		case err != nil:
 			failed++

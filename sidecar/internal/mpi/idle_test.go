@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// TestIdle: a rank of a script that ended without MPI is judged when it is known whether
-// others wait for it.
+// TestIdle checks that a rank of a script that ended without MPI is judged when it is known
+// whether other ranks wait for it.
 func TestIdle(t *testing.T) {
 	const unknownYet = "cmd=idle rc=0 known=0 waits=-1\n"
 	for what, c := range map[string]struct {
 		says []string
-		want string // "": nothing is wrong
+		want string // "": no error
 	}{
-		"nobody waits":          {[]string{unknownYet, "cmd=idle rc=0 known=1 waits=-1\n"}, ""},
+		"no rank waits":         {[]string{unknownYet, "cmd=idle rc=0 known=1 waits=-1\n"}, ""},
 		"a question that fails": {[]string{unknownYet, "", "", "cmd=idle rc=0 known=1 waits=7\n"}, "rank 7 waits"},
 		"one waits":             {[]string{unknownYet, unknownYet, "cmd=idle rc=0 known=1 waits=7\n"}, "it never called MPI_Init, where rank 7 waits for it"},
 		"an older sidecar":      {[]string{""}, ""},
@@ -30,7 +30,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestIdleHastened: a launcher that is told to end does not wait for what others do.
+// TestIdleHastened checks that a launcher that is told to end does not wait for other
+// ranks.
 func TestIdleHastened(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// lastLine passes on what a program prints, and keeps the last line of it that is not empty.
+// lastLine forwards what a program prints, and keeps its last line that is not empty.
 type lastLine struct {
-	done chan struct{} // closed when the program, and what it has started, print no more
-	text []byte        // of the line so far, owned by pass until done is closed
-	last []byte        // whole line before
+	done chan struct{} // closed when the program, and the processes that it has started, have closed the pipe
+	text []byte        // incomplete line, owned by pass until done is closed
+	last []byte        // last complete line
 }
 
-// lineMax bounds what is kept of a line, in bytes.
+// lineMax bounds the bytes that are kept of a line.
 const lineMax = 512
 
-// lastWait bounds how long the last line of a program that has ended is waited for: what it
-// has started may have its standard error still.
+// lastWait bounds the wait for the last line of a program that has ended: a process that it
+// has started may still have its standard error open.
 const lastWait = time.Second
 
-// begin returns where the program prints.
+// begin returns the file for the program's standard error.
 func (l *lastLine) begin() (*os.File, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -34,11 +34,11 @@ func (l *lastLine) begin() (*os.File, error) {
 
 func (l *lastLine) pass(out *os.File) {
 	defer close(l.done)
-	defer func() { _ = out.Close() }() // only read
+	defer func() { _ = out.Close() }() // it was only read
 	b := make([]byte, 4<<10)
 	for {
 		n, err := out.Read(b)
-		_, _ = os.Stderr.Write(b[:n]) // as without this
+		_, _ = os.Stderr.Write(b[:n]) // as without a lastLine
 		for text := b[:n]; len(text) > 0; {
 			line, rest, ended := bytes.Cut(text, []byte{'\n'})
 			l.text = append(l.text, line[:min(len(line), lineMax-len(l.text))]...)
@@ -56,7 +56,8 @@ func (l *lastLine) pass(out *os.File) {
 	}
 }
 
-// wait returns the last line; empty: none was printed, or the end has not come in time.
+// wait returns the last line, or an empty text if none was printed or the end does not come
+// in time.
 func (l *lastLine) wait() string {
 	if l.done == nil {
 		return ""

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// management is the sidecar's process management (package pmi), by its socket, and
-// what a launcher asks of it.
+// management is the path of a socket of the sidecar's process management (package pmi),
+// with the requests of a launcher.
 type management string
 
-// patience bounds one exchange with the sidecar, which answers from memory.
-const patience = 10 * time.Second
+// exchangeTimeout bounds one exchange with the sidecar, which answers from memory.
+const exchangeTimeout = 10 * time.Second
 
-// dial connects; the caller bounds what follows.
+// dial connects. The caller bounds the exchange.
 func (m management) dial(ctx context.Context) (net.Conn, error) {
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: exchangeTimeout}
 	conn, err := d.DialContext(ctx, "unix", string(m))
 	if err != nil {
 		return nil, fmt.Errorf("process management of the sidecar: %w", err)
@@ -28,28 +28,28 @@ func (m management) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// query is one question, and the fields of its answer.
+// query sends one request and returns the fields of its answer.
 func (m management) query(ctx context.Context, line string) (map[string]string, error) {
 	conn, err := m.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // nothing more is asked
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	defer func() { _ = conn.Close() }() // no further request follows
+	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	return ask(conn, line, 1)
 }
 
-// ask sends a line and reads the fields of as many.
+// ask sends a line and returns the fields of that many answers.
 func ask(conn net.Conn, line string, answers int) (map[string]string, error) {
 	if _, err := fmt.Fprintln(conn, line); err != nil {
 		return nil, fmt.Errorf("process management of the sidecar: %w", err)
 	}
 	fields := map[string]string{}
-	// Byte by byte in effect: nothing behind the answers may be read, since the
-	// connection goes on in the rank. The sidecar says nothing unasked.
+	// The reader may buffer: no byte after the answers may be read, since the rank goes on
+	// using the connection, but the sidecar sends nothing without a request.
 	in := bufio.NewReader(conn)
 	for range answers {
 		text, err := in.ReadString('\n')
@@ -65,19 +65,19 @@ func ask(conn net.Conn, line string, answers int) (map[string]string, error) {
 	return fields, nil
 }
 
-// place is where in the job a pod is.
-type place struct {
+// position is the position of a pod in the job.
+type position struct {
 	name       string
-	pod, first int   // the pod, and its first rank
-	layout     []int // ranks by pod
-	machines   int   // that the pods are on, as far as their addresses tell
+	pod, first int   // number of the pod, and its first rank
+	layout     []int // number of ranks by pod
+	machines   int   // number of machines of the pods, as far as their addresses show
 }
 
-// ranks of this pod.
-func (p *place) ranks() int { return p.layout[p.pod] }
+// ranks returns the number of ranks of this pod.
+func (p *position) ranks() int { return p.layout[p.pod] }
 
-// layoutText is the layout as the sidecar tells it.
-func (p *place) layoutText() string {
+// layoutText formats the layout as the sidecar does.
+func (p *position) layoutText() string {
 	texts := make([]string, len(p.layout))
 	for i, n := range p.layout {
 		texts[i] = strconv.Itoa(n)
@@ -85,8 +85,8 @@ func (p *place) layoutText() string {
 	return strings.Join(texts, ",")
 }
 
-// world is how many ranks the job has.
-func (p *place) world() int {
+// world returns the number of ranks of the job.
+func (p *position) world() int {
 	n := 0
 	for _, ranks := range p.layout {
 		n += ranks
@@ -94,10 +94,10 @@ func (p *place) world() int {
 	return n
 }
 
-// counted says to a rank of this pod which one it is, by the variables that the launcher of each
-// MPI sets: programs and wrappers read them before MPI_Init, to choose a GPU for example. A
-// script gets those of all.
-func (p *place) counted(f Family, rank int) []string {
+// rankEnv returns the variables that the launcher of each MPI sets for a rank of this pod:
+// programs and wrappers read them before MPI_Init, for example to choose a GPU. A script
+// gets those of all families.
+func (p *position) rankEnv(f Family, rank int) []string {
 	local := rank - p.first
 	env := []string{fmt.Sprintf("PMI_RANK=%d", rank), fmt.Sprintf("PMI_SIZE=%d", p.world())}
 	if f != MPICH && f != Intel {
@@ -112,13 +112,13 @@ func (p *place) counted(f Family, rank int) []string {
 	return env
 }
 
-// place asks for this pod's.
-func (m management) place(ctx context.Context) (place, error) {
+// position asks for the position of this pod.
+func (m management) position(ctx context.Context) (position, error) {
 	a, err := m.query(ctx, "cmd=outrigger_job")
 	if err != nil {
-		return place{}, err
+		return position{}, err
 	}
-	p := place{name: a["name"]}
+	p := position{name: a["name"]}
 	for text := range strings.SplitSeq(a["layout"], ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
@@ -138,22 +138,23 @@ func (m management) place(ctx context.Context) (place, error) {
 	return p, nil
 }
 
-// fate is what became of a rank, as its sidecar knows it.
+// fate is the sidecar's answer about a rank that has ended.
 type fate struct {
-	met      bool // the other ranks, by PMI
+	met      bool // it has met the other ranks by PMI
 	attached bool
 	vanished bool
 	loaded   bool // a process of its pod has loaded an MPI
 }
 
-// fate asks for a rank's.
+// fate asks for the fate of a rank.
 func (m management) fate(ctx context.Context, rank int) (fate, error) {
 	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_rank rank=%d", rank))
 	return fate{met: a["init"] == "1", attached: a["attached"] == "1", vanished: a["vanished"] == "1", loaded: a["loaded"] == "1"}, err
 }
 
-// idle asks whether ranks wait in MPI_Init for one that has ended without MPI: whether that
-// is known, and which one; -1: none. met is one of this pod that waits by PMIx; -1: none.
+// idle asks whether ranks wait in MPI_Init for a rank that has ended without MPI: whether
+// the answer is final, and which rank waits, or -1. met is a rank of this pod that waits by
+// PMIx, or -1.
 func (m management) idle(ctx context.Context, rank, met int) (known bool, waits int, err error) {
 	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_idle rank=%d met=%d", rank, met))
 	if err != nil {
@@ -163,27 +164,27 @@ func (m management) idle(ctx context.Context, rank, met int) (known bool, waits 
 	return a["known"] == "1", waits, err
 }
 
-// failed tells that a rank has ended badly.
+// failed reports that a rank has ended with a code other than 0.
 func (m management) failed(ctx context.Context, rank, code int) error {
 	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_failed rank=%d code=%d", rank, code))
 	return err
 }
 
-// abort tells that a rank asks for the end of the job, which it has not asked the sidecar for.
+// abort reports that a rank requests the end of the job by other means than PMI-1.
 func (m management) abort(ctx context.Context, rank int, code int32, text string) error {
 	text = strings.Join(strings.Fields(text), " ")
 	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_abort rank=%d exitcode=%d message=%.1024s", rank, code, text))
 	return err
 }
 
-// aborts tells of the ranks of this pod that ask for the end of the job, and of those that the
-// job is lost by and that may live on, until ctx ends.
+// aborts calls told for the ranks of this pod that request the end of the job, and for
+// those because of which the job has failed and that may live on, until ctx ends.
 func (m management) aborts(ctx context.Context, told func(rank, code int, lost bool)) error {
 	conn, err := m.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing more is asked
+	defer func() { _ = conn.Close() }() // no further request follows
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := fmt.Fprintln(conn, "cmd=outrigger_aborts lost=1"); err != nil {
 		return fmt.Errorf("process management of the sidecar: %w", err)
@@ -196,31 +197,32 @@ func (m management) aborts(ctx context.Context, told func(rank, code int, lost b
 		}
 		var rank, code int
 		if _, err := fmt.Sscanf(text, "cmd=aborts rank=%d code=%d", &rank, &code); err != nil || code < 1 || code > 255 {
-			return fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
+			return fmt.Errorf("unexpected answer of the sidecar: %q", strings.TrimSpace(text))
 		}
 		told(rank, code, strings.HasSuffix(strings.TrimSpace(text), " lost=1"))
 	}
 }
 
-// fence waits for as long as the other pods take, and returns what all of them, with
-// so many ranks in this one, have brought.
+// fence exchanges bytes with all other pods, and waits for as long as they take. ranks is
+// the number of ranks in this pod.
 func (m management) fence(ctx context.Context, ranks int, own []byte) ([]byte, error) {
-	_, all, err := m.together(ctx, fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d", ranks, len(own)), own)
+	_, all, err := m.exchange(ctx, fmt.Sprintf("cmd=outrigger_fence ranks=%d bytes=%d", ranks, len(own)), own)
 	return all, err
 }
 
-// meet is the same for some of the pods (pmi.Meeting), with a number of this meeting alone.
-func (m management) meet(ctx context.Context, wish []byte) (uint64, []byte, error) {
-	return m.together(ctx, "cmd=outrigger_meet", wish)
+// meet does the same with some of the pods (pmi.Meeting), and returns the number of the
+// meeting.
+func (m management) meet(ctx context.Context, setting []byte) (uint64, []byte, error) {
+	return m.exchange(ctx, "cmd=outrigger_meet", setting)
 }
 
-// together brings something to a round of several pods.
-func (m management) together(ctx context.Context, line string, own []byte) (uint64, []byte, error) {
+// exchange contributes bytes to a round of several pods.
+func (m management) exchange(ctx context.Context, line string, own []byte) (uint64, []byte, error) {
 	conn, err := m.dial(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer func() { _ = conn.Close() }() // one for each round: they are few
+	defer func() { _ = conn.Close() }() // rounds are few: each has its own connection
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := conn.Write(append([]byte(line+"\n"), own...)); err != nil {
 		return 0, nil, fmt.Errorf("process management of the sidecar: %w", err)
@@ -238,7 +240,7 @@ func (m management) together(ctx context.Context, line string, own []byte) (uint
 	_, fence := fmt.Sscanf(text, "cmd=fence_result rc=0 bytes=%d", &n)
 	_, meeting := fmt.Sscanf(text, "cmd=meet_result rc=0 number=%d bytes=%d", &number, &n)
 	if fence != nil && meeting != nil || n < 0 || n > frameMax {
-		return 0, nil, fmt.Errorf("the sidecar says %q", strings.TrimSpace(text))
+		return 0, nil, fmt.Errorf("unexpected answer of the sidecar: %q", strings.TrimSpace(text))
 	}
 	all, err := io.ReadAll(io.LimitReader(in, n))
 	if err == nil && int64(len(all)) != n {

@@ -29,8 +29,8 @@ func TestParseFamily(t *testing.T) {
 	}
 }
 
-// TestStarts: an mpirun below a wrapper is started once, and an argument of a program that is
-// none stays its own.
+// TestStarts checks that an mpirun below a wrapper is found, and that an argument of a
+// program that is not an mpirun stays its own.
 func TestStarts(t *testing.T) {
 	t.Setenv(names.EnvMPIRun, "")
 	for line, want := range map[string]bool{
@@ -49,8 +49,8 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// TestDetect: this test is linked to no MPI, and statically or not as it was
-// built; a script may load any.
+// TestDetect checks that this test is linked to no MPI, statically or dynamically, and that
+// a script may load any.
 func TestDetect(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run
@@ -71,7 +71,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestContradiction: a program that is linked to one MPI does not run as one of another.
+// TestContradiction checks that a program that is linked to one MPI does not run as one of
+// another.
 func TestContradiction(t *testing.T) {
 	for _, c := range []struct {
 		said, linked Family
@@ -95,14 +96,14 @@ func TestContradiction(t *testing.T) {
 			t.Errorf("%q has no name in an MPIJob", c.said)
 		}
 	}
-	for _, program := range []string{"/bin/sh", "/no/such/program"} { // which load what they like, and which starting tells of
+	for _, program := range []string{"/bin/sh", "/no/such/program"} { // the first one may load any MPI, and the start of the second one reports its error
 		if err := Contradict(MPICH, program); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// TestEnvironment: no MPI is left a way beside the provider.
+// TestEnvironment checks that no MPI can use another transport than the provider.
 func TestEnvironment(t *testing.T) {
 	need := map[Family][]string{
 		MPICH:   {"MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_PMI_VERSION=1", "FI_PROVIDER=outrigger", "FI_PROVIDER_PATH=/x"},
@@ -126,15 +127,15 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestBesideProgram: programs that say nothing of an Open MPI have none beside
-// them; make test-mpi has one that does.
-func TestBesideProgram(t *testing.T) {
+// TestLinkedOpenMPI checks that programs without a directory of Open MPI's library have
+// none; make test-mpi has one that has it.
+func TestLinkedOpenMPI(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{self, "/bin/sh", filepath.Join(t.TempDir(), "none")} {
-		if library := besideProgram(path); library != "" {
+		if library := linkedOpenMPI(path); library != "" {
 			t.Errorf("%s: %s", path, library)
 		}
 	}
@@ -161,7 +162,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// sidecar answers each line with the next text, and those after the last with that.
+// sidecar answers each line with the next text, and further lines with the last one.
 func sidecar(t *testing.T, answers ...string) management {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), names.SocketFile+names.PMISuffix)
@@ -180,19 +181,19 @@ func sidecar(t *testing.T, answers ...string) management {
 			var b [256]byte
 			_, _ = c.Read(b[:])
 			_, _ = fmt.Fprint(c, answers[min(i, len(answers)-1)])
-			_ = c.Close() // the answer is all there is
+			_ = c.Close() // the answer is complete
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
 	return management(path)
 }
 
-// TestJudge: which rank that ended well has not used Outrigger.
+// TestJudge checks which ranks that ended with code 0 have not used Outrigger.
 func TestJudge(t *testing.T) {
 	for what, c := range map[string]struct {
 		family         Family
 		init, attached int
-		want           string // "": nothing is wrong
+		want           string // "": no error
 	}{
 		"all is well":            {MPICH, 1, 1, ""},
 		"a script's MPI":         {unknown, 1, 1, ""},
@@ -211,8 +212,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeVanished: a rank that ends with 0 and no goodbye counts as failed, for MPIs wait
-// for it for ever.
+// TestJudgeVanished checks that a rank that ends with code 0 and without a detach has
+// failed, because MPIs wait for it for ever.
 func TestJudgeVanished(t *testing.T) {
 	r := &Ranks{family: Intel, sidecar: sidecar(t, "cmd=outrigger_rank rc=0 init=1 attached=1 vanished=1\n")}
 	if err := r.Judge(t.Context(), 3); !errors.Is(err, errNotFinalized) {
@@ -220,22 +221,22 @@ func TestJudgeVanished(t *testing.T) {
 	}
 }
 
-// TestFailed: who tells that a rank has ended badly waits for the answer, if there is one.
+// TestFailed checks that the report of a failed rank waits for the answer, if there is one.
 func TestFailed(t *testing.T) {
 	if err := sidecar(t, "cmd=outrigger_failed rc=0\n").failed(t.Context(), 3, 139); err != nil {
 		t.Error(err)
 	}
 	start := time.Now()
 	(&Ranks{sidecar: management(filepath.Join(t.TempDir(), "none"))}).Failed(3, 139)
-	if time.Since(start) > tellPatience {
+	if time.Since(start) > reportTimeout {
 		t.Error("without a sidecar the others waited")
 	}
 }
 
-// TestDress: a rank inherits a connection on which it has been introduced.
+// TestDress checks that a rank inherits a connection on which it has been identified.
 func TestDress(t *testing.T) {
 	r := &Ranks{family: MPICH, dir: "/x", sidecar: sidecar(t, "cmd=initack rc=0\ncmd=set size=7\ncmd=set rank=3\ncmd=set debug=0\n")}
-	r.where.known = &place{pod: 1, first: 2, layout: []int{2, 5}}
+	r.where.known = &position{pod: 1, first: 2, layout: []int{2, 5}}
 	env, files, err := r.Dress(t.Context(), 3)
 	if err != nil {
 		t.Fatal(err)
@@ -257,36 +258,37 @@ func TestDress(t *testing.T) {
 	}
 }
 
-// TestCounted: a rank has the variables that the launcher of its MPI sets, and one of a script
-// those of all.
-func TestCounted(t *testing.T) {
-	p := &place{pod: 1, first: 2, layout: []int{2, 3, 1}}
+// TestRankEnv checks that a rank has the variables that the launcher of its MPI sets, and a
+// rank of a script those of all families.
+func TestRankEnv(t *testing.T) {
+	p := &position{pod: 1, first: 2, layout: []int{2, 3, 1}}
 	pmi := []string{"PMI_RANK=4", "PMI_SIZE=6"}
 	open := []string{"OMPI_COMM_WORLD_RANK=4", "OMPI_COMM_WORLD_SIZE=6", "OMPI_COMM_WORLD_LOCAL_RANK=2", "OMPI_COMM_WORLD_LOCAL_SIZE=3", "OMPI_COMM_WORLD_NODE_RANK=2"}
 	hydra := []string{"MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=3"}
 	for f, want := range map[Family][]string{
 		OpenMPI: slices.Concat(pmi, open), MPICH: slices.Concat(pmi, hydra), Intel: slices.Concat(pmi, hydra), unknown: slices.Concat(pmi, open, hydra),
 	} {
-		if got := p.counted(f, 4); !slices.Equal(got, want) {
+		if got := p.rankEnv(f, 4); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", f, got, want)
 		}
 	}
 }
 
-// TestPlace: where a pod is in its job, and answers that say it wrongly.
-func TestPlace(t *testing.T) {
-	p, err := sidecar(t, "cmd=outrigger_job rc=0 name=kvs pod=2 machines=3 layout=2,0,3,1\n").place(t.Context())
+// TestPosition checks the answer with the position of a pod, and wrong answers.
+func TestPosition(t *testing.T) {
+	p, err := sidecar(t, "cmd=outrigger_job rc=0 name=kvs pod=2 machines=3 layout=2,0,3,1\n").position(t.Context())
 	if err != nil || p.first != 2 || p.ranks() != 3 || p.world() != 6 || p.layoutText() != "2,0,3,1" || p.machines != 3 || p.name != "kvs" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, wrong := range []string{"pod=4 machines=1 layout=2,1", "pod=-1 machines=1 layout=2", "pod=0 machines=1 layout=2,x", "pod=0 layout=2", ""} {
-		if p, err := sidecar(t, "cmd=outrigger_job rc=0 "+wrong+"\n").place(t.Context()); err == nil {
+		if p, err := sidecar(t, "cmd=outrigger_job rc=0 "+wrong+"\n").position(t.Context()); err == nil {
 			t.Errorf("%q is %+v", wrong, p)
 		}
 	}
 }
 
-// TestNoticesAreForTheProgram that is or calls an mpirun, once each, until it has ended.
+// TestNoticesAreForTheProgram checks that a program that is or calls an mpirun gets each
+// notice once, until it has ended.
 func TestNoticesAreForTheProgram(t *testing.T) {
 	notices := make(chan os.Signal)
 	s := &Starter{Notices: notices}
@@ -299,7 +301,7 @@ func TestNoticesAreForTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended, passed := make(chan struct{}), make(chan struct{})
-	go func() { defer close(passed); s.passOn(cmd.Process, ended) }()
+	go func() { defer close(passed); s.forward(cmd.Process, ended) }()
 	in := bufio.NewScanner(out)
 	for in.Scan() && in.Text() == "ready" {
 		notices <- unix.SIGUSR1
@@ -307,7 +309,7 @@ func TestNoticesAreForTheProgram(t *testing.T) {
 	if in.Text() != "got" {
 		t.Errorf("it said %q", in.Text())
 	}
-	_ = cmd.Wait() // its exit code is looked at
+	_ = cmd.Wait() // the test checks the exit code
 	close(ended)
 	<-passed
 	if code := cmd.ProcessState.ExitCode(); code != 7 {

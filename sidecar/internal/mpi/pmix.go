@@ -19,30 +19,29 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// pmix is the PMIx server of this pod's ranks: a process beside the launcher
-// (clientlib/c/pmix), which ends with it. What it has to tell other pods goes
-// through the sidecar.
+// pmix is the PMIx server of this pod's ranks: a child process of the launcher
+// (clientlib/c/pmix), which ends with it. The sidecar carries its data to the other pods.
 type pmix struct {
-	program string // the server's
-	sidecar management
-	library string                                                // the program's libmpi; "": the server finds it, or is told
-	again   bool                                                  // a rank may run several programs, one after the other
-	say     func(rank int, out bool, text string, printed func()) // prints what a rank prints by PMIx; nil: it is dropped
+	program   string // path of the server
+	sidecar   management
+	library   string                                                // the program's libmpi; "": the server searches it, or a variable names it
+	again     bool                                                  // a rank may run several programs in succession
+	printText func(rank int, out bool, text string, printed func()) // prints texts that a rank prints by PMIx; nil: they are dropped
 
 	begin  sync.Once
-	ranks  int // of this pod
+	ranks  int // number of ranks of this pod
 	link   *os.File
-	folder *folder       // of its own
+	folder *folder       // directory of the server
 	ready  chan struct{} // closed when the ranks have their variables, or never will
 
 	mu        sync.Mutex
 	vars      map[int][]string
-	connected map[int]int  // by rank: how often
+	connected map[int]int  // by rank: number of connections
 	over      map[int]bool // ranks whose processes have ended
 	err       error
-	unfit     error // why the container cannot run the server at all; nil: it can, as far as is known
+	unfit     error // why the container cannot run the server at all; nil: unknown, or it can
 
-	heard   bool // the server has said something; owned by listen
+	spoke   bool // the server has sent a frame; owned by listen
 	printed lastLine
 }
 
@@ -86,7 +85,7 @@ func (p *pmix) start() error {
 	theirs := os.NewFile(uintptr(ends[1]), "pmix")
 	defer func() { _ = theirs.Close() }() // the server has its own
 	p.link = os.NewFile(uintptr(ends[0]), "pmix")
-	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder.path) //nolint:gosec // beside this program
+	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder.path) //nolint:gosec // installed with this program
 	printed, err := p.printed.begin()
 	if err != nil {
 		return errors.Join(err, p.link.Close())
@@ -99,7 +98,7 @@ func (p *pmix) start() error {
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
-		if _, there := os.Stat(p.program); there == nil { // it is an image's fault, and not an installation's
+		if _, there := os.Stat(p.program); there == nil { // the image is unfit, and not the installation
 			err = p.cannot(fmt.Sprintf("%v (it needs glibc and its dynamic loader)", err))
 		}
 		return errors.Join(err, p.link.Close())
@@ -108,7 +107,7 @@ func (p *pmix) start() error {
 	return nil
 }
 
-// cannot notes that the image cannot run the server, and returns why.
+// cannot records and returns why the image cannot run the server.
 func (p *pmix) cannot(last string) error {
 	return p.unfitBy(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start in this image: %s; docs/mpi.md lists the libraries that an image needs", pmixFile, last))
 }
@@ -120,23 +119,23 @@ func (p *pmix) unfitBy(err error) error {
 	return err
 }
 
-// fitness is why the image cannot run the server; nil: it can, as far as is known.
+// fitness returns why the image cannot run the server, or nil.
 func (p *pmix) fitness() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unfit
 }
 
-// job asks the sidecar which ranks there are.
-func (p *pmix) job() (place, error) {
-	job, err := p.sidecar.place(context.Background())
+// job asks the sidecar for the ranks of the job.
+func (p *pmix) job() (position, error) {
+	job, err := p.sidecar.position(context.Background())
 	if err == nil {
 		p.ranks = job.ranks()
 	}
 	return job, err
 }
 
-// end gives up: ranks get no variables, and their fences no answer.
+// end records the end of the server: ranks get no variables, and their fences no answer.
 func (p *pmix) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,27 +154,27 @@ func (p *pmix) release() {
 	}
 }
 
-// listen hears the server until it ends.
+// listen handles the server's frames until it ends.
 func (p *pmix) listen() {
 	in := bufio.NewReader(p.link)
 	for {
 		kind, body, err := readFrame(in)
 		if err == nil {
-			p.heard = true
-			err = p.hear(kind, body)
+			p.spoke = true
+			err = p.handle(kind, body)
 		}
 		if err != nil {
-			if last := p.printed.wait(); !p.heard && last != "" { // the loader of programs has said it
+			if last := p.printed.wait(); !p.spoke && last != "" { // the dynamic loader has printed the reason
 				err = p.cannot(last)
 			}
-			p.end(err)
+			p.end(err)         // the server ends
 			_ = p.link.Close() // the server ends
 			return
 		}
 	}
 }
 
-var errFrame = errors.New("the PMIx server says what cannot be meant")
+var errFrame = errors.New("invalid frame of the PMIx server")
 
 func readFrame(in io.Reader) (byte, []byte, error) {
 	var head [5]byte
@@ -193,7 +192,7 @@ func readFrame(in io.Reader) (byte, []byte, error) {
 	return head[4], body, err
 }
 
-func (p *pmix) hear(kind byte, body []byte) error {
+func (p *pmix) handle(kind byte, body []byte) error {
 	number := -1
 	if len(body) >= 4 {
 		number = int(binary.LittleEndian.Uint32(body))
@@ -211,21 +210,21 @@ func (p *pmix) hear(kind byte, body []byte) error {
 		if missed >= 0 {
 			go p.sidecar.over(context.Background(), missed, true) //nolint:errcheck // without it the ranks wait
 		}
-	case kind == frameAbort && number >= 0 && len(body) >= 8:
+	case kind == frameAbort && number >= 0 && len(body) >= 8: // concurrently, as a fence
 		go p.abort(number, body) // as a fence
-	case kind == frameText && number >= 0 && len(body) >= 8: // before the rank may abort
-		printed := func() { p.tell(framePrinted, body[:4]) }
-		if p.say == nil || len(body) == 8 {
+	case kind == frameText && number >= 0 && len(body) >= 8: // the rank waits for the answer, and may abort then
+		printed := func() { p.sendFrame(framePrinted, body[:4]) }
+		if p.printText == nil || len(body) == 8 {
 			printed()
 			return nil
 		}
-		p.say(number, body[4] == 1, string(body[8:]), printed)
+		p.printText(number, body[4] == 1, string(body[8:]), printed)
 	case kind == frameReady:
 		p.mu.Lock()
 		p.release()
 		p.mu.Unlock()
 	case kind == frameFence:
-		go p.fence(body) // the server speaks meanwhile
+		go p.fence(body) // the server sends other frames meanwhile
 	case kind == frameMeet && number >= 0:
 		go p.meet(body[:4], body[4:])
 	case kind == frameError:
@@ -236,7 +235,7 @@ func (p *pmix) hear(kind byte, body []byte) error {
 	return nil
 }
 
-// fence carries what this pod has put to the others, and theirs back.
+// fence exchanges the bytes of this pod's ranks with the other pods.
 func (p *pmix) fence(own []byte) {
 	all, err := p.sidecar.fence(context.Background(), p.ranks, own)
 	kind := byte(frameGathered)
@@ -244,47 +243,47 @@ func (p *pmix) fence(own []byte) {
 		fmt.Fprintf(os.Stderr, "outrigger-launch: the ranks of this pod cannot meet the others: %v\n", err)
 		kind, all = frameFailed, []byte(err.Error())
 	}
-	p.tell(kind, all)
+	p.sendFrame(kind, all)
 }
 
-// meet is the same for some of the pods; id is the server's.
-func (p *pmix) meet(id, wish []byte) {
-	number, all, err := p.sidecar.meet(context.Background(), wish)
+// meet does the same with some of the pods; id is the server's number of the request.
+func (p *pmix) meet(id, setting []byte) {
+	number, all, err := p.sidecar.meet(context.Background(), setting)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "outrigger-launch: ranks of this pod cannot meet those of others: %v\n", err)
-		p.tell(frameUnmet, id)
+		p.sendFrame(frameUnmet, id)
 		return
 	}
-	p.tell(frameMet, slices.Concat(id, binary.LittleEndian.AppendUint64(nil, number), all))
+	p.sendFrame(frameMet, slices.Concat(id, binary.LittleEndian.AppendUint64(nil, number), all))
 }
 
-// abort tells the sidecar, before the rank that has asked for it may go on.
+// abort reports the abort to the sidecar before the rank that has requested it may go on.
 func (p *pmix) abort(rank int, body []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
 	if err := p.sidecar.abort(ctx, rank, int32(binary.LittleEndian.Uint32(body[4:])), string(body[8:])); err != nil {
 		fmt.Fprintf(os.Stderr, "outrigger-launch: rank %d aborts the job: %v\n", rank, err)
 	}
-	p.tell(frameAborted, body[:4])
+	p.sendFrame(frameAborted, body[:4])
 }
 
-// tell sends the server a frame.
-func (p *pmix) tell(kind byte, body []byte) {
+// sendFrame sends a frame to the server.
+func (p *pmix) sendFrame(kind byte, body []byte) {
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
 	frame = append(append(frame, kind), body...)
 	_, _ = p.link.Write(frame) // a server that has ended is found by listen
-}
+} // listen notices that the server has ended
 
-// variables starts the server, waits until it is up and returns what a rank needs
-// to find it. A server that cannot be started is no error yet: an Open MPI of the
-// 4.1 series does without, and a script may run no MPI at all.
+// variables starts the server, waits until it is ready and returns the variables by which a
+// rank finds it. A server that cannot be started is no error yet: Open MPI 4.1 does not
+// need it, and a script may run no MPI at all.
 func (p *pmix) variables(ctx context.Context, rank int) []string {
 	p.begin.Do(func() {
 		if err := p.start(); err != nil {
 			p.end(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
 	defer cancel()
 	select {
 	case <-p.ready:
@@ -299,12 +298,13 @@ func (p *pmix) variables(ctx context.Context, rank int) []string {
 	return slices.Concat(p.vars[rank], sharing(p.folder.path), p.stored())
 }
 
-// storeVariable chooses where libpmix keeps what it tells the ranks.
+// storeVariable selects where libpmix stores the data for the ranks.
 const storeVariable = "PMIX_MCA_gds"
 
-// stored is what server and ranks need where a rank may run several programs. The memory that
-// libpmix 4 shares with ranks serves one process of each: the next one finds no data of its job,
-// and Open MPI 4.1 fails in MPI_Init. From its hash store each process has what it asks for.
+// stored returns the variables of server and ranks if a rank may run several programs. The
+// memory that libpmix 4 shares with ranks serves one process of each rank: the next process
+// finds no data of its job, and Open MPI 4.1 fails in MPI_Init. The hash store serves each
+// process.
 func (p *pmix) stored() []string {
 	if !p.again || os.Getenv(storeVariable) != "" {
 		return nil
@@ -312,8 +312,8 @@ func (p *pmix) stored() []string {
 	return []string{storeVariable + "=hash"}
 }
 
-// close removes the server's folder. The server itself ends with this process, or
-// with the ranks' orphans. p may be nil.
+// close removes the server's directory. The server itself ends with this process, or with
+// the ranks' orphans. p may be nil.
 func (p *pmix) close() error {
 	if p == nil || p.folder == nil {
 		return nil
@@ -331,8 +331,8 @@ func (p *pmix) met(rank int) bool {
 	return p.connected[rank] > 0
 }
 
-// missed is a rank that has ended and that has connected less often than another one; -1: none.
-// p.mu is held.
+// missed returns a rank that has ended and has connected less often than the given one, or
+// -1. p.mu is held.
 func (p *pmix) missed(number int) int {
 	for rank := range p.over {
 		if p.connected[rank] < p.connected[number] {
@@ -342,8 +342,8 @@ func (p *pmix) missed(number int) int {
 	return -1
 }
 
-// ends notes that the process of a rank has ended, and reports whether another one is in a
-// program that the rank has not run. p may be nil.
+// ends records that the process of a rank has ended, and reports whether another rank is in
+// a program that the rank has not run. p may be nil.
 func (p *pmix) ends(rank int) (missed bool) {
 	if p == nil {
 		return false
@@ -357,8 +357,8 @@ func (p *pmix) ends(rank int) (missed bool) {
 	return missed
 }
 
-// metBeside is a rank other than this one that has connected; -1: none. p may be nil.
-func (p *pmix) metBeside(rank int) int {
+// otherConnected returns another rank that has connected, or -1. p may be nil.
+func (p *pmix) otherConnected(rank int) int {
 	if p == nil {
 		return -1
 	}
@@ -372,8 +372,8 @@ func (p *pmix) metBeside(rank int) int {
 	return -1
 }
 
-// lost says why the server has ended on which a rank relied, or could not start; nil: it is
-// there, or the rank never had it. p may be nil.
+// lost returns why the server on which a rank relied has ended or could not start, or nil
+// if it runs or the rank never had it. p may be nil.
 func (p *pmix) lost(rank int) error {
 	if p == nil {
 		return nil
@@ -386,8 +386,8 @@ func (p *pmix) lost(rank int) error {
 	return p.err
 }
 
-// why says what is wrong with the server, to be put behind another sentence. p
-// may be nil.
+// why returns a text about the server's fault that can be appended to another one. p may be
+// nil.
 func (p *pmix) why() string {
 	if p == nil {
 		return ""

@@ -22,11 +22,11 @@ func frame(kind byte, body string) []byte {
 
 const rank3 = "\x03\x00\x00\x00"
 
-// TestPMIxHears: what the server says about its ranks.
+// TestPMIxHears checks the handling of the server's frames.
 func TestPMIxHears(t *testing.T) {
 	p := newPMIx("", "")
 	p.folder = &folder{path: t.TempDir()}
-	p.begin.Do(func() {}) // the server is this test
+	p.begin.Do(func() {}) // this test is the server
 	for _, f := range [][]byte{
 		frame(frameEnv, rank3+"PMIX_RANK=3\x00PMIX_X=\n=\x00"), frame(frameReady, ""), frame(frameConnected, rank3),
 	} {
@@ -34,7 +34,7 @@ func TestPMIxHears(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.hear(kind, body); err != nil {
+		if err := p.handle(kind, body); err != nil {
 			t.Errorf("%c: %v", kind, err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestPMIxHears(t *testing.T) {
 		t.Errorf("rank 4 gets %q", v)
 	}
 	if !p.met(3) || p.met(4) || p.why() != "" {
-		t.Errorf("who has connected: %v", p.connected)
+		t.Errorf("connected: %v", p.connected)
 	}
 	if err := p.lost(3); err != nil {
 		t.Errorf("the server is there: %v", err)
@@ -56,16 +56,17 @@ func TestPMIxHears(t *testing.T) {
 		t.Errorf("its end: %v, %v", p.lost(3), p.lost(4))
 	}
 	for _, f := range []string{"E", "E\x01", "Q", "C", "T", "T" + rank3, "A" + rank3 + "\x01", "M"} {
-		if p.hear(f[0], []byte(f[1:])) == nil {
+		if p.handle(f[0], []byte(f[1:])) == nil {
 			t.Errorf("%q was taken", f)
 		}
 	}
-	if err := p.hear(frameError, []byte("no libpmix")); err == nil || !strings.Contains(err.Error(), "no libpmix") {
+	if err := p.handle(frameError, []byte("no libpmix")); err == nil || !strings.Contains(err.Error(), "no libpmix") {
 		t.Errorf("%v", err)
 	}
 }
 
-// checkTexts: what a rank prints by PMIx is printed before the server hears so; an empty text is not.
+// checkTexts checks that a text that a rank prints by PMIx is printed before the server is
+// told so, and an empty text is not printed.
 func checkTexts(t *testing.T, p *pmix) {
 	ours, theirs, err := os.Pipe()
 	if err != nil {
@@ -74,16 +75,16 @@ func checkTexts(t *testing.T, p *pmix) {
 	defer func() { _ = ours.Close() }()
 	p.link = theirs
 	var said []string
-	p.say = func(rank int, out bool, text string, printed func()) {
+	p.printText = func(rank int, out bool, text string, printed func()) {
 		said = append(said, fmt.Sprintf("%d %v: %s", rank, out, text))
 		printed()
 	}
 	for _, text := range []string{"\x02\x00\x00\x00*** MPI_ERR_TAG\n", "\x01\x00\x00\x00x", "\x02\x00\x00\x00"} {
-		if err := p.hear(frameText, []byte(rank3+text)); err != nil {
+		if err := p.handle(frameText, []byte(rank3+text)); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	_ = theirs.Close() // both answers are in it
+	_ = theirs.Close() // both answers are in the socket
 	if answers, _ := io.ReadAll(ours); string(answers) != strings.Repeat(string(frame(framePrinted, rank3)), 3) {
 		t.Errorf("answers %q", answers)
 	}
@@ -92,17 +93,17 @@ func checkTexts(t *testing.T, p *pmix) {
 	}
 }
 
-// TestPMIxCarries: what it carries to the sidecar, and back; without an answer the server
+// TestPMIxCarries checks the frames to the sidecar and back; without an answer the server
 // is told so.
 func TestPMIxCarries(t *testing.T) {
 	fence := func(p *pmix) { p.fence([]byte("x")) }
-	meet := func(p *pmix) { p.meet([]byte(rank3), []byte("wish")) }
+	meet := func(p *pmix) { p.meet([]byte(rank3), []byte("setting")) }
 	for answer, c := range map[string]struct {
 		carry func(*pmix)
 		want  string
 	}{
 		"cmd=fence_result rc=0 bytes=3\na\x00b":        {fence, "G" + "a\x00b"},
-		"cmd=fence_result rc=-1 msg=too_late\n":        {fence, "N" + `the sidecar says "cmd=fence_result rc=-1 msg=too_late"`},
+		"cmd=fence_result rc=-1 msg=too_late\n":        {fence, "N" + `unexpected answer of the sidecar: "cmd=fence_result rc=-1 msg=too_late"`},
 		"cmd=fence_result rc=0 bytes=9\nab":            {fence, "N" + "unexpected EOF"},
 		"cmd=meet_result rc=0 number=258 bytes=2\nab":  {meet, "m" + rank3 + "\x02\x01\x00\x00\x00\x00\x00\x00ab"},
 		"cmd=meet_result rc=-1 msg=no\n":               {meet, "n" + rank3},
@@ -128,7 +129,8 @@ func TestPMIxCarries(t *testing.T) {
 	}
 }
 
-// TestPMIxCannotStart: ranks start all the same, and the reason is kept.
+// TestPMIxCannotStart checks that ranks start without the server, and that the reason is
+// kept.
 func TestPMIxCannotStart(t *testing.T) {
 	p := newPMIx(filepath.Join(t.TempDir(), "none"), sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 machines=2 layout=2,1\n"))
 	if v := p.variables(t.Context(), 2); v != nil {
@@ -149,7 +151,7 @@ func TestPMIxCannotStart(t *testing.T) {
 	}
 }
 
-// FuzzFrame: what a server writes is refused, or changes what it may.
+// FuzzFrame checks that a server's frame is refused, or changes only what it may.
 func FuzzFrame(f *testing.F) {
 	f.Add(frame(frameEnv, rank3+"A=b\x00"))
 	f.Add(frame(frameConnected, rank3))
@@ -165,18 +167,19 @@ func FuzzFrame(f *testing.F) {
 				return
 			}
 			if kind == frameFence || kind == frameMeet || kind == frameAbort {
-				continue // has effects outside
+				continue // it has effects outside of this process
 			}
-			if p.hear(kind, body) != nil {
+			if p.handle(kind, body) != nil {
 				return
 			}
 		}
 	})
 }
 
-// TestPMIxOfAnUnfitImage: where the image lacks a library of the server, or the loader of
-// programs, ranks of Open MPI are not started, with the last line that was printed; a script
-// starts, since it may run no MPI, and is told when it fails.
+// TestPMIxOfAnUnfitImage checks that if the image lacks a library of the server, or the
+// dynamic loader, ranks of Open MPI are not started, and the error has the last line that
+// was printed. A script starts, since it may run no MPI, and the reason is printed when it
+// fails.
 func TestPMIxOfAnUnfitImage(t *testing.T) {
 	const said = "outrigger-pmix: error while loading shared libraries: libdl.so.2: cannot open shared object file: No such file or directory"
 	for what, c := range map[string]struct {

@@ -18,23 +18,23 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
-// port is PMI-1 over PMI_PORT: a port on the pod's loopback, for programs that are
-// started by something that closes the descriptor of PMI_FD. Bytes go on to the
-// sidecar's process management, which does all else.
+// port offers PMI-1 by PMI_PORT: a port on the pod's loopback, for programs that are
+// started by a program that closes the descriptor of PMI_FD. It relays the bytes to the
+// sidecar's process management.
 type port struct {
 	listener *net.TCPListener
 	socket   string
-	places   chan struct{} // a token for each connection that is carried
+	places   chan struct{} // one token for each connection that is relayed
 	wg       sync.WaitGroup
 
 	complaints rate.Sometimes
 	complain   func(error)
 
 	mu    sync.Mutex
-	conns map[net.Conn]bool // nil: it is closed
+	conns map[net.Conn]bool // nil: the port is closed
 }
 
-// portPlaces bounds the connections that are carried at once; a rank has one.
+// portPlaces bounds the connections that are relayed at once; a rank has one.
 const portPlaces = 2048
 
 // listenPort opens the port.
@@ -48,14 +48,14 @@ func listenPort(socket string, complain func(error)) (*port, error) {
 	return p, nil
 }
 
-// variables are those of a rank.
+// variables returns the variables of a rank.
 func (p *port) variables(rank int) []string {
 	return []string{"PMI_PORT=" + p.listener.Addr().String(), "PMI_ID=" + strconv.Itoa(rank)}
 }
 
-// complaintsFirst is how many connections that are not carried are told of before it is one a
-// minute: any process of the network namespace connects as often as it likes, and the lines are
-// among the output of the job.
+// complaintsFirst is how many failed connections are reported before the reports are
+// limited to one a minute: any process of the network namespace can connect at any rate,
+// and the reports are part of the job's output.
 const complaintsFirst = 4
 
 func complain(err error) { fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err) }
@@ -74,44 +74,44 @@ func (p *port) serve() {
 		case p.places <- struct{}{}:
 			p.wg.Go(func() {
 				defer func() { <-p.places }()
-				if err := p.carry(conn); err != nil {
+				if err := p.relay(conn); err != nil {
 					p.complaints.Do(func() { p.complain(err) })
 				}
 			})
 		default:
-			_ = conn.Close() // it has been told nothing
+			_ = conn.Close() // nothing was sent to it
 		}
 	}
 }
 
-// carry joins a rank's connection with one of the sidecar's until one ends.
-func (p *port) carry(rank *net.TCPConn) error {
-	defer p.forget(rank)
-	if !p.note(rank) {
+// relay joins a rank's connection with one of the sidecar until one of them ends.
+func (p *port) relay(rank *net.TCPConn) error {
+	defer p.untrack(rank)
+	if !p.track(rank) {
 		return nil
 	}
 	if err := sameUser(rank); err != nil {
 		return err
 	}
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: exchangeTimeout}
 	sidecar, err := d.Dial("unix", p.socket)
 	if err != nil {
 		return fmt.Errorf("process management of the sidecar: %w", err)
 	}
-	defer p.forget(sidecar)
-	if !p.note(sidecar) {
+	defer p.untrack(sidecar)
+	if !p.track(sidecar) {
 		return nil
 	}
 	p.wg.Go(func() {
-		_, _ = io.Copy(sidecar, rank) // either end: both are closed
+		_, _ = io.Copy(sidecar, rank) // if either direction ends, both connections are closed
 		_ = sidecar.SetReadDeadline(time.Unix(1, 0))
 	})
 	_, _ = io.Copy(rank, sidecar) // as above
 	return nil
 }
 
-// note keeps a connection for close; false: the port is closed.
-func (p *port) note(c net.Conn) bool {
+// track keeps a connection for close. It reports false if the port is closed.
+func (p *port) track(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.conns == nil {
@@ -121,7 +121,7 @@ func (p *port) note(c net.Conn) bool {
 	return true
 }
 
-func (p *port) forget(c net.Conn) {
+func (p *port) untrack(c net.Conn) {
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()
@@ -144,16 +144,16 @@ func (p *port) close() error {
 	return err
 }
 
-// socketTable is where the kernel lists the TCP sockets of this network namespace,
-// with their owners (proc_net_tcp.txt).
+// socketTable is where the kernel lists the TCP sockets of this network namespace, with
+// their owners (proc_net_tcp.txt).
 const socketTable = "/proc/net/tcp"
 
-// sameUser refuses connections of other users: a port, unlike the sidecar's socket,
-// does not say who is at its other end.
+// sameUser refuses connections of other users: a port, unlike the sidecar's socket, has no
+// peer credentials.
 func sameUser(c *net.TCPConn) error {
 	table, err := os.ReadFile(socketTable)
 	if err != nil {
-		return fmt.Errorf("whose connection it is: %w", err)
+		return fmt.Errorf("reading the user of the connection: %w", err)
 	}
 	theirs, ours := c.RemoteAddr().(*net.TCPAddr).AddrPort(), c.LocalAddr().(*net.TCPAddr).AddrPort()
 	uid, ok := ownerOf(string(table), theirs, ours)
@@ -166,7 +166,7 @@ func sameUser(c *net.TCPConn) error {
 	return nil
 }
 
-// ownerOf finds the user of the socket from local to remote in the kernel's table.
+// ownerOf returns the user of the socket from local to remote in the kernel's table.
 func ownerOf(table string, local, remote netip.AddrPort) (uid int, ok bool) {
 	for line := range strings.Lines(table) {
 		words := strings.Fields(line)
@@ -179,9 +179,8 @@ func ownerOf(table string, local, remote netip.AddrPort) (uid int, ok bool) {
 	return 0, false
 }
 
-// kernelAddress is an address as the table has it: the four bytes as a number of
-// this machine, which has its lowest byte first on all that we build for, and the
-// port.
+// kernelAddress formats an address as in the table: the four bytes as a number of this
+// machine, which is little-endian on all supported machines, and the port.
 func kernelAddress(a netip.AddrPort) string {
 	b := a.Addr().Unmap().As4()
 	return fmt.Sprintf("%02X%02X%02X%02X:%04X", b[3], b[2], b[1], b[0], a.Port())

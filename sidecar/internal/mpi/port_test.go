@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestPort: what a rank says to its port reaches the sidecar, and the answer comes
-// back; the end of one is the end of both.
+// TestPort checks that a rank's bytes reach the sidecar by the port, and the answer comes
+// back, and that the end of one connection ends the other.
 func TestPort(t *testing.T) {
 	p, err := listenPort(string(sidecar(t, "cmd=initack rc=0\n")), complain)
 	if err != nil {
@@ -30,8 +30,8 @@ func TestPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }() // only read
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	defer func() { _ = conn.Close() }() // it was only read
+	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fprintln(conn, "cmd=initack pmiid=3"); err != nil {
@@ -48,12 +48,12 @@ func TestPort(t *testing.T) {
 		t.Error(err)
 	}
 	if c, err := net.Dial("tcp", at); err == nil {
-		_ = c.Close() // it should not be there
+		_ = c.Close() // it should not exist
 		t.Error("a closed port takes connections")
 	}
 }
 
-// TestPortCloses: a rank that says nothing does not hold up the end.
+// TestPortCloses checks that a silent rank does not delay the end.
 func TestPortCloses(t *testing.T) {
 	p, err := listenPort("/nowhere"+names.PMISuffix, complain)
 	if err != nil {
@@ -63,14 +63,14 @@ func TestPortCloses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }() // nothing was said
+	defer func() { _ = conn.Close() }() // nothing was sent
 	if err := p.close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestPortComplains: connections that are not carried, as many as there are, write some lines into
-// the output of the job, and not one each.
+// TestPortComplains checks that any number of failed connections writes only some lines
+// into the job's output.
 func TestPortComplains(t *testing.T) {
 	var lines atomic.Int64
 	begun := time.Now()
@@ -94,7 +94,7 @@ func TestPortComplains(t *testing.T) {
 	}
 }
 
-// TestOwner reads a table as Linux writes it.
+// TestOwner parses a table as Linux writes it.
 func TestOwner(t *testing.T) {
 	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:A2F1 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 6517 1 0000000000000000 100 0 0 10 0
@@ -117,15 +117,15 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestDressByPort: a rank gets no descriptor, and the port instead; Open MPI, which
-// has no use for it, does as ever.
+// TestDressByPort checks that a rank gets the port and no descriptor, and that Open MPI,
+// which does not use a port, gets the descriptor.
 func TestDressByPort(t *testing.T) {
 	p, err := listenPort("/nowhere", complain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &Ranks{family: MPICH, dir: "/x", port: p}
-	r.where.known = &place{layout: []int{4}}
+	r.where.known = &position{layout: []int{4}}
 	env, files, err := r.Dress(t.Context(), 3)
 	if err != nil || len(files) != 0 || !slices.Contains(env, "PMI_ID=3") || slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PMI_FD=") }) {
 		t.Errorf("%q, %d files, %v", env, len(files), err)

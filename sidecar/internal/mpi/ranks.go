@@ -15,48 +15,48 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// Ranks starts the ranks of one pod as an MPI's.
+// Ranks starts the ranks of one pod as ranks of an MPI.
 type Ranks struct {
 	family  Family
-	dir     string   // with the provider
-	wished  []string // variables of what the job asks for beside
-	scripts bool     // a rank may run several programs, one after the other
+	dir     string   // directory of the provider
+	extra   []string // variables of the job's settings
+	scripts bool     // a rank may run several programs in succession
 	sidecar management
-	pmix    *pmix // nil: the family has no use for it
+	pmix    *pmix // nil: the family does not use it
 	where   struct {
 		sync.Mutex
-		known *place
+		known *position
 	}
-	port *port // instead of inherited descriptors; nil: those
+	port *port // instead of inherited descriptors; nil: descriptors are inherited
 }
 
-// ErrUnused is what a rank is reported for that ran to its end without Outrigger.
+// ErrUnused is the failure of a rank that ran to its end without Outrigger.
 var ErrUnused = errors.New("it ran to its end without Outrigger")
 
-// Prepare finds out what program needs; nil: nothing. socket is the sidecar's for
-// applications, self the path of this program.
+// Prepare returns the Ranks of program, or nil if it needs none. socket is the sidecar's
+// socket for applications, self the path of this program.
 func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if f == Auto {
 		path, err := exec.LookPath(program)
 		if err != nil {
-			return nil, nil //nolint:nilnil // starting it says what is wrong
+			return nil, nil //nolint:nilnil // the start reports the error
 		}
 		if f, err = detect(path); err != nil {
 			return nil, err
 		}
 	}
 	if f == None || f == Unsaid {
-		return nil, nil //nolint:nilnil // as said above
+		return nil, nil //nolint:nilnil // as documented
 	}
 	dir, err := Folder(self)
 	if err != nil {
 		return nil, err
 	}
-	wished, err := wishes(f, dir)
+	extra, err := settings(f, dir)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{family: f, dir: dir, wished: wished, sidecar: management(socket + names.PMISuffix)}
+	r := &Ranks{family: f, dir: dir, extra: extra, sidecar: management(socket + names.PMISuffix)}
 	path, missing := exec.LookPath(program)
 	if missing == nil {
 		_, linked := Linked(path)
@@ -65,7 +65,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	if f != MPICH && f != Intel {
 		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.sidecar)
 		if r.pmix.again = r.scripts; missing == nil && os.Getenv(names.EnvLibMPI) == "" {
-			r.pmix.library = besideProgram(path)
+			r.pmix.library = linkedOpenMPI(path)
 		}
 	}
 	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
@@ -78,7 +78,7 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	return r, nil
 }
 
-// wantsPort reads EnvPMI. Open MPI has no use for a port.
+// wantsPort parses EnvPMI. Open MPI does not use a port.
 func wantsPort(f Family, way string) (bool, error) {
 	switch way {
 	case "", "fd":
@@ -92,17 +92,18 @@ func wantsPort(f Family, way string) (bool, error) {
 // inherited is the first descriptor after the standard ones.
 const inherited = 3
 
-// Dress gives a rank its environment and its connection to the sidecar's process
+// Dress returns a rank's environment and its connection to the sidecar's process
 // management.
 func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, error) {
-	job, err := r.place(ctx)
+	job, err := r.position(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.wished, job.counted(r.family, rank))
+	env := slices.Concat(environment(r.family, r.dir), withoutMPIRun(r.family, r.dir), r.extra, job.rankEnv(r.family, rank))
 	if r.pmix != nil {
 		env = append(env, r.pmix.variables(ctx, rank)...)
-		// A script may run no MPI; a program of Open MPI would end with a code that says nothing.
+		// A script may run no MPI; a program of Open MPI would end with a code without a
+		// reason.
 		if err := r.pmix.fitness(); err != nil && r.family.certain() {
 			return nil, nil, err
 		}
@@ -111,7 +112,7 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 	if r.port != nil {
 		env = append(env, r.port.variables(rank)...)
 	} else {
-		more, f, err := r.introduce(ctx, rank)
+		more, f, err := r.connectRank(ctx, rank)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -120,12 +121,12 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 	return env, files, nil
 }
 
-// place asks the sidecar once: ranks are dressed at the same time.
-func (r *Ranks) place(ctx context.Context) (*place, error) {
+// position asks the sidecar once: Dress is called for all ranks at once.
+func (r *Ranks) position(ctx context.Context) (*position, error) {
 	r.where.Lock()
 	defer r.where.Unlock()
 	if r.where.known == nil {
-		job, err := r.sidecar.place(ctx)
+		job, err := r.sidecar.position(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -134,36 +135,38 @@ func (r *Ranks) place(ctx context.Context) (*place, error) {
 	return r.where.known, nil
 }
 
-// introduce makes a connection for a rank on which the sidecar knows who it is,
-// and says by which variables it finds it.
-func (r *Ranks) introduce(ctx context.Context, rank int) ([]string, *os.File, error) {
+// connectRank makes a connection on which the sidecar knows the rank, and returns the
+// variables by which the rank finds it.
+func (r *Ranks) connectRank(ctx context.Context, rank int) ([]string, *os.File, error) {
 	conn, err := r.sidecar.dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = conn.Close() }() // the rank has its own
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(exchangeTimeout)); err != nil {
 		return nil, nil, err
 	}
 	if _, err := ask(conn, fmt.Sprintf("cmd=initack pmiid=%d", rank), 4); err != nil {
 		return nil, nil, err
 	}
-	f, err := conn.(*net.UnixConn).File() // blocking, as the libraries want it
+	f, err := conn.(*net.UnixConn).File() // blocking, as the libraries need it
 	if err != nil {
 		return nil, nil, fmt.Errorf("process management: %w", err)
 	}
 	return []string{fmt.Sprintf("PMI_FD=%d", inherited)}, f, nil
 }
 
-// errNotFinalized is of a rank that others may wait for: some MPIs do so for ever.
+// errNotFinalized is the failure of a rank for which other ranks may wait: some MPIs do so
+// for ever.
 var errNotFinalized = errors.New("it has not called MPI_Finalize: its process ended without closing its session")
 
-// Judge says whether a rank that has ended well has used Outrigger, to its end. An MPI that
-// found another transport, or that ran as a job of one rank, ends just as well.
+// Judge returns an error if a rank that has ended with code 0 has not used Outrigger to its
+// end. An MPI that has selected another transport, or that ran as a job of one rank, ends
+// with code 0 as well.
 func (r *Ranks) Judge(ctx context.Context, rank int) error {
 	f, err := r.judge(ctx, rank)
 	if err == nil {
-		_, _ = r.sidecar.ended(ctx, rank) // one of an older release does not wait for the rank; f says whether it has vanished
+		_, _ = r.sidecar.ended(ctx, rank) // a sidecar of an older release does not wait for the rank; f has whether it has vanished
 	}
 	if err == nil && r.scripts && f.attached {
 		_ = r.sidecar.over(ctx, rank, r.pmix.ends(rank)) // nor for the others
@@ -189,15 +192,15 @@ func (r *Ranks) judge(ctx context.Context, rank int) (f fate, err error) {
 	if err := r.idle(ctx, rank); err != nil || ctx.Err() != nil {
 		return f, err
 	}
-	return f, r.alone(ctx, rank, f)
+	return f, r.judgeAlone(ctx, rank, f)
 }
 
-// alone judges a rank of a script, or of another program that does not show its MPI, that ended
-// well and that no rank waits for.
-func (r *Ranks) alone(ctx context.Context, rank int, f fate) error {
+// judgeAlone judges a rank of a script, or of another program that does not show its MPI,
+// that ended with code 0 and for which no rank waits.
+func (r *Ranks) judgeAlone(ctx context.Context, rank int, f fate) error {
 	switch {
 	case f.loaded:
-		job, err := r.place(ctx)
+		job, err := r.position(ctx)
 		if err != nil || job.world() == 1 {
 			return err
 		}
@@ -208,31 +211,34 @@ func (r *Ranks) alone(ctx context.Context, rank int, f fate) error {
 	return nil
 }
 
-// tellPatience bounds how long the end of the other ranks waits for the sidecar.
-const tellPatience = 2 * time.Second
+// reportTimeout bounds how long the end of the other ranks waits for the sidecar.
+const reportTimeout = 2 * time.Second
 
-// Failed tells the sidecar that a rank has ended badly, before the others are ended for it,
-// whose ends would come to it first, or would be all that it hears of.
+// Failed reports to the sidecar that a rank has ended with a code other than 0, before the
+// other ranks are ended because of it: their ends would reach the sidecar first, or would
+// be all that it learns.
 func (r *Ranks) Failed(rank, code int) {
-	if err := r.pmix.lost(rank); err != nil { // its MPI ends with a code that says nothing
+	if err := r.pmix.lost(rank); err != nil { // its MPI ends with a code without a reason
 		fmt.Fprintf(os.Stderr, "outrigger-launch: before rank %d failed, what its MPI needs of this pod was lost: %v\n", rank, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), tellPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	_ = r.sidecar.failed(ctx, rank, code) // without it the others hear of those ends
+	_ = r.sidecar.failed(ctx, rank, code) // without it the others learn of those ends only
 }
 
-// Aborts tells of the ranks of this pod that are to be ended, as the function Aborts does.
+// Aborts calls told for the ranks of this pod that are to be ended, as the function Aborts
+// does.
 func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int, lost bool)) {
-	_ = r.sidecar.aborts(ctx, told) // without the sidecar the ranks end for that
+	_ = r.sidecar.aborts(ctx, told) // without the sidecar the ranks end because of that
 }
 
-// Texts has what ranks print by PMIx printed, as Open MPI 5 does with its errors.
+// Texts sets the function that prints texts that ranks print by PMIx, as Open MPI 5 does
+// with its errors.
 func (r *Ranks) Texts(say func(rank int, out bool, text string, printed func())) {
 	if r.pmix != nil {
-		r.pmix.say = say
+		r.pmix.printText = say
 	}
 }
 
-// Close removes what was made for the ranks, which have ended.
+// Close removes the resources of the ranks, which have ended.
 func (r *Ranks) Close() error { return errors.Join(r.port.close(), r.pmix.close()) }

@@ -7,11 +7,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// listening identifies the socket at which a sidecar listens for its launcher: a sidecar that is
-// started in the place of another one binds its own. The zero value: there is none.
+// listening identifies the socket at which a sidecar listens for its launcher: a sidecar
+// that is started in the place of another one binds its own. The zero value means that
+// there is none.
 type listening struct {
 	inode   uint64
-	changed syscall.Timespec // inodes are used again
+	changed syscall.Timespec // inodes are reused
 }
 
 func listensAt(socket string) listening {
@@ -26,9 +27,9 @@ func listensAt(socket string) listening {
 	return listening{sys.Ino, sys.Ctim}
 }
 
-// SameSidecar makes a function that calls tell as long as the sidecar with a socket for applications
-// is the one of now. Ranks fail when their sidecar is killed; that is no news for another one that is
-// started in its place, which would take it for the cause.
+// SameSidecar returns a function that calls report as long as the sidecar with a socket for
+// applications is the present one. Ranks fail when their sidecar is killed; a sidecar that
+// is started in its place would take such a failure for the cause.
 func SameSidecar(socket string, tell func(rank, code int)) func(rank, code int) {
 	begun := listensAt(socket)
 	return func(rank, code int) {

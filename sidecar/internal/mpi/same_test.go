@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestSameSidecar: failures of ranks are told to the sidecar with which they began, and to no other
-// one in its place, whether its socket is there yet or not.
+// TestSameSidecar checks that failures of ranks are reported to the sidecar with which the
+// ranks began, and to no other one in its place, whether its socket exists already or not.
 func TestSameSidecar(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listen := func() net.Listener {
@@ -25,10 +25,10 @@ func TestSameSidecar(t *testing.T) {
 	l := listen()
 	tell := SameSidecar(socket, func(rank, code int) { told = append(told, fmt.Sprint(rank, " ", code)) })
 	tell(1, 2)
-	_ = l.Close() // which removes it
+	_ = l.Close() // Close removes it
 	tell(3, 4)
 	l = listen()
-	defer func() { _ = l.Close() }() // nothing connects
+	defer func() { _ = l.Close() }() // no process connects
 	tell(5, 6)
 	if want := []string{"1 2"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)

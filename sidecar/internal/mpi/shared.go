@@ -11,34 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shared is where memory is kept that processes share.
+// shared is the file system for memory that processes share.
 const shared = "/dev/shm"
 
-// sharedNeed is what each pod must find there: Open MPI 4.1 takes a little more than 8 MiB at the
-// start for PMIx, and its windows take more. A process that touches more than there is ends by
-// SIGBUS.
+// sharedNeed is the free space that each pod needs there: Open MPI 4.1 takes a little more
+// than 8 MiB at the start for PMIx, and its windows take more. A process that touches more
+// memory than there is ends by SIGBUS.
 const sharedNeed = 16 << 20
 
-// Prefixes of the folders of a pod's processes.
+// Prefixes of the directories of a pod's processes.
 const (
 	prefixPMIx   = "outrigger-pmix-"
 	prefixMPIRun = "outrigger-mpirun-"
 )
 
-// folderLock ends the name of the file beside such a folder on which the process that makes
-// the folder holds a lock. The lock is held before the folder is there and until it is gone, so
-// that a folder of a process that was killed at any time has a file that nobody has locked.
+// folderLock is the suffix of the file next to such a directory on which the process that
+// makes the directory holds a lock. The lock is held before the directory exists and until
+// it is removed, so that a directory of a process that was killed at any time has an
+// unlocked file.
 const folderLock = ".lock"
 
-// folder is memory that the processes of a pod share, as files.
+// folder is a directory for memory that the processes of a pod share as files.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// sharedFolder makes a folder in memory for what the processes of a pod share, or one in TMPDIR
-// where there is no /dev/shm, or not enough of it for all pods of this machine. It removes
-// first what killed processes of this user have left.
+// sharedFolder makes a directory in memory for files that the processes of a pod share, or
+// in TMPDIR if there is no /dev/shm, or not enough of it for all pods of this machine. It
+// first removes the directories that killed processes of this user have left.
 func sharedFolder(prefix string, pods int) (*folder, error) {
 	for _, in := range []string{shared, os.TempDir()} {
 		removeLeftovers(in)
@@ -58,8 +59,8 @@ func sharedFolder(prefix string, pods int) (*folder, error) {
 	return f, nil
 }
 
-// folderTries bounds how often a folder is begun again whose lock another process has taken
-// for a leftover, between the file's making and its lock.
+// folderTries bounds the attempts to make a directory: another process may take the lock
+// file for a leftover between its creation and its lock.
 const folderTries = 16
 
 func makeFolder(in, prefix string) (f *folder, err error) {
@@ -68,7 +69,7 @@ func makeFolder(in, prefix string) (f *folder, err error) {
 		if failed != nil {
 			return nil, failed
 		}
-		if err = hold(lock); errors.Is(err, errLockless) {
+		if err = lockNamed(lock); errors.Is(err, errLockless) {
 			return nil, errors.Join(err, os.Remove(lock.Name()), lock.Close())
 		}
 		if err != nil {
@@ -79,7 +80,7 @@ func makeFolder(in, prefix string) (f *folder, err error) {
 		if err = os.Mkdir(f.path, 0o700); err == nil {
 			return f, nil
 		}
-		// The folder is not this one's: only the lock goes.
+		// Another process has made the directory: only the lock file is removed.
 		if err = errors.Join(err, os.Remove(lock.Name()), lock.Close()); !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
@@ -87,12 +88,12 @@ func makeFolder(in, prefix string) (f *folder, err error) {
 	return nil, err
 }
 
-// errLockless says that a file system has no locks: no other process has taken the file.
+// errLockless means that a file system has no locks: no other process has taken the file.
 var errLockless = errors.New("the file system has no locks")
 
-// hold locks a file that its name still means. Who holds it is the only one that may remove
-// the file, so that the name means it until then.
-func hold(lock *os.File) error {
+// lockNamed locks a file and checks that its name still refers to it. Only the process that
+// holds the lock may remove the file, so that the name refers to it until then.
+func lockNamed(lock *os.File) error {
 	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
 		return fmt.Errorf("locking %s: %w", lock.Name(), err)
@@ -110,12 +111,12 @@ func hold(lock *os.File) error {
 	return err
 }
 
-// remove ends the folder.
+// remove removes the directory.
 func (f *folder) remove() error {
 	return errors.Join(os.RemoveAll(f.path), os.Remove(f.lock.Name()), f.lock.Close())
 }
 
-// removeLeftovers removes folders whose process has ended without doing so.
+// removeLeftovers removes directories whose process has ended without doing so.
 func removeLeftovers(in string) {
 	for _, prefix := range []string{prefixPMIx, prefixMPIRun} {
 		paths, err := filepath.Glob(filepath.Join(in, prefix+"*"+folderLock))
@@ -130,28 +131,28 @@ func removeLeftovers(in string) {
 			if err != nil {
 				continue
 			}
-			if hold(lock) != nil {
+			if lockNamed(lock) != nil {
 				_ = lock.Close() // its process lives
 				continue
 			}
 			f := &folder{strings.TrimSuffix(path, folderLock), lock}
 			if _, err := os.Lstat(f.path); err == nil && !ours(f.path, unix.S_IFDIR) {
-				_ = lock.Close() // another's folder of that name
+				_ = lock.Close() // another user's directory of that name
 				continue
 			}
-			_ = f.remove() // the next run tries it again
+			_ = f.remove() // the next run tries again
 		}
 	}
 }
 
-// ours reports whether there is a file of a kind that is this user's.
+// ours reports whether path is a file of a kind that belongs to this user.
 func ours(path string, kind uint32) bool {
 	var s unix.Stat_t
 	err := unix.Lstat(path, &s)
 	return err == nil && s.Mode&unix.S_IFMT == kind && int(s.Uid) == os.Geteuid()
 }
 
-// free is how many bytes a file system has; 0 where there is none.
+// free returns the free bytes of a file system, or 0 if there is none.
 func free(path string) uint64 {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -160,17 +161,17 @@ func free(path string) uint64 {
 	return s.Bavail * uint64(s.Bsize)
 }
 
-// here is how many pods share this machine, as far as their addresses tell.
-func (p *place) here() int {
+// here returns how many pods share this machine, as far as their addresses show.
+func (p *position) here() int {
 	if p.machines < len(p.layout) {
 		return len(p.layout)
 	}
 	return 1
 }
 
-// sharing has Open MPI's windows keep the memory that the ranks of a pod share in the pod's own
-// folder. The files have the name of the host and the number of the job, which pods on one
-// machine have in common.
+// sharing returns the variables that make Open MPI's windows keep the memory that the ranks
+// of a pod share in the pod's own directory. The names of the files contain the host's name
+// and the number of the job, which pods on one machine have in common.
 func sharing(folder string) []string {
 	return []string{"OMPI_MCA_osc_rdma_backing_directory=" + folder, "OMPI_MCA_osc_sm_backing_directory=" + folder}
 }

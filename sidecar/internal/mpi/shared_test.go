@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLeftoversAreRemoved: folders whose process was killed are removed by the next one, and
-// whenever that was, and those in use or of others are not.
+// TestLeftoversAreRemoved checks that directories of killed processes are removed by the
+// next process, at whatever time they were killed, and that those in use, or of other
+// users, are not.
 func TestLeftoversAreRemoved(t *testing.T) {
 	in := t.TempDir()
 	make1 := func(prefix string) *folder {
@@ -36,7 +37,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 		defer func() { _ = living.remove() }()
 		gone, kept = append(gone, killed.path, killed.lock.Name()), append(kept, living.path, living.lock.Name())
 	}
-	// Killed before the folder was made, and while it was removed.
+	// Processes killed before they made the directory, and while they removed it.
 	begun := make1(prefixPMIx)
 	if err := errors.Join(os.RemoveAll(begun.path), begun.lock.Close()); err != nil {
 		t.Fatal(err)
@@ -70,9 +71,9 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 }
 
-// TestFoldersBesideRemoval: a folder that was made is there, however many others look for
-// leftovers meanwhile.
-func TestFoldersBesideRemoval(t *testing.T) {
+// TestFoldersDuringRemoval checks that a directory that was made exists, however many
+// processes search leftovers meanwhile.
+func TestFoldersDuringRemoval(t *testing.T) {
 	in := t.TempDir()
 	var wait sync.WaitGroup
 	for range 4 {
@@ -102,8 +103,8 @@ func TestFoldersBesideRemoval(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfAnyTime: a process that is killed at any time leaves nothing that the next one
-// does not remove.
+// TestLeftoversOfAnyTime checks that a process that is killed at any time leaves nothing
+// that the next one does not remove.
 func TestLeftoversOfAnyTime(t *testing.T) {
 	const role = "OUTRIGGER_TEST_FOLDERS"
 	if in := os.Getenv(role); in != "" {

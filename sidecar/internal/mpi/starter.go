@@ -17,39 +17,38 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/remote"
 )
 
-// Starter runs a program that brings an mpirun or mpiexec of its own. The program
-// runs once, in the first pod. Its mpirun starts daemons in the pods by
-// outrigger-ssh instead of ssh, they start the ranks, which find each other as that
-// MPI does, and each attaches to the sidecar of its pod by the rank that it was
-// given. The other pods serve commands until the program has ended.
+// Starter runs a program that brings an mpirun or mpiexec of its own. The program runs
+// once, in the first pod. Its mpirun starts daemons in the pods by outrigger-ssh instead of
+// ssh; the daemons start the ranks, which meet as that MPI does; and each rank attaches to
+// the sidecar of its pod with the rank number that it has received. The other pods serve
+// commands until the program has ended.
 type Starter struct {
 	family Family
-	dir    string // with the provider
-	bin    string // with the agent
-	socket string // the sidecar's for applications
+	dir    string // directory of the provider
+	bin    string // directory of the agent
+	socket string // the sidecar's socket for applications
 	Out    io.Writer
 	Err    io.Writer
-	// Notices are signals for the program, once it runs, and for no process that it has
-	// started. nil: none come.
+	// Notices are signals for the program while it runs, and not for processes that it has
+	// started. It may be nil.
 	Notices <-chan os.Signal
-	// Signals are those for the program and all that is in its process group. nil: none come.
+	// Signals are signals for the program and all processes of its group. It may be nil.
 	Signals <-chan os.Signal
 
-	job     place
-	wished  []string // variables of what the job asks for
+	job     position
+	extra   []string // variables of the job's settings
 	daemons []string // the same for mpirun's daemons in this pod
-	shared  *folder  // folder for memory that the ranks of this pod share
+	shared  *folder  // directory for memory that the ranks of this pod share
 }
 
 // agentFile is the program that mpirun starts instead of ssh.
 const agentFile = "outrigger-ssh"
 
-// starters are what MPIs call the program that starts ranks. Debian adds the MPI's
-// name.
+// starters are the names of MPI programs that start ranks. Debian appends the MPI's name.
 var starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"}
 
-// Starts reports whether a program with its arguments is an mpirun, calls one at once, as
-// wrappers do (tini, numactl, env), or is said to call one.
+// Starts reports whether a program with its arguments is an mpirun, runs one at once, as
+// wrappers do (tini, numactl, env), or is marked as one that calls mpirun.
 func Starts(program []string) (bool, error) {
 	switch said := os.Getenv(names.EnvMPIRun); said {
 	case "":
@@ -63,8 +62,8 @@ func Starts(program []string) (bool, error) {
 
 func isStarter(program string) bool { return slices.Contains(starters, filepath.Base(program)) }
 
-// wraps reports whether the program is an mpirun, or has one among its arguments. An argument
-// of a program that is linked to an MPI is its own.
+// wraps reports whether the program is an mpirun, or has one among its arguments. Arguments
+// of a program that is linked to an MPI do not count: they are its own.
 func wraps(program []string) bool {
 	if isStarter(program[0]) {
 		return true
@@ -77,41 +76,41 @@ func wraps(program []string) bool {
 	return slices.ContainsFunc(program[1:], isStarter)
 }
 
-// NewStarter makes one. socket is the sidecar's for applications, self the path of
-// this program.
+// NewStarter returns a Starter. socket is the sidecar's socket for applications, self the
+// path of this program.
 func NewStarter(f Family, socket, self string) (*Starter, error) {
-	if f == Auto {
+	if f == Auto { // an mpirun does not show to which MPI its ranks are linked
 		f = unknown // an mpirun does not show what its ranks are linked to
 	}
 	dir, err := Folder(self)
 	if err != nil {
 		return nil, err
 	}
-	wished, err := wishes(f, dir)
+	extra, err := settings(f, dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Starter{family: f, dir: dir, wished: wished, bin: filepath.Dir(self), socket: socket, Out: os.Stdout, Err: os.Stderr}
+	s := &Starter{family: f, dir: dir, extra: extra, bin: filepath.Dir(self), socket: socket, Out: os.Stdout, Err: os.Stderr}
 	if _, err := os.Stat(s.agent()); err != nil {
 		return nil, fmt.Errorf("what mpirun starts instead of ssh: %w", err)
 	}
-	if s.job, err = s.management().place(context.Background()); err != nil {
+	if s.job, err = s.management().position(context.Background()); err != nil {
 		return s, err
 	}
 	named, err := s.hostname()
 	if err != nil {
 		return s, err
 	}
-	s.daemons, err = wishes(f, dir, named...)
+	s.daemons, err = settings(f, dir, named...)
 	return s, err
 }
 
 func (s *Starter) agent() string          { return filepath.Join(s.bin, agentFile) }
 func (s *Starter) management() management { return management(s.socket + names.PMISuffix) }
 
-// Run serves commands in this pod, and runs the program in the first, until that has
-// ended; it returns the program's exit code there, and 0 elsewhere. If ctx ends, the ranks
-// are told to end, and have the time that they take (drain).
+// Run serves commands in this pod, and in the first pod runs the program, until the program
+// has ended. It returns the program's exit code in the first pod, and 0 elsewhere. If ctx
+// ends, the ranks receive SIGTERM, and may take their time (drain).
 func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 	var err error
 	if s.shared, err = sharedFolder(prefixMPIRun, s.job.here()); err != nil {
@@ -123,27 +122,28 @@ func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 	defer context.AfterFunc(ctx, func() { s.drain(serving, stop) })()
 	served := make(chan error, 1)
 	go func() {
-		r := remote.Server{Socket: string(s.management()), Env: s.commands()}
+		r := remote.Server{Socket: string(s.management()), Env: s.commandEnv()}
 		served <- r.Serve(serving)
 		stop() // the sidecar has gone
 	}()
-	code, err := s.part(ctx, serving, program)
+	code, err := s.runPart(ctx, serving, program)
 	stop()
 	failed := <-served
 	switch {
 	case ctx.Err() != nil:
-		return cmp.Or(code, told), nil
+		return cmp.Or(code, exitTerminated), nil
 	case failed != nil:
-		return 0, failed // what follows from it says less
+		return 0, failed // the error of the program follows from it
 	}
 	return code, err
 }
 
-// told is the exit code of who was told to end, as a shell says it.
-const told = 128 + int(unix.SIGTERM)
+// exitTerminated is the exit code of a program that was told to end, as in a shell.
+const exitTerminated = 128 + int(unix.SIGTERM)
 
-// part is what this pod does while it serves; asked ends if it is told to end.
-func (s *Starter) part(asked, ctx context.Context, program []string) (int, error) {
+// runPart does the part of this pod while it serves commands; asked ends if the pod is told
+// to end.
+func (s *Starter) runPart(asked, ctx context.Context, program []string) (int, error) {
 	if s.job.pod != 0 {
 		if err := s.meet(ctx); err != nil {
 			return 0, err
@@ -151,7 +151,7 @@ func (s *Starter) part(asked, ctx context.Context, program []string) (int, error
 		return 0, s.judge(program[0])
 	}
 	code, err := s.start(ctx, program)
-	if asked.Err() != nil { // the others, which were told, too, need not wait
+	if asked.Err() != nil { // the other pods, which were told, too, need not wait
 		soon, cancel := context.WithTimeout(ctx, drainNone)
 		defer cancel()
 		_ = s.meet(soon) // a pod that was not told, or has gone, does not come
@@ -173,18 +173,18 @@ func (s *Starter) start(ctx context.Context, program []string) (int, error) {
 		return 0, fmt.Errorf("the list of hosts for mpirun: %w; the container needs a /tmp that it may write to, or TMPDIR", err)
 	}
 	defer os.RemoveAll(hosts)
-	env, err := s.program(hosts)
+	env, err := s.programEnv(hosts)
 	if err != nil {
 		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, s.Out, s.Err
-	// A group of its own: what is sent to this process's is for this process to pass on.
+	// A group of its own: this process forwards the signals that its own group receives.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) } // the launcher kills what stays
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) } // the launcher kills the remaining processes
 	if err = cmd.Start(); err == nil {
 		ended := make(chan struct{})
-		go s.passOn(cmd.Process, ended)
+		go s.forward(cmd.Process, ended)
 		err = cmd.Wait()
 		close(ended)
 	}
@@ -197,8 +197,8 @@ func (s *Starter) start(ctx context.Context, program []string) (int, error) {
 	return remote.ExitCode(cmd.ProcessState), nil
 }
 
-// passOn gives the program the signals that come for it until it has ended.
-func (s *Starter) passOn(program *os.Process, ended <-chan struct{}) {
+// forward sends the program the signals that arrive for it until it has ended.
+func (s *Starter) forward(program *os.Process, ended <-chan struct{}) {
 	for {
 		select {
 		case n := <-s.Notices:
@@ -221,7 +221,7 @@ func (s *Starter) meet(ctx context.Context) error {
 	return nil
 }
 
-// judge says whether the ranks of this pod were started, and used Outrigger.
+// judge returns an error if a rank of this pod was not started, or has not used Outrigger.
 func (s *Starter) judge(program string) error {
 	for rank := s.job.first; rank < s.job.first+s.job.ranks(); rank++ {
 		f, err := s.management().fate(context.Background(), rank)
