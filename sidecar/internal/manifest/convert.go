@@ -11,21 +11,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// kubeflow is the group of what Convert reads, and its versions.
+// kubeflow is the API group of the jobs that Convert reads. kubeflowVersions are the
+// versions of their MPIJob.
 const kubeflow = "kubeflow.org"
 
 var kubeflowVersions = []string{"v1", "v2beta1"}
 
-// foreign reports whether an object is a job of Kubeflow's operators, which Convert reads or
-// explains.
+// foreign reports whether an object is a job of Kubeflow's operators, which Convert reads
+// or explains.
 func foreign(o map[string]any) bool {
 	group, _, _ := strings.Cut(fmt.Sprint(o["apiVersion"]), "/")
 	return group == kubeflow && (o["kind"] == v1alpha1.Kind.Kind || o["kind"] == trainJobKind) || strings.HasSuffix(group, "."+kubeflow) && o["kind"] == trainJobKind
 }
 
-// Convert makes an MPIJob of one of Kubeflow's mpi-operator, or of a TrainJob whose runtime is in
-// the same file, and says what of it has no place here, or has to be looked at. A field that it
-// does not know is an error.
+// Convert makes an MPIJob from an MPIJob of Kubeflow's mpi-operator, or from a TrainJob
+// whose runtime is in the same file. The notes name the fields that have no counterpart,
+// and those that the author should check. An unknown field is an error.
 func Convert(text []byte) (converted []byte, notes []string, err error) {
 	objects, err := split(text)
 	if err != nil {
@@ -76,7 +77,7 @@ func Convert(text []byte) (converted []byte, notes []string, err error) {
 	return converted, c.notes, nil
 }
 
-// inFileAre says what objects of a file are.
+// inFileAre describes the objects of a file.
 func inFileAre(objects []object) string {
 	var all []string
 	for i := range objects {
@@ -88,14 +89,14 @@ func inFileAre(objects []object) string {
 	return strings.Join(all, "; ")
 }
 
-// conversion is one in the making. Both specs are as YAML has them; the old one has the form of
-// Kubeflow's MPIJob.
+// conversion is the state of a conversion. Both specs are trees as in YAML; the old one has
+// the form of Kubeflow's MPIJob.
 type conversion struct {
 	old, spec           map[string]any
 	labels, annotations map[string]any // of the job
-	launcherIs          string         // what the file calls the launcher, and its worker
+	launcherIs          string         // how the file names the launcher, and the worker
 	workerIs            string
-	main                []string // names of the containers that run the program; none of them: the first one
+	main                []string // names of the containers that run the program; if none matches, the first container does
 	notes               []string
 }
 
@@ -103,7 +104,7 @@ func (c *conversion) note(format string, a ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, a...))
 }
 
-// mpiJob takes a job of mpi-operator, of either version.
+// mpiJob reads a job of mpi-operator, of either version.
 func (c *conversion) mpiJob(o *object) error {
 	if _, version, _ := strings.Cut(fmt.Sprint(o.tree["apiVersion"]), "/"); !slices.Contains(kubeflowVersions, version) {
 		return fmt.Errorf("apiVersion %v: want %s/%s", o.tree["apiVersion"], kubeflow, strings.Join(kubeflowVersions, " or "))
@@ -131,7 +132,8 @@ func (c *conversion) mpiJob(o *object) error {
 	return errors.Join(wrong...)
 }
 
-// metadata is that of the new job. What kubectl wrote about the old one is not part of it.
+// metadata returns the metadata of the new job, without what kubectl wrote about the old
+// one.
 func (c *conversion) metadata(job *object) map[string]any {
 	m := only(tree(job.tree, "metadata"), "name", "namespace")
 	delete(c.annotations, "kubectl.kubernetes.io/last-applied-configuration")
@@ -144,7 +146,7 @@ func (c *conversion) metadata(job *object) map[string]any {
 	return m
 }
 
-// runs is the container of a pod that runs the program, and the names of the others.
+// runs returns the container of a pod that runs the program, and the names of the others.
 func (c *conversion) runs(pod map[string]any) (app map[string]any, others []string) {
 	containers := list(pod, "containers")
 	at := slices.IndexFunc(containers, func(v any) bool {
@@ -167,7 +169,7 @@ func (c *conversion) job() error {
 	launcher, worker := tree(c.old, "mpiReplicaSpecs", "Launcher"), tree(c.old, "mpiReplicaSpecs", "Worker")
 	template := tree(worker, "template")
 	if len(template) == 0 {
-		template = tree(launcher, "template") // a job of the launcher alone
+		template = tree(launcher, "template") // the job has only a launcher
 		c.note("there is no worker: the launcher's template is the pods'")
 	}
 	pod := tree(template, "spec")
@@ -212,7 +214,7 @@ func (c *conversion) job() error {
 	return nil
 }
 
-// size says how many ranks there are. A launcher that runs as a worker has ranks, too.
+// size sets the number of ranks. A launcher that runs as a worker has ranks, too.
 func (c *conversion) size(worker map[string]any, run *started) {
 	slots, pods := whole(c.old["slotsPerWorker"], 1), whole(worker["replicas"], 1)
 	if launcher, _ := c.old["runLauncherAsWorker"].(bool); launcher && len(worker) > 0 {
@@ -227,8 +229,8 @@ func (c *conversion) size(worker map[string]any, run *started) {
 	}
 }
 
-// implementation is the program's MPI. Kubeflow's default is Open MPI, which
-// nobody who left it out need have meant: the program's own libraries count then.
+// implementation returns the program's MPI. Kubeflow's default is Open MPI, which an author
+// who left the field out need not have meant: the libraries of the program decide then.
 func (c *conversion) implementation() string {
 	name, _ := c.old["mpiImplementation"].(string)
 	switch v1alpha1.MPI(name) {
@@ -241,10 +243,10 @@ func (c *conversion) implementation() string {
 	return string(v1alpha1.MPIAuto)
 }
 
-// policy takes over what both run policies have.
+// policy copies the fields that both run policies have.
 func (c *conversion) policy() {
 	old := tree(c.old, "runPolicy")
-	if old["cleanPodPolicy"] == nil && c.old["cleanPodPolicy"] != nil { // as v1 has it
+	if old["cleanPodPolicy"] == nil && c.old["cleanPodPolicy"] != nil { // as in v1
 		old["cleanPodPolicy"] = c.old["cleanPodPolicy"]
 	}
 	policy := only(old, "ttlSecondsAfterFinished", "activeDeadlineSeconds", "suspend")
@@ -269,7 +271,7 @@ func (c *conversion) policy() {
 	}
 }
 
-// dropped says what has no place.
+// dropped adds notes for the fields that have no counterpart.
 func (c *conversion) dropped(launcher map[string]any) {
 	for _, f := range []struct{ field, why string }{
 		{"sshAuthMountPath", "no ssh is needed"},

@@ -44,8 +44,8 @@ spec:
             resources: {limits: {cpu: 1, memory: 1Gi}}
 `
 
-// TestConvert: ranks, slots, program and variables are what mpirun would have
-// started; everything else is taken over or told of.
+// TestConvert checks that ranks, slots, program and variables are those that mpirun would
+// have started, and that every other field is copied or has a note.
 func TestConvert(t *testing.T) {
 	text, notes, err := Convert([]byte(pi))
 	if err != nil {
@@ -94,13 +94,13 @@ spec:
 		"cleanPodPolicy", "backoffLimit is runPolicy.restartLimit", "Launcher", "docs/mpi.md",
 	} {
 		if !strings.Contains(said, word) {
-			t.Errorf("nobody is told of %s:\n%s", word, said)
+			t.Errorf("no note about %s:\n%s", word, said)
 		}
 	}
 }
 
-// TestConvertOthers: what is no such job is refused; a command that nobody can
-// read is left to a person.
+// TestConvertOthers checks that other objects are refused, and that a command that cannot
+// be parsed is left to the author.
 func TestConvertOthers(t *testing.T) {
 	for what, c := range map[string]struct{ text, want string }{
 		"nothing":      {"", "want kubeflow.org/v1 or v2beta1"},
@@ -131,7 +131,8 @@ func TestConvertOthers(t *testing.T) {
 	}
 }
 
-// line is the first example with another line of the launcher, and its converted spec.
+// line returns the first example with another command line of the launcher, converted: its
+// spec and the notes.
 func line(t *testing.T, launcher, more string) (map[string]any, string, error) {
 	t.Helper()
 	text := pi
@@ -157,7 +158,8 @@ func line(t *testing.T, launcher, more string) (map[string]any, string, error) {
 	return tree(objects[0].tree, "spec"), strings.Join(notes, "\n"), nil
 }
 
-// TestConvertLines: a launcher's line gives ranks, ranks of a pod and the program; a script is kept.
+// TestConvertLines checks that a launcher's line gives ranks, ranks of a pod and the
+// program, and that a script is kept.
 func TestConvertLines(t *testing.T) {
 	for _, c := range []struct {
 		launcher, more string
@@ -205,8 +207,8 @@ func TestConvertLines(t *testing.T) {
 	}
 }
 
-// TestConvertServer: what a worker has for ssh and RDMA goes, each with a line, and what the launcher
-// has for the program moves to the pods.
+// TestConvertServer checks that the worker's fields for ssh and RDMA are dropped, each with
+// a note, and that the launcher's fields for the program move to the pods.
 func TestConvertServer(t *testing.T) {
 	text := strings.NewReplacer(
 		"            args: [-De]\n", "            args: [-De]\n            livenessProbe: {tcpSocket: {port: 22}}\n            ports: [{containerPort: 22}, {containerPort: 9000}]\n"+
@@ -243,8 +245,8 @@ func TestConvertServer(t *testing.T) {
 	}
 }
 
-// TestConvertWhole: of jobs as people have them, everything is in the converted one or named in a
-// line, and nothing is in both.
+// TestConvertWhole checks that every field of realistic jobs is in the converted job or in
+// a note, and not in both.
 func TestConvertWhole(t *testing.T) {
 	for name, c := range map[string]struct {
 		launcher, worker string
@@ -301,15 +303,16 @@ func TestConvertWhole(t *testing.T) {
 	}
 }
 
-// TestForeignJob: a job of another operator is recognised, and what turns it into ours is named.
+// TestForeignJob checks that a job of another operator is recognised, and that the error
+// names the command that converts it.
 func TestForeignJob(t *testing.T) {
 	if _, err := Read([]byte(pi)); err == nil || !strings.Contains(err.Error(), "outrigger convert") {
 		t.Error(err)
 	}
 }
 
-// TestConvertScriptHosts: a script's mpirun keeps no hostfile of mpi-operator, which is not there,
-// and hosts of its own are named.
+// TestConvertScriptHosts checks that a script's mpirun keeps no hostfile of mpi-operator,
+// which does not exist here, and that hosts of its own are named.
 func TestConvertScriptHosts(t *testing.T) {
 	const line = `            command: [mpirun]
             args: [-n, "6", --mca, btl, tcp, -x, "A=b", -x, HOME, --allow-run-as-root, /home/mpiuser/pi, --steps, "10"]
@@ -335,7 +338,8 @@ func TestConvertScriptHosts(t *testing.T) {
 	}
 }
 
-// accepted is a converted file as `outrigger run -f` reads it, which must refuse nothing of it.
+// accepted reads a converted file as `outrigger run -f` does, and fails if a part of it is
+// refused.
 func accepted(t *testing.T, converted []byte) *v1alpha1.MPIJob {
 	t.Helper()
 	f, err := Read(converted)
@@ -386,8 +390,8 @@ spec:
           - {name: mpi, image: mnist, resources: {limits: {cpu: "2", rdma/ib: "3"}}}
 `
 
-// TestConvertOld: a job of kubeflow.org/v1 is converted with its policies and the main container;
-// each other thing that it sets has a line.
+// TestConvertOld checks that a job of kubeflow.org/v1 is converted with its policies and
+// the main container, and that each other field has a note.
 func TestConvertOld(t *testing.T) {
 	text, notes, err := Convert([]byte(old))
 	if err != nil {
@@ -413,7 +417,8 @@ func TestConvertOld(t *testing.T) {
 	}
 }
 
-// TestConvertLauncherAlone: a job of a launcher alone has one pod, also if the launcher is a worker.
+// TestConvertLauncherAlone checks that a job with only a launcher has one pod, also if the
+// launcher is a worker.
 func TestConvertLauncherAlone(t *testing.T) {
 	alone := pi[:strings.Index(pi, "    Worker:")]
 	for _, more := range []string{"", "  runLauncherAsWorker: true\n"} {
@@ -427,7 +432,7 @@ func TestConvertLauncherAlone(t *testing.T) {
 	}
 }
 
-// TestConvertLeavesOut: other objects of the file have a line each.
+// TestConvertLeavesOut checks that each other object of the file has a note.
 func TestConvertLeavesOut(t *testing.T) {
 	text, notes, err := Convert([]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: input}\n---\n" + pi))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// unknown is an error that names the fields that a conversion does not read.
+// unknown returns an error that names the fields that a conversion does not read.
 func unknown(path string, m map[string]any, known ...string) error {
 	var strange []string
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -23,8 +23,8 @@ func unknown(path string, m map[string]any, known ...string) error {
 	return fmt.Errorf("%s cannot be converted: remove it if the job does not need it", strings.Join(strange, ", "))
 }
 
-// formed is an error that names the fields of another form than a number, a text or a bool. Without
-// it they would count as absent.
+// formed returns an error that names the fields whose value is not of type T. Without it
+// they would count as absent.
 func formed[T int64 | string | bool](path string, m map[string]any, names ...string) error {
 	var wrong []error
 	for _, name := range names {
@@ -36,7 +36,7 @@ func formed[T int64 | string | bool](path string, m map[string]any, names ...str
 	return errors.Join(wrong...)
 }
 
-// tree is a map within maps; empty where there is none.
+// tree returns a map within maps, or an empty map if there is none.
 func tree(m map[string]any, names ...string) map[string]any {
 	for _, name := range names {
 		m, _ = m[name].(map[string]any)
@@ -66,7 +66,7 @@ func words(l []any) []string {
 	return all
 }
 
-// whole is a number of a file, or what holds without one.
+// whole returns an integer of a file, or a default.
 func whole(v any, without int64) int64 {
 	if n, ok := v.(int64); ok {
 		return n

@@ -11,20 +11,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// started is what an mpirun would start.
+// started is what an mpirun's command line would start.
 type started struct {
-	ranks, perPod int64 // 0: it does not say
+	ranks, perPod int64 // 0: not given
 	program       []any
 	env           []any
-	known         []string // variables of the launcher's container
+	known         []string // names of the variables of the launcher's container
 }
 
 // starters are the programs that start MPI jobs.
 var starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"}
 
-// Options of the starters of Open MPI 4 and 5, MPICH and Intel MPI, by the number of their values,
-// as their help and sources have them. Two are in no list: -s has a value with Intel MPI alone
-// (inputTo), and -dvm, which is refused, with Open MPI 5 alone.
+// Options of the starters of Open MPI 4 and 5, MPICH and Intel MPI, by the number of their
+// values, as their help and sources have them. Two are in no list: -s has a value only with
+// Intel MPI (inputTo), and -dvm, which is refused, exists only in Open MPI 5.
 var (
 	withNone = []string{
 		// Open MPI
@@ -55,11 +55,12 @@ var (
 	ranksOf = []string{"n", "np", "c"}
 )
 
-// inputTo is the value of Intel MPI's -s: which ranks read the standard input. -s of Open MPI has none.
+// inputTo matches the value of Intel MPI's -s: which ranks read the standard input. -s of
+// Open MPI has no value.
 var inputTo = regexp.MustCompile(`^(all|none|\d+([-,]\d+)*)$`)
 
-// command reads the launcher's command line. One that is no mpirun is a script, which is kept and
-// runs once, in the first pod.
+// command parses the launcher's command line. A line that is no mpirun is a script, which
+// is kept and runs once, in the first pod.
 func (c *conversion) command(launcher map[string]any) (started, error) {
 	var s started
 	first, others := c.runs(tree(launcher, "template", "spec"))
@@ -95,7 +96,7 @@ func (c *conversion) command(launcher map[string]any) (started, error) {
 	return s, nil
 }
 
-// script keeps a command line that calls an mpirun, or another program that does.
+// script keeps the command line of a program that calls an mpirun itself.
 func (s *started) script(c *conversion, line []string) {
 	for _, w := range line {
 		text := operatorHosts.ReplaceAllString(w, "")
@@ -111,14 +112,14 @@ func (s *started) script(c *conversion, line []string) {
 	c.note("command: the launcher's is kept, and runs once, in the first pod (%s=1); its mpirun has to start as many ranks as the job has, without hosts of its own", names.EnvMPIRun)
 }
 
-// Hosts in the text of a script. The file /etc/mpi/hostfile is mpi-operator's own, and there is none
-// in a pod of this job.
+// Hosts in the text of a script. The file /etc/mpi/hostfile is made by mpi-operator, and
+// does not exist in a pod of an MPIJob.
 var (
 	operatorHosts = regexp.MustCompile(`(?:^|\s)-{1,2}(?:hostfile|machinefile|f)[\s=]+["']?/etc/mpi/hostfile["']?`)
 	ownHosts      = regexp.MustCompile(`(?:^|\s)(-{1,2}(?:hostfile|machinefile|hosts?))[\s=]`)
 )
 
-// option takes one of mpirun's options off a command line.
+// option removes one of mpirun's options from a command line.
 func (c *conversion) option(s *started, line []string) ([]string, error) {
 	name, rest := strings.TrimLeft(line[0], "-"), line[1:]
 	if key, value, ok := strings.Cut(name, "="); ok && strings.HasPrefix(line[0], "--") {
@@ -190,13 +191,13 @@ func (c *conversion) without(option string, rest []string, values int, take func
 	return rest[values:], nil
 }
 
-// variable is one that mpirun would give to ranks.
+// variable adds a variable that mpirun would pass to ranks.
 func (s *started) variable(c *conversion, text string) {
 	name, value, given := strings.Cut(text, "=")
 	switch {
 	case given:
 		s.env = append(s.env, map[string]any{"name": name, "value": value})
-	case !slices.Contains(s.known, name): // else it moves with the launcher's variables
+	case !slices.Contains(s.known, name): // otherwise it moves with the launcher's variables
 		c.note("dropped: variable %s, which mpirun copies from the launcher: write it into env if the program needs it", name)
 	}
 }

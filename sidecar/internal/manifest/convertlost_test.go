@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// documents are the objects of a file as a list, which a test can change.
+// documents returns the objects of a file as a list, which a test can change.
 func documents(t *testing.T, text string) []any {
 	t.Helper()
 	objects, err := split([]byte(text))
@@ -26,7 +26,8 @@ func documents(t *testing.T, text string) []any {
 	return all
 }
 
-// places visits each field and entry of a tree, with a function that sets it; drop removes it.
+// places visits each field and entry of a tree, with a function that sets it and one that
+// removes it.
 func places(path string, node any, visit func(path string, set func(v any), drop func())) {
 	switch n := node.(type) {
 	case map[string]any:
@@ -46,7 +47,7 @@ func places(path string, node any, visit func(path string, set func(v any), drop
 	}
 }
 
-// convertedFrom is everything that Convert says of documents.
+// convertedFrom returns all output of Convert for documents.
 func convertedFrom(t *testing.T, all []any) string {
 	t.Helper()
 	var text []string
@@ -66,8 +67,8 @@ const (
 	inLauncher = "spec.mpiReplicaSpecs.Launcher.template.spec."
 )
 
-// idle are the fields without which the answer may be the same, and why. Those within them count,
-// too.
+// idle are the fields whose removal may leave the result unchanged, and why. It includes
+// the fields inside of them.
 var idle = map[string]string{
 	"metadata.uid":                                               "the cluster's",
 	"metadata.annotations":                                       "kubectl's own",
@@ -109,8 +110,8 @@ var idle = map[string]string{
 
 var numbers = regexp.MustCompile(`\[[0-9]+\]`)
 
-// TestConvertLosesNothing: without any one field of a file the answer is another one, in the job, in
-// its lines or by an error; else the field would be lost silently.
+// TestConvertLosesNothing checks that the removal of any one field of a file changes the
+// result: the job, a note or an error. Otherwise the field would be lost silently.
 func TestConvertLosesNothing(t *testing.T) {
 	met := map[string]bool{}
 	for _, text := range []string{pi, old, trainJob + mpiRuntime, patched(overrides), patched(patches)} {
@@ -142,7 +143,8 @@ func TestConvertLosesNothing(t *testing.T) {
 	}
 }
 
-// TestConvertOddValues: a field of another form than it should have is no fault of ours.
+// TestConvertOddValues checks that a field with a value of a wrong type is not an internal
+// error.
 func TestConvertOddValues(t *testing.T) {
 	for _, text := range []string{pi, old, patched(overrides)} {
 		all := documents(t, text)

@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// listKeys are the fields by which entries of lists in pods and JobSets are told apart. A list that
+// listKeys are the fields that identify entries of lists in pods and JobSets. A list that
 // is not here is replaced as a whole.
 var listKeys = map[string]string{
 	"replicatedJobs": "name", "containers": "name", "initContainers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath",
 	"imagePullSecrets": "name", "schedulingGates": "name",
 }
 
-// within are the lists whose entries are merged, and of which a patch adds none; an entry of
-// another list is replaced.
+// within are the lists whose entries are merged, and to which a patch adds none. An entry
+// of another list is replaced.
 var within = []string{"replicatedJobs", "containers", "initContainers"}
 
-// merged is a field with a patch over it, as Kubernetes merges pods. Entries that the patch names
-// and that are not there are added to missing.
+// merged returns a field with a patch applied, as Kubernetes merges pods. Entries of the
+// patch that do not exist in the base are added to missing.
 func merged(base, patch any, field string, missing *[]string) any {
 	switch p := patch.(type) {
 	case map[string]any:
@@ -47,7 +47,7 @@ func mergedEntry(base []any, entry any, field, key string, missing *[]string) []
 	e, _ := entry.(map[string]any)
 	at := slices.IndexFunc(base, func(v any) bool {
 		has, _ := v.(map[string]any)
-		return has != nil && fmt.Sprint(has[key]) == fmt.Sprint(e[key]) // either may be of any form
+		return has != nil && fmt.Sprint(has[key]) == fmt.Sprint(e[key]) // either may be of any type
 	})
 	deep := slices.Contains(within, field)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// server takes away what a worker has for its ssh server: the command that starts it, its port, and
-// the probes that would have the kubelet end the container.
+// server removes what a worker has for its ssh server: the command that starts it, its
+// port, and the probes with which the kubelet would end the container.
 func (c *conversion) server(app map[string]any) {
 	line := append(words(list(app, "command")), words(list(app, "args"))...)
 	serves := slices.ContainsFunc(line, func(w string) bool {
@@ -44,13 +44,13 @@ func (c *conversion) server(app map[string]any) {
 	}
 }
 
-// isSSH reports whether a port is one that images of mpi-operator have for ssh.
+// isSSH reports whether a port is one that images of mpi-operator use for ssh.
 func isSSH(port any) bool {
 	return slices.Contains([]string{"22", "2222", "ssh", "sshd"}, fmt.Sprint(port))
 }
 
-// launcher moves what the launcher's container has beside its command to the pods that run the
-// program.
+// launcher moves what the launcher's container has, except for its command, to the pods
+// that run the program.
 func (c *conversion) launcher(launcher, pod, app map[string]any) {
 	spec := tree(launcher, "template", "spec")
 	from, _ := c.runs(spec)
@@ -65,7 +65,7 @@ func (c *conversion) launcher(launcher, pod, app map[string]any) {
 			}
 			same := slices.ContainsFunc(list(into, field), func(o any) bool {
 				has, _ := o.(map[string]any)
-				return has != nil && fmt.Sprint(has[key]) == fmt.Sprint(e[key]) // either may be of any form
+				return has != nil && fmt.Sprint(has[key]) == fmt.Sprint(e[key]) // either may be of any type
 			})
 			if !same {
 				into[field] = append(list(into, field), e)
@@ -97,7 +97,8 @@ func (c *conversion) launcher(launcher, pod, app map[string]any) {
 	c.differs(from, app, "name", "command", "args", "env", "envFrom", "volumeMounts", "workingDir", "resources")
 }
 
-// differs says what else the launcher has in another way than the pods, whose own counts.
+// differs adds notes for fields in which the launcher differs from the pods, which keep
+// theirs.
 func (c *conversion) differs(from, into map[string]any, except ...string) {
 	for _, field := range slices.Sorted(maps.Keys(from)) {
 		if !slices.Contains(except, field) && from[field] != nil && !reflect.DeepEqual(from[field], into[field]) {
@@ -106,7 +107,8 @@ func (c *conversion) differs(from, into map[string]any, except ...string) {
 	}
 }
 
-// devices takes the cards out of the application's resources: the sidecars get them.
+// devices moves RDMA devices from the application's resources to the job's devices: the
+// sidecars get them.
 func (c *conversion) devices(app map[string]any) {
 	counts := map[string]int64{}
 	var order []string
@@ -140,7 +142,7 @@ func (c *conversion) devices(app map[string]any) {
 	}
 }
 
-// privileges takes away what RDMA asks of a container, and what a sidecar makes needless.
+// privileges removes what RDMA requires of a container, because the sidecar has the device.
 func (c *conversion) privileges(pod, app map[string]any) {
 	if pod["hostNetwork"] == true {
 		delete(pod, "hostNetwork")

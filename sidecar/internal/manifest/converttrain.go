@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// What Convert reads of Kubeflow's Trainer.
+// Names of Kubeflow's Trainer.
 const (
 	trainerGroup   = "trainer." + kubeflow
 	trainerVersion = trainerGroup + "/v1alpha1"
@@ -20,22 +20,23 @@ const (
 	clusterRuntime = "ClusterTrainingRuntime"
 )
 
-// The names that Trainer gives to the replicatedJobs of an MPI runtime, and to the containers of
-// both that run the program.
+// launcherJob and nodeJob are the names of the replicatedJobs of an MPI runtime of Trainer,
+// and of their containers that run the program.
 const launcherJob, nodeJob = "launcher", "node"
 
-// training is a TrainJob and its runtime, with what the job says over the runtime's template.
+// training is a TrainJob and its runtime, with the job's patches applied to the runtime's
+// template.
 type training struct {
 	c                 *conversion
 	spec, policy      map[string]any // of the job, and mlPolicy of the runtime
 	template          map[string]any // of the runtime, a copy
-	is                string         // the runtime, in words
+	is                string         // kind and name of the runtime
 	launcher, node    map[string]any // replicatedJobs
-	deadline, retries any            // of the launcher's Job; the restarts of the JobSet come before
+	deadline, retries any            // of the launcher's Job; the restart limit of the JobSet takes precedence
 	ttl, suspend      any            // of the JobSet
 }
 
-// trainJob takes a TrainJob with its runtime, which it returns: the launcher and the nodes become
+// trainJob reads a TrainJob with its runtime, which it returns: launcher and nodes become
 // those of an MPIJob.
 func (c *conversion) trainJob(job *object, objects []object) (*object, error) {
 	t := &training{c: c, spec: tree(job.tree, "spec")}
@@ -65,7 +66,7 @@ func (c *conversion) trainJob(job *object, objects []object) (*object, error) {
 	return o, t.mpiJob()
 }
 
-// runtime finds the runtime of a job in its file.
+// runtime finds the runtime of a job in the file.
 func (t *training) runtime(job *object, objects []object) (*object, error) {
 	ref := tree(t.spec, "runtimeRef")
 	kind, name := clusterRuntime, fmt.Sprint(ref["name"])
@@ -114,8 +115,8 @@ func sameNamespace(a, b *object) bool {
 	return x == nil || y == nil || fmt.Sprint(x) == fmt.Sprint(y)
 }
 
-// patch lays what the job says of pods over the runtime's template: podTemplateOverrides, and
-// runtimePatches, which took their place.
+// patch applies the job's patches of pods to the runtime's template: podTemplateOverrides,
+// and runtimePatches, which replaced them.
 func (t *training) patch() error {
 	var missing []string
 	for i, v := range list(t.spec, "podTemplateOverrides") {
@@ -148,12 +149,13 @@ func (t *training) patch() error {
 	return nil
 }
 
-// lay lays a patch over the template. Each target gets a copy, which later ones may change.
+// lay applies a patch to the template. Each target gets a copy, which later patches may
+// change.
 func (t *training) lay(patch map[string]any, missing *[]string) {
 	t.template, _ = merged(t.template, runtime.DeepCopyJSON(patch), "", missing).(map[string]any)
 }
 
-// gang takes over the PodGroup of the runtime.
+// gang copies the PodGroup of the runtime.
 func (t *training) gang() error {
 	policy := tree(t.c.old, "podGroupPolicy")
 	path := t.is + ": spec.podGroupPolicy"

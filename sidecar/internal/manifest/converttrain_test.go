@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mpiRuntime is a runtime as Trainer's own for MPI: nodes with an ssh server, and a launcher that is
-// a node, too.
+// mpiRuntime is a runtime like Trainer's own for MPI: nodes with an ssh server, and a
+// launcher that is a node, too.
 const mpiRuntime = `apiVersion: trainer.kubeflow.org/v1alpha1
 kind: ClusterTrainingRuntime
 metadata: {name: mpi-distributed, labels: {trainer.kubeflow.org/framework: deepspeed}}
@@ -48,7 +48,7 @@ spec:
                 - {name: node, image: runtime}
 `
 
-// trainJob is a job of it, with all fields of its trainer.
+// trainJob is a job of mpiRuntime, with all fields of its trainer.
 const trainJob = `apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: tune, namespace: hpc, labels: {kueue.x-k8s.io/queue-name: gpus}}
@@ -67,8 +67,8 @@ spec:
 ---
 `
 
-// TestConvertTrainJob: what the job says is laid over the runtime, nodes and their slots are ranks,
-// and each thing that is left out has a line.
+// TestConvertTrainJob checks that the job's patches are applied to the runtime, that nodes
+// and their slots become ranks, and that each field that is left out has a note.
 func TestConvertTrainJob(t *testing.T) {
 	text, notes, err := Convert([]byte(trainJob + mpiRuntime))
 	if err != nil {
@@ -135,18 +135,18 @@ spec:
 	}
 }
 
-// TestConvertTrainJobSizes: nodes and ranks of a node come from the job, or else from the runtime, as
-// Trainer takes them.
+// TestConvertTrainJobSizes checks that nodes and ranks of a node come from the job, or else
+// from the runtime, as with Trainer.
 func TestConvertTrainJobSizes(t *testing.T) {
 	const asNode, nodes, procs = ", runLauncherAsNode: true", "    numNodes: 4\n", "    numProcPerNode: 2\n"
 	for what, c := range map[string]struct {
 		change        []string
 		ranks, perPod int32
 	}{
-		"a launcher beside the nodes":    {[]string{asNode, ""}, 8, 2},
+		"a launcher and nodes":           {[]string{asNode, ""}, 8, 2},
 		"nodes of the runtime":           {[]string{asNode, "", nodes, "", "    numNodes: 1\n    mpi", "    numNodes: 3\n    mpi"}, 6, 2},
 		"parallelism of the runtime":     {[]string{nodes, "", "          spec:\n            template:\n              spec:\n                securityContext: {fsGroup: 1000}\n                containers:\n                - name: node\n                  image", "          spec:\n            parallelism: 5\n            template:\n              spec:\n                securityContext: {fsGroup: 1000}\n                containers:\n                - name: node\n                  image"}, 12, 2},
-		"one node beside the launcher":   {[]string{nodes, "    numNodes: 1\n"}, 4, 2},
+		"a launcher and one node":        {[]string{nodes, "    numNodes: 1\n"}, 4, 2},
 		"ranks of the runtime":           {[]string{procs, "", "numProcPerNode: 1,", "numProcPerNode: 3,"}, 12, 3},
 		"GPUs of the job":                {[]string{procs, "", `cpu: "8"`, `nvidia.com/gpu: "8"`}, 32, 8},
 		"one rank though there are GPUs": {[]string{procs, "    numProcPerNode: 1\n", `cpu: "8"`, `nvidia.com/gpu: "8"`}, 4, 1},
@@ -163,13 +163,14 @@ func TestConvertTrainJobSizes(t *testing.T) {
 	}
 }
 
-// launcherAlone is a runtime without nodes.
+// launcherAlone returns a runtime without nodes.
 func launcherAlone() string {
 	from, to := strings.Index(mpiRuntime, "      - name: node\n"), strings.Index(mpiRuntime, "      - name: launcher\n")
 	return mpiRuntime[:from] + mpiRuntime[to:]
 }
 
-// overrides and patches are what a TrainJob says of pods, by the older field and the newer one.
+// overrides and patches are a TrainJob's changes of pods, in the older field and in the
+// newer one.
 const (
 	overrides = `  podTemplateOverrides:
   - targetJobs: [{name: node}, {name: launcher}]
@@ -202,7 +203,8 @@ const (
 `
 )
 
-// patched is the job with one of these, and with policies of it and of its runtime.
+// patched returns the job with one of these, and with policies of the job and of its
+// runtime.
 func patched(patch string) string {
 	return strings.NewReplacer("  suspend: false\n", "  suspend: true\n  activeDeadlineSeconds: 60\n  labels: {from: patch}\n"+patch,
 		"trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue",
@@ -211,8 +213,8 @@ func patched(patch string) string {
 	).Replace(trainJob + mpiRuntime)
 }
 
-// TestConvertTrainJobPatches: what a job says of pods reaches the job's template, by either field,
-// and so do policies of job and runtime.
+// TestConvertTrainJobPatches checks that a job's changes of pods reach the template, by
+// either field, and that the policies of job and runtime do.
 func TestConvertTrainJobPatches(t *testing.T) {
 	for what, patch := range map[string]string{"overrides": overrides, "patches": patches} {
 		text, notes, err := Convert([]byte(patched(patch)))
@@ -243,8 +245,8 @@ func TestConvertTrainJobPatches(t *testing.T) {
 	}
 }
 
-// TestConvertTrainJobRefused: a runtime that is missing or starts no MPI program, and each field that
-// cannot be kept, is an error that names it.
+// TestConvertTrainJobRefused checks that a runtime that is missing or starts no MPI
+// program, and each field that cannot be converted, is an error that names it.
 func TestConvertTrainJobRefused(t *testing.T) {
 	torch := strings.NewReplacer("mpi: {", "torch: {").Replace(mpiRuntime)
 	both := func(change ...string) string { return strings.NewReplacer(change...).Replace(trainJob + mpiRuntime) }

@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// jobSet reads the JobSet of the runtime: its launcher and its nodes. Another replicatedJob, such
-// as one that downloads data before, would be missed by the ranks.
+// jobSet reads the JobSet of the runtime: its launcher and its nodes. Any other
+// replicatedJob, such as one that downloads data first, is an error, because the ranks
+// would depend on it.
 func (t *training) jobSet() error {
 	set, path := tree(t.template, "spec"), t.is+": spec.template.spec"
 	wrong := []error{
@@ -48,7 +49,7 @@ func (t *training) jobSet() error {
 	return errors.Join(wrong...)
 }
 
-// replicated holds a replicatedJob to what an MPIJob can have of it.
+// replicated checks that a replicatedJob has only fields that an MPIJob can have.
 func (t *training) replicated(path string, r map[string]any) error {
 	job := tree(r, "template", "spec")
 	wrong := []error{
@@ -81,7 +82,7 @@ func (t *training) replicated(path string, r map[string]any) error {
 	return errors.Join(wrong...)
 }
 
-// mpiJob writes the job as one of mpi-operator.
+// mpiJob writes the job in the form of mpi-operator.
 func (t *training) mpiJob() error {
 	mpi, trainer := tree(t.policy, "mpi"), tree(t.spec, "trainer")
 	launcher := tree(t.launcher, "template", "spec", "template")
@@ -124,7 +125,7 @@ func (t *training) mpiJob() error {
 	return nil
 }
 
-// over writes what the job's trainer says over the container of a pod that runs the program.
+// over applies the job's trainer to the container of a pod that runs the program.
 func (t *training) over(template map[string]any, fields ...string) {
 	app, _ := t.c.runs(tree(template, "spec"))
 	if app == nil {
@@ -150,8 +151,8 @@ func (t *training) over(template map[string]any, fields ...string) {
 	}
 }
 
-// nodes is how many pods of the replicatedJob of nodes there are. Trainer keeps one beside a
-// launcher that is a node, also where one node is asked for.
+// nodes returns the number of pods of the replicatedJob of nodes. If the launcher is a
+// node, Trainer keeps one more, even if the job requests one node.
 func (t *training) nodes(launcherAsNode bool) (int64, error) {
 	job := tree(t.node, "template", "spec")
 	v := tree(t.spec, "trainer")["numNodes"]
@@ -168,7 +169,7 @@ func (t *training) nodes(launcherAsNode bool) (int64, error) {
 	case t.node == nil && n > 1:
 		return 0, fmt.Errorf("numNodes is %d, and %s has no replicatedJob %s: add it, or set spec.trainer.numNodes to 1", n, t.is, nodeJob)
 	case launcherAsNode && n == 1 && t.node != nil:
-		t.c.note("numNodes is 1, and the runtime has a node beside its launcher, which is a node, too: the job has 2 pods, as with Trainer")
+		t.c.note("numNodes is 1, and the runtime has a node in addition to its launcher, which is a node, too: the job has 2 pods, as with Trainer")
 		return 1, nil
 	case launcherAsNode:
 		return n - 1, nil
@@ -176,8 +177,8 @@ func (t *training) nodes(launcherAsNode bool) (int64, error) {
 	return n, nil
 }
 
-// slots are the ranks of a node: those that the job or else the runtime says. If that is one, it is
-// the number of GPUs, as with Trainer.
+// slots returns the ranks of a node: from the job, or else from the runtime. If the runtime
+// has 1, it is the number of GPUs, as with Trainer.
 func (t *training) slots(mpi, trainer, launcher, node map[string]any) (int64, error) {
 	v := trainer["numProcPerNode"]
 	if v == nil {

@@ -12,11 +12,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// envIndex is where the Job controller tells a container its pod's number.
+// envIndex is the variable with which the Job controller tells a container its pod's
+// number.
 const envIndex = "JOB_COMPLETION_INDEX"
 
-// env are the variables of a pod's ranks, in the order in which a container gets
-// them: a variable sees those before it.
+// env returns the variables of a pod's ranks, in the order in which a container gets them:
+// the value of a variable may refer to those before it.
 func (p *Plan) env(attempt, pod int) []string {
 	env := []string{names.EnvPod + "=" + strconv.Itoa(pod)}
 	list := application(&p.Job.Spec).Env
@@ -41,7 +42,7 @@ func (p *Plan) env(attempt, pod int) []string {
 	return env
 }
 
-// lookupIn finds the latest value of a variable.
+// lookupIn returns a function that finds the latest value of a variable.
 func lookupIn(env []string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for _, e := range slices.Backward(env) {
@@ -53,10 +54,11 @@ func lookupIn(env []string) func(string) (string, bool) {
 	}
 }
 
-// address is that of every pod here.
+// address is the address of every pod on this machine.
 const address = "127.0.0.1"
 
-// field is a field of the pod that a variable asks for, if it has a meaning here.
+// field returns the value of a pod's field for a variable, if it has a meaning on this
+// machine.
 func (p *Plan) field(from *corev1.EnvVarSource, attempt, pod int) (string, bool) {
 	if !known(from) {
 		return "", false
@@ -82,7 +84,7 @@ func (p *Plan) field(from *corev1.EnvVarSource, attempt, pod int) (string, bool)
 	return address, true
 }
 
-// labels of a pod, as the operator and the Job controller give them.
+// labels returns the labels of a pod, as the operator and the Job controller set them.
 func (p *Plan) labels(attempt, pod int) map[string]string {
 	all := map[string]string{}
 	for k, v := range p.Job.Spec.Template.Labels {
@@ -107,7 +109,7 @@ func known(from *corev1.EnvVarSource) bool {
 	return label || annotation
 }
 
-// keyOf reads a field path such as metadata.labels['app'].
+// keyOf parses a field path such as metadata.labels['app'].
 func keyOf(path, of string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, of+"['")
 	if !ok {

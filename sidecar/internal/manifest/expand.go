@@ -2,9 +2,9 @@ package manifest
 
 import "strings"
 
-// expand replaces $(NAME) by the variable's value, as the kubelet does in
-// command, args and env: $$ is one dollar sign, and what names no variable stays
-// as it is. https://kubernetes.io/docs/tasks/inject-data-application
+// expand replaces $(NAME) by the variable's value, as the kubelet does in command, args and
+// env: $$ is one dollar sign, and a reference to an unknown variable stays as it is.
+// https://kubernetes.io/docs/tasks/inject-data-application
 func expand(text string, lookup func(string) (string, bool)) string {
 	var out strings.Builder
 	for {
@@ -20,8 +20,8 @@ func expand(text string, lookup func(string) (string, bool)) string {
 	}
 }
 
-// reference reads what begins with a dollar sign and has one more character: the
-// text for it, and how much of it was read.
+// reference handles a dollar sign and at least one more character: it returns the
+// replacement, and how many bytes it replaces.
 func reference(text string, lookup func(string) (string, bool)) (word string, used int) {
 	switch text[1] {
 	case '$':

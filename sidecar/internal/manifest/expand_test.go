@@ -2,7 +2,7 @@ package manifest
 
 import "testing"
 
-// TestExpand: as the kubelet does it.
+// TestExpand checks that references are expanded as by the kubelet.
 func TestExpand(t *testing.T) {
 	lookup := lookupIn([]string{"A=1", "B=x y", "A=2", "EMPTY="})
 	for text, want := range map[string]string{

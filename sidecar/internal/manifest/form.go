@@ -12,11 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// fault is what is wrong with one field of an object. An author finds the field by its
-// line, which locate adds.
+// fault is a fault of one field of an object. locate adds the field's line.
 type fault struct {
-	path string // of the field, or of the one that misses it
-	line int    // in the file; 0: not known
+	path string // of the field, or of the object in which it is missing
+	line int    // in the file; 0: unknown
 	text string
 }
 
@@ -32,9 +31,9 @@ func faultAt(path, format string, args ...any) error {
 	return &fault{path: path, text: path + " " + fmt.Sprintf(format, args...)}
 }
 
-// misfits are the fields of a document that a type does not have, and the values that are
-// not of its form. The decoder of Go finds them as well, one at a time, and names neither
-// the value nor what to write instead.
+// misfits returns the fields of a document that a type does not have, and the values of a
+// wrong type. Go's decoder finds them as well, but one at a time, and its error has neither
+// the value nor a remedy.
 func misfits(t reflect.Type, tree map[string]any) []error {
 	var wrong []error
 	fit(t, tree, "", &wrong)
@@ -47,20 +46,20 @@ var (
 )
 
 func fit(t reflect.Type, value any, path string, wrong *[]error) {
-	if len(*wrong) > faultsMax { // no more are told
+	if len(*wrong) > faultsMax { // no more are reported
 		return
 	}
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch {
-	case value == nil: // as if it were absent
+	case value == nil: // null counts as absent
 		return
 	case t == quantity:
 		fitQuantity(value, path, wrong)
 		return
 	case t.Implements(unmarshaler) || reflect.PointerTo(t).Implements(unmarshaler):
-		return // it has a form of its own
+		return // it has a format of its own
 	}
 	switch v := value.(type) {
 	case map[string]any:
@@ -107,7 +106,7 @@ func fitObject(t reflect.Type, v map[string]any, path string, wrong *[]error) {
 	}
 }
 
-// fieldsOf are the fields of a struct by their names in a document.
+// fieldsOf collects the fields of a struct by their names in a document.
 func fieldsOf(t reflect.Type, into map[string]reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -143,7 +142,7 @@ func fitScalar(t reflect.Type, v any, path string, wrong *[]error) {
 	*wrong = append(*wrong, faultAt(path, "is %v, want %s", v, wanted(t)))
 }
 
-// wanted is a type for an author of a document.
+// wanted describes a type to the author of a document.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -172,13 +171,14 @@ func fitQuantity(v any, path string, wrong *[]error) {
 	*wrong = append(*wrong, faultAt(path, "is %q, want %s", text, meant(path, text)))
 }
 
-// sizeText is an amount as people write one: 64MB, 64 MiB, 1.5gb.
+// sizeText matches an amount of memory as people write it: 64MB, 64 MiB, 1.5gb.
 var sizeText = regexp.MustCompile(`(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtpe])i?(?:b|bytes?|o)?\s*$`)
 
-// coresText is a number of processors as people write it: 1 core, 2 CPUs.
+// coresText matches a number of CPUs as people write it: 1 core, 2 CPUs.
 var coresText = regexp.MustCompile(`(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*(?:cores?|v?cpus?)\s*$`)
 
-// meant is the quantity for the text of a field that is none.
+// meant returns the quantity, or a description of it, for the text of a field that is not a
+// quantity.
 func meant(path, text string) string {
 	m := sizeText.FindStringSubmatch(text)
 	if cores := coresText.FindStringSubmatch(text); strings.HasSuffix(path, ".cpu") && cores != nil {
@@ -200,10 +200,11 @@ func meant(path, text string) string {
 	return fmt.Sprintf("%s (powers of 1000) or %s (powers of 1024)", m[1]+unit, binary)
 }
 
-// nearMax is the length of the longest name, in bytes, that can be a mistyped one.
+// nearMax bounds the length of a name, in bytes, that is compared with the known names.
 const nearMax = 64
 
-// nearest is the name that differs least from a mistyped one; "": none is near.
+// nearest returns the known name that differs least from a mistyped one, or an empty text
+// if none is near.
 func nearest(name string, known []string) string {
 	if len(name) > nearMax {
 		return ""
@@ -220,7 +221,8 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// distance is the number of bytes to insert, remove or replace between two names.
+// distance returns the number of bytes to insert, remove or replace to turn one name into
+// the other.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -12,44 +12,44 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Ignored are fields of a manifest that do nothing on one machine, for one reason.
+// Ignored lists fields of a manifest that have no effect on one machine, for one reason.
 type Ignored struct {
 	Why    string
 	Fields []string
 }
 
-// String is one line.
+// String returns the reason and the fields in one line.
 func (i *Ignored) String() string { return i.Why + ": " + strings.Join(i.Fields, ", ") }
 
-// Prefixes that are written shorter, the longest first.
+// Prefixes that are shortened in messages, the longest first.
 var short = []struct{ path, name string }{
 	{"spec.template.spec.containers[0].", "container."},
 	{"spec.template.spec.", "pod."},
 	{"spec.template.", "pod."},
 }
 
-// used are the fields that have a meaning here; what is in a list of them is
-// theirs. Everything else of a manifest is ignored, and said.
+// used are the fields that have an effect on one machine, with everything inside of them.
+// All other fields of a manifest are reported as ignored.
 var used = []string{
 	"apiVersion", "kind", "metadata.name", "metadata.namespace",
 	"spec.ranks", "spec.ranksPerPod", "spec.launchMode", "spec.mpi", "spec.mpiProgress", "spec.stdinFile", "spec.profileName", "spec.transport", "spec.memory",
 	"spec.runPolicy.suspend", "spec.runPolicy.activeDeadlineSeconds", "spec.runPolicy.deadlockAfterSeconds", "spec.runPolicy.deadlockAction", "spec.runPolicy.restartLimit", "spec.runPolicy.restartRules",
 	"container.name", "container.command", "container.args", "container.workingDir",
 	"container.env[].name", "container.env[].value",
-	"pod.restartPolicy", "pod.terminationGracePeriodSeconds", "pod.hostNetwork", "pod.hostPID", "pod.hostIPC", "pod.shareProcessNamespace", // the rules leave only what holds here anyway
+	"pod.restartPolicy", "pod.terminationGracePeriodSeconds", "pod.hostNetwork", "pod.hostPID", "pod.hostIPC", "pod.shareProcessNamespace", // the rules accept only values that hold on one machine anyway
 }
 
-// reasons are why fields are ignored: by the first two words of their path.
+// reasons are why fields are ignored, by the first two elements of their path.
 var reasons = []struct {
 	why    string
 	fields []string
 }{
 	{"no containers here: the program is this machine's", []string{
-		"container.command", "container.args", // when the caller gives a program
+		"container.command", "container.args", // if the caller gives a program
 		"container.image", "container.imagePullPolicy", "pod.imagePullSecrets", "pod.runtimeClassName", "pod.os", "pod.hostname",
 		"pod.subdomain", "pod.setHostnameAsFQDN", "pod.hostnameOverride", "container.ports", "container.tty", "container.stdin", "container.stdinOnce",
 	}},
-	{"no containers beside the program are run", []string{"pod.initContainers", "pod.ephemeralContainers"}},
+	{"no other containers than the program are run", []string{"pod.initContainers", "pod.ephemeralContainers"}},
 	{"nothing is mounted, and nothing read from a cluster", []string{
 		"pod.volumes", "container.volumeMounts", "container.volumeDevices", "container.envFrom", "container.env",
 		"container.terminationMessagePath", "container.terminationMessagePolicy", "pod.hostAliases", "pod.dnsPolicy", "pod.dnsConfig", "pod.enableServiceLinks",
@@ -65,7 +65,7 @@ var reasons = []struct {
 		"pod.nodeSelector", "pod.nodeName", "pod.affinity", "pod.tolerations", "pod.schedulerName", "pod.priorityClassName", "pod.priority",
 		"pod.preemptionPolicy", "pod.topologySpreadConstraints", "pod.schedulingGates", "pod.readinessGates", "pod.schedulingGroup",
 	}},
-	{"nobody looks after the program: it runs until it ends", []string{
+	{"no probe or hook is run: the program runs until it ends", []string{
 		"container.livenessProbe", "container.readinessProbe", "container.startupProbe", "container.lifecycle", "container.restartPolicy",
 		"container.restartPolicyRules", "pod.activeDeadlineSeconds",
 	}},
@@ -77,8 +77,8 @@ var reasons = []struct {
 
 const otherReason = "it has no meaning here"
 
-// ignored lists what the job's author wrote and nothing here looks at, by reason.
-// With a program of the caller's, the container's command is among it.
+// ignored lists the fields that the author wrote and that have no effect on one machine, by
+// reason. If the caller gives a program, the container's command is one of them.
 func (f *File) ignored(overridden bool) []Ignored {
 	var w walk
 	if overridden {
@@ -103,10 +103,10 @@ func (f *File) ignored(overridden bool) []Ignored {
 	return all
 }
 
-// walk goes through a manifest as it was written, and not through a list of what
-// is known to be ignored, so that nothing is forgotten.
+// walk visits all fields of a manifest as it was written, instead of a list of the fields
+// that are known to be ignored, so that no field is missed.
 type walk struct {
-	unused []string            // of used, what this job makes nothing of
+	unused []string            // fields of used that have no effect for this job
 	found  map[string][]string // by reason
 }
 
@@ -121,7 +121,7 @@ func (w *walk) node(path string, value any) {
 	plain := unnumbered(name)
 	switch inside := value.(type) {
 	case nil:
-		return // as if it were not there
+		return // null counts as absent
 	case map[string]any:
 		if strings.HasSuffix(plain, ".valueFrom") && meaningful(inside) {
 			return
@@ -143,7 +143,7 @@ func (w *walk) node(path string, value any) {
 	}
 }
 
-// element is how an entry of a list is called: a variable by its name.
+// element names an entry of a list: a variable by its name, others by their number.
 func element(list string, i int, v any) string {
 	if m, ok := v.(map[string]any); ok && list == "container.env" {
 		return fmt.Sprint(m["name"])
@@ -151,18 +151,18 @@ func element(list string, i int, v any) string {
 	return fmt.Sprint(i)
 }
 
-// meaningful reports whether a variable's source is one that is looked at.
+// meaningful reports whether a variable's source has a meaning on one machine.
 func meaningful(source map[string]any) bool {
 	raw, err := json.Marshal(source)
 	from := new(corev1.EnvVarSource)
 	return err == nil && json.Unmarshal(raw, from) == nil && known(from)
 }
 
-// presets are defaults that a file may repeat of fields that mean nothing here.
+// presets are defaults of fields that have no effect on one machine. A file may repeat
+// them.
 var presets = map[string]any{"spec.podManagement": "Managed", "spec.runPolicy.disruption": "Allowed", "spec.runPolicy.gang": "None"}
 
-// isUsed reports whether a field is looked at. What only repeats a default is
-// nothing to tell.
+// isUsed reports whether a field has an effect, or only repeats a default.
 func (w *walk) isUsed(plain string, value any) bool {
 	if slices.Contains(w.unused, plain) {
 		return false
@@ -175,7 +175,7 @@ func (w *walk) isUsed(plain string, value any) bool {
 	})
 }
 
-// leads reports whether something below a field may be looked at.
+// leads reports whether a field inside of this one may have an effect.
 func leads(plain string) bool {
 	if slices.Contains([]string{"spec.template", "spec.template.spec", "pod.containers", "pod.containers[]", "container.env[]"}, plain) {
 		return true
@@ -208,7 +208,7 @@ func shortened(path string) string {
 	return path
 }
 
-// unnumbered takes the numbers out of a path: env[3] becomes env[].
+// unnumbered removes the indexes from a path: env[3] becomes env[].
 func unnumbered(path string) string {
 	var out strings.Builder
 	inside := false

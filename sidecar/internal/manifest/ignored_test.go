@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// fields lists every field that the schema has of one place of a pod.
+// below returns every field that the schema has at one position of a pod.
 func (s *schema) below(t *testing.T, steps ...string) map[string]*schema {
 	t.Helper()
 	for _, step := range steps {
@@ -21,8 +21,8 @@ func (s *schema) below(t *testing.T, steps ...string) map[string]*schema {
 	return s.Properties
 }
 
-// TestNothingIsForgotten: every field that a pod, its container, an environment
-// variable, the job or its run policy can have is looked at, or said to be ignored.
+// TestNothingIsForgotten checks that every field that a pod, its container, an environment
+// variable, the job or its run policy can have is used, or reported as ignored.
 func TestNothingIsForgotten(t *testing.T) {
 	crd := readSchema(t, "mpijobs")
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestNothingIsForgotten(t *testing.T) {
 		for field := range crd.below(t, c.steps...) {
 			path := c.name + field
 			if slices.Contains([]string{"spec", "spec.template", "spec.runPolicy", "spec.template.spec", "pod.containers"}, path) {
-				continue // what is in it is looked at, one by one
+				continue // the fields inside of it are checked one by one
 			}
 			f := File{written: c.put(map[string]any{field: "something"})}
 			list := f.ignored(false)
@@ -60,7 +60,7 @@ func TestNothingIsForgotten(t *testing.T) {
 	}
 }
 
-// TestNullIsAbsent: as the API server takes it.
+// TestNullIsAbsent checks that null counts as absent, as for the API server.
 func TestNullIsAbsent(t *testing.T) {
 	f := File{written: map[string]any{"status": nil, "spec": map[string]any{"managedBy": nil, "devices": []any{}}}}
 	if list := f.ignored(false); len(list) != 1 || list[0].Fields[0] != "spec.devices" {

@@ -10,14 +10,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lines finds the lines of a file on which the fields of a document begin, by their paths. The
-// document is read again for that, and only where something is wrong with it.
+// lines finds the lines of a file on which the fields of a document begin, by their paths.
+// The document is parsed again for that, only if it has a fault.
 type lines struct {
 	doc   []byte
-	first int // line of the file on which it begins
+	first int // line of the file on which the document begins
 }
 
-// of are the lines of fields, or of the nearest ones that they are in; 0: not known.
+// of returns the lines of fields, or of the nearest fields that contain them, or 0 if
+// unknown.
 func (l lines) of(paths []string) []int {
 	found := make([]int, len(paths))
 	var root yaml.Node
@@ -32,7 +33,7 @@ func (l lines) of(paths []string) []int {
 	return found
 }
 
-// lineIn is the line of a field of a document's node; 0: it is not there.
+// lineIn returns the line of a field of a document's node, or 0 if it is absent.
 func lineIn(n *yaml.Node, path string) (line int) {
 	for path != "" {
 		var next *yaml.Node
@@ -40,7 +41,7 @@ func lineIn(n *yaml.Node, path string) (line int) {
 		case yaml.MappingNode:
 			name := -1
 			for i := 0; i+1 < len(n.Content); i += 2 {
-				key := n.Content[i].Value // which may have dots of its own: the longest one counts
+				key := n.Content[i].Value // a key may contain dots: the longest match counts
 				if rest, ok := strings.CutPrefix(path, key); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') && len(key) > name {
 					name, line, next = len(key), n.Content[i].Line, n.Content[i+1]
 				}
@@ -62,10 +63,10 @@ func lineIn(n *yaml.Node, path string) (line int) {
 	return line
 }
 
-// faultsMax is how many faults of a document are told: a file may be a mistake as a whole.
+// faultsMax bounds the reported faults of a document: a file may be a mistake as a whole.
 const faultsMax = 20
 
-// locate adds the lines of what is wrong.
+// locate adds the lines of the faults.
 func (l lines) locate(wrong []error) error {
 	if len(wrong) == 0 {
 		return nil
@@ -89,11 +90,11 @@ func (l lines) locate(wrong []error) error {
 
 var lineText = regexp.MustCompile(`\bline ([0-9]+)`)
 
-// inFile makes an error of a parser, which counts the lines of a document that begins on a
-// line of the file, one of the file.
+// inFile converts the line numbers in a parser's error, which count from the beginning of
+// the document, to lines of the file.
 func inFile(err error, first int) error {
 	text := lineText.ReplaceAllStringFunc(err.Error(), func(at string) string {
-		n, _ := strconv.Atoi(lineText.FindStringSubmatch(at)[1]) // digits by the expression
+		n, _ := strconv.Atoi(lineText.FindStringSubmatch(at)[1]) // the expression matches digits only
 		return fmt.Sprintf("line %d", n+first-1)
 	})
 	text = strings.TrimPrefix(strings.Replace(text, "unmarshal errors:\n  ", "", 1), "yaml: ")

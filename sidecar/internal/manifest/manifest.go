@@ -1,6 +1,12 @@
-// Package manifest reads an MPIJob as a cluster would and says what of it runs on
-// one machine: the ranks, their program and environment, how they are tuned, and
-// what is ignored because there is no container, no node and no API server here.
+// Package manifest reads an MPIJob as a cluster would, and plans its run on one machine:
+// the ranks, their program and environment, their tuning, and the fields that are ignored
+// because there is no container, no node and no API server. It also converts jobs of
+// Kubeflow's operators to MPIJobs (Convert).
+//
+// Read parses and validates a file, File.Plan makes the Plan for a machine, and Plan.Status
+// returns the status that the job's object would have at the end. The schema is checked by
+// the lists in fields.go and the rules in rules.go, which tests compare with the generated
+// definitions.
 package manifest
 
 import (
@@ -24,11 +30,11 @@ import (
 // SizeMax bounds a file, as etcd bounds an object.
 const SizeMax = 3 << 20
 
-// File is what a file of Kubernetes objects has for one machine.
+// File is the content of a file of Kubernetes objects that has a meaning on one machine.
 type File struct {
-	Job     *v1alpha1.MPIJob           // with the schema's defaults
-	Profile v1alpha1.FabricProfileSpec // that the job names; empty: none
-	Others  []string                   // objects that mean nothing here: "ConfigMap input"
+	Job     *v1alpha1.MPIJob           // with the defaults of the schema
+	Profile v1alpha1.FabricProfileSpec // the profile that the job names; zero: none
+	Others  []string                   // objects that have no meaning on one machine: "ConfigMap input"
 	written map[string]any             // the job as its author wrote it
 }
 
@@ -41,8 +47,8 @@ type object struct {
 	name string
 }
 
-// Read reads YAML or JSON with exactly one MPIJob. Unknown fields, duplicate ones
-// and values that the schema refuses are errors, which name the field.
+// Read parses YAML or JSON with exactly one MPIJob. Unknown fields, duplicate fields and
+// values that the schema refuses are errors, which name the field.
 func Read(text []byte) (*File, error) {
 	objects, err := split(text)
 	if err != nil {
@@ -76,12 +82,11 @@ func Read(text []byte) (*File, error) {
 		}
 		return nil, fmt.Errorf("no MPIJob (apiVersion %s) in it", v1alpha1.GroupVersion)
 	}
-	return f, f.takeProfile(profiles)
+	return f, f.readProfile(profiles)
 }
 
-// takeProfile reads the profile that the job names. Others of the file are not
-// looked at.
-func (f *File) takeProfile(profiles map[string]*object) error {
+// readProfile reads the profile that the job names. Other profiles of the file are ignored.
+func (f *File) readProfile(profiles map[string]*object) error {
 	name := f.Job.Spec.ProfileName
 	for other := range profiles {
 		if other != name {
@@ -117,7 +122,7 @@ func readJob(o *object) (*v1alpha1.MPIJob, error) {
 	return j, nil
 }
 
-// decode fills into with o and the schema's defaults, and holds it to the schema.
+// decode sets into to o with the schema's defaults, and validates it.
 func decode(o *object, fields []field, into any, rules func() []error) error {
 	if version := o.tree["apiVersion"]; version != v1alpha1.GroupVersion.String() {
 		return fmt.Errorf("apiVersion is %v, want %s", version, v1alpha1.GroupVersion)
@@ -132,9 +137,9 @@ func decode(o *object, fields []field, into any, rules func() []error) error {
 	whole := runtime.DeepCopyJSON(o.tree)
 	var wrong []error
 	for i := range fields {
-		wrong = append(wrong, fields[i].hold(whole)...)
+		wrong = append(wrong, fields[i].check(whole)...)
 	}
-	// Again, with what the defaults have added; the rules count on it.
+	// Converted again with the added defaults, on which the rules rely.
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(whole, into); err != nil {
 		return err
 	}
@@ -145,12 +150,12 @@ func decode(o *object, fields []field, into any, rules func() []error) error {
 	return o.at.locate(wrong)
 }
 
-// split takes a file apart into its objects.
+// split splits a file into its objects.
 func split(text []byte) ([]object, error) {
 	if len(text) > SizeMax {
 		return nil, fmt.Errorf("over %d bytes", SizeMax)
 	}
-	// The reader takes documents apart, and changes nothing of such a text.
+	// The reader splits documents, and does not change a text with these line ends.
 	text = append(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), '\n')
 	var all []object
 	docs := yamldocs.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
@@ -170,7 +175,7 @@ func split(text []byte) ([]object, error) {
 			return nil, inFile(err, first)
 		}
 		if string(bytes.TrimSpace(raw)) == "null" {
-			continue // nothing but comments
+			continue // only comments
 		}
 		o := object{raw: raw, at: lines{doc, first}}
 		if err := json.UnmarshalCaseSensitivePreserveInts(raw, &o.tree); err != nil {

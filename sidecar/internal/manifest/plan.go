@@ -13,30 +13,30 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// ErrSuspended is what Plan says of a job that is not to run.
+// ErrSuspended is the error of Plan for a job that must not run.
 var ErrSuspended = errors.New("runPolicy.suspend is true: the job is not to run; take it out of the file, or set it to false")
 
-// Machine is what a job is told of where it runs.
+// Machine describes the machine on which a job runs.
 type Machine struct {
 	Node    string   // this machine's name
-	Program []string // instead of the container's command and arguments; nil: those
+	Program []string // instead of the container's command and arguments; nil: use those
 }
 
-// Plan is an MPIJob on one machine.
+// Plan is the plan of an MPIJob's run on one machine.
 type Plan struct {
 	Job          *v1alpha1.MPIJob
 	Profile      v1alpha1.FabricProfileSpec
 	Pods         int
 	Deadline     time.Duration // of all attempts together; 0: none
 	RestartLimit int
-	Deadlock     time.Duration // as runPolicy.deadlockAfterSeconds says; negative: the file says nothing
-	WorkDir      string        // of the container; empty: its image's, which is unknown
+	Deadlock     time.Duration // runPolicy.deadlockAfterSeconds; negative: not set in the file
+	WorkDir      string        // of the container; empty: that of its image, which is unknown
 	Ignored      []Ignored
-	Warning      string // of a field that has no effect anywhere; empty: there is none
+	Warning      string // about a field that has no effect anywhere; empty: none
 	machine      Machine
 }
 
-// Plan says how the file's job runs on a machine.
+// Plan returns how the file's job runs on a machine.
 func (f *File) Plan(m *Machine) (*Plan, error) {
 	s := &f.Job.Spec
 	p := &Plan{Job: f.Job, Profile: f.Profile, Pods: int(jobdoc.Pods(s)), machine: *m, WorkDir: application(s).WorkingDir}
@@ -51,7 +51,7 @@ func (f *File) Plan(m *Machine) (*Plan, error) {
 	if d := s.RunPolicy.ActiveDeadlineSeconds; d != nil {
 		p.Deadline = time.Duration(*d) * time.Second
 	}
-	p.Deadlock = -1 // the schema's default is a cluster's
+	p.Deadlock = -1 // the schema's default is for clusters
 	if _, said, _ := unstructured.NestedFieldNoCopy(f.written, "spec", "runPolicy", "deadlockAfterSeconds"); said {
 		p.Deadlock = s.RunPolicy.DeadlockAfter()
 	}
@@ -62,18 +62,18 @@ func (f *File) Plan(m *Machine) (*Plan, error) {
 	return p, nil
 }
 
-// application is the application's container.
+// application returns the application's container.
 func application(s *v1alpha1.MPIJobSpec) *corev1.Container { return &s.Template.Spec.Containers[0] }
 
 func (p *Plan) overridden() bool { return p.machine.Program != nil }
 
-// Attempt is a start of the job, for its document.
+// Attempt returns an attempt of the job, for its document.
 func (p *Plan) Attempt(number int) *jobdoc.Attempt {
 	return &jobdoc.Attempt{Job: p.Job, Profile: p.Profile, Number: int32(number)}
 }
 
-// Program is what each rank of a pod runs, and the variables that it gets on top
-// of this process's own: NAME=VALUE.
+// Program returns the command that each rank of a pod runs, and its variables, NAME=VALUE,
+// in addition to this process's own.
 func (p *Plan) Program(attempt, pod int) (program, env []string) {
 	env = p.env(attempt, pod)
 	if p.overridden() {
@@ -87,5 +87,5 @@ func (p *Plan) Program(attempt, pod int) (program, env []string) {
 	return program, env
 }
 
-// Node is the machine's name.
+// Node returns the machine's name.
 func (p *Plan) Node() string { return p.machine.Node }

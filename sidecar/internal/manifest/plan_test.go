@@ -15,7 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the answers in testdata again")
 
-// TestPlans: what each manifest of testdata becomes is in the file beside it.
+// TestPlans compares the plan of each manifest of testdata with the text file of the same
+// name.
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -43,7 +44,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// story says everything of a plan.
+// story describes a plan completely.
 func story(t *testing.T, text []byte) string {
 	t.Helper()
 	f, err := Read(text)
@@ -75,8 +76,8 @@ func story(t *testing.T, text []byte) string {
 	return out.String()
 }
 
-// TestOtherProgram: the caller's program takes the place of the container's, and
-// that is said.
+// TestOtherProgram checks that the caller's program replaces the container's command, and
+// that this is reported.
 func TestOtherProgram(t *testing.T) {
 	f, err := Read([]byte(readTable(t).Job))
 	if err != nil {
@@ -102,8 +103,8 @@ func TestOtherProgram(t *testing.T) {
 	}
 }
 
-// TestDeadlockTime: what the file says is kept, and the schema's default, which is for a
-// cluster, is not taken for it.
+// TestDeadlockTime checks that the value of the file is kept, and that the schema's
+// default, which is for a cluster, is not used.
 func TestDeadlockTime(t *testing.T) {
 	for line, want := range map[string]time.Duration{"": -1, "runPolicy: {restartLimit: 1}": -1, "runPolicy: {deadlockAfterSeconds: 300}": 5 * time.Minute, "runPolicy: {deadlockAfterSeconds: 0}": 0} {
 		f, err := Read([]byte("apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob\nmetadata: {name: cg}\nspec:\n  ranks: 1\n  " + line + "\n  template: {spec: {containers: [{name: cg, image: cg, command: [cg]}]}}\n"))

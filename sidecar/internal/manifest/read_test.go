@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStrict: what `kubectl apply` refuses for its form is refused, and the field
-// is named.
+// TestStrict checks that what `kubectl apply` refuses for its form is refused, and that the
+// error names the field.
 func TestStrict(t *testing.T) {
 	job := readTable(t).Job
 	for what, c := range map[string]struct{ text, want string }{
@@ -37,8 +37,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestFaultsAreLocated: what is wrong with a file is told with the line in the file, the
-// field, the value found, and the one meant.
+// TestFaultsAreLocated checks that a fault is reported with its line in the file, the
+// field, the value found, and the value wanted.
 func TestFaultsAreLocated(t *testing.T) {
 	job := readTable(t).Job
 	line := func(text, of string) int {
@@ -77,7 +77,7 @@ func TestFaultsAreLocated(t *testing.T) {
 		for _, before := range []string{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: input}\n---\n# the job\n"} {
 			text := before + c.text
 			want := fmt.Sprintf("line %d: ", line(text, c.at))
-			if what == "no YAML" { // the parser names the line at which it gave up
+			if what == "no YAML" { // the parser reports the line at which it stopped
 				want = "line "
 			}
 			if _, err := Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), c.want) {
@@ -87,8 +87,9 @@ func TestFaultsAreLocated(t *testing.T) {
 	}
 }
 
-// TestMistakenFiles: a file that is a mistake as a whole is told of in bounded text, and costs no
-// more memory than some times its size; and lines are those of the file, whatever ends them.
+// TestMistakenFiles checks that the error of a file that is a mistake as a whole is
+// bounded, and costs no more memory than some times its size, and that lines are those of
+// the file, with any line ends.
 func TestMistakenFiles(t *testing.T) {
 	job := readTable(t).Job
 	key := strings.Repeat("k", 900)
@@ -118,7 +119,7 @@ func TestMistakenFiles(t *testing.T) {
 	}
 }
 
-// TestJSON: a file may be JSON, too.
+// TestJSON checks that a file may be JSON, too.
 func TestJSON(t *testing.T) {
 	f, err := Read([]byte(`{"apiVersion":"outrigger.dev/v1alpha1","kind":"MPIJob","metadata":{"name":"j","namespace":"n"},
 		"spec":{"ranks":3,"transport":{"type":"TCP"},"template":{"spec":{"containers":[{"name":"a","image":"b","command":["c"]}]}}}}`))
@@ -155,8 +156,8 @@ func TestNotToRun(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever is accepted can be planned, or says why not, and its document
-// is a good one but for what belongs to the machine.
+// FuzzRead checks that every accepted file can be planned, or has an error, and that its
+// document is valid except for the values of the machine.
 func FuzzRead(f *testing.F) {
 	all := readTable(f)
 	f.Add([]byte(all.Job))

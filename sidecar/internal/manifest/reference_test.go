@@ -11,8 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// Documents for people who write MPIJobs. Tables of the reference are written by
-// hack/apiref.
+// Documents for authors of MPIJobs. hack/apiref writes the tables of the reference.
 const (
 	guidePage     = "../../../docs/mpijob.md"
 	referencePage = "../../../docs/mpijob-reference.md"
@@ -28,7 +27,8 @@ func readDocument(t *testing.T, file string) string {
 	return strings.Join(strings.Fields(string(text)), " ")
 }
 
-// TestMemoryExample: the figures of the documents are what the operator computes.
+// TestMemoryExample checks that the sizes in the documents are those that the operator
+// computes.
 func TestMemoryExample(t *testing.T) {
 	m := jobdoc.MemoryOf(&v1alpha1.MPIJobSpec{}, &v1alpha1.FabricProfileSpec{}, 4)
 	m.Arena = 1 << 30
@@ -52,7 +52,7 @@ func TestMemoryExample(t *testing.T) {
 	}
 }
 
-// TestDocumentsExamples: every manifest in docs/examples is one that runs, and the
+// TestDocumentsExamples checks that every manifest in docs/examples can run, and that the
 // guide links to it.
 func TestDocumentsExamples(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/examples/*.yaml")

@@ -13,11 +13,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// podsMax is how many pods a job may have.
+// podsMax bounds the pods of a job, as the schema does.
 const podsMax = 4096
 
-// rule is one x-kubernetes-validations of the schema: its message, word for word,
-// and when it is broken. Rules about changes have no meaning here.
+// rule is one x-kubernetes-validations rule of the schema: its message, word for word, and
+// whether it is broken. Rules about changes do not apply here.
 type rule struct {
 	where   string
 	broken  bool
@@ -37,7 +37,7 @@ func complaints(rules []rule) []error {
 func jobRules(j *v1alpha1.MPIJob) []error {
 	s := &j.Spec
 	t := &s.Template.Spec
-	// The API server's text for what the schema of pods says itself.
+	// The API server's text for a fault that the schema of pods itself forbids.
 	if len(t.Containers) != 1 {
 		return complaints([]rule{{"spec.template.spec.containers", true, "template must have one container, the application: others would hold up the end of the job"}})
 	}
@@ -83,12 +83,13 @@ func jobRules(j *v1alpha1.MPIJob) []error {
 	return wrong
 }
 
-// findsPeers reports whether a pod of this configuration can find pods of its job.
+// findsPeers reports whether a pod with this configuration can resolve the names of pods of
+// its job.
 func findsPeers(c *corev1.PodDNSConfig) bool {
 	return c != nil && len(c.Nameservers) > 0 && slices.ContainsFunc(c.Searches, func(s string) bool { return strings.Contains(s, ".svc.") })
 }
 
-// others reports whether a list has more than a sidecar's CPU and memory.
+// others reports whether a list has other resources than CPU and memory.
 func others(l corev1.ResourceList) bool {
 	for name := range l {
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory {
@@ -102,7 +103,8 @@ func needsRDMA(s *v1alpha1.MPIJobSpec) bool {
 	return s.Transport.Policy == v1alpha1.TransportRequired && s.Transport.Type == v1alpha1.TransportRDMA
 }
 
-// hasHCA: what is not ours by its name may be a card that an admin has named.
+// hasHCA reports whether devices has an RDMA device. A resource of another group may be a
+// device that an administrator has named.
 func hasHCA(s *v1alpha1.MPIJobSpec) bool {
 	for _, d := range s.Devices {
 		if strings.HasPrefix(d.Resource, names.ResourceHCA) || !strings.HasPrefix(d.Resource, names.Group+"/") {
@@ -122,14 +124,14 @@ func profileRules(p *v1alpha1.FabricProfileSpec) []error {
 	})
 }
 
-// beyond reports whether an amount of memory is more than a container's limit.
+// beyond reports whether an amount of memory exceeds a container's limit.
 func beyond(q *resource.Quantity, limits corev1.ResourceList) bool {
 	limit, limited := limits[corev1.ResourceMemory]
 	return q != nil && limited && q.Cmp(limit) > 0
 }
 
-// outside reports whether a quantity is given and not within least and most; most
-// itself may be excluded.
+// outside reports whether a quantity is given and not within least and most; excluded
+// excludes most itself.
 func outside(q *resource.Quantity, least, most string, excluded bool) bool {
 	if q == nil {
 		return false

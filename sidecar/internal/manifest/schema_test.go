@@ -13,7 +13,7 @@ import (
 
 const definitions = "../../../charts/outrigger/generated/crds/outrigger.dev_"
 
-// schema is the part of a definition's schema that this room has a copy of.
+// schema is the part of a definition's schema that this package copies.
 type schema struct {
 	Description string
 	Properties  map[string]*schema
@@ -48,8 +48,8 @@ func readSchema(t *testing.T, plural string) *schema {
 	return &crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }
 
-// each calls visit for a schema's fields, outside status and what Kubernetes says
-// of pods.
+// each calls visit for a schema's fields, except for status and the fields that Kubernetes
+// defines for pods.
 func (s *schema) each(path string, visit func(path string, s *schema, required bool)) {
 	for name, p := range s.Properties {
 		below := strings.TrimPrefix(path+"."+name, ".")
@@ -74,7 +74,7 @@ func number[T int | float64](p *T) int64 {
 	return int64(*p)
 }
 
-// asField is what this room must have of a schema; nil: nothing.
+// asField returns the field that this package must have for a schema, or nil for none.
 func (s *schema) asField(path string, required bool) *field {
 	f := &field{
 		path: path, required: required, enum: s.Enum, min: number(s.Minimum), max: number(s.Maximum),
@@ -91,8 +91,8 @@ func (s *schema) asField(path string, required bool) *field {
 	return f
 }
 
-// TestFieldsAreTheSchemas: defaults, bounds and words are those of the generated
-// definitions, neither more nor less.
+// TestFieldsAreTheSchemas checks that defaults, bounds and enumerations are exactly those
+// of the generated definitions.
 func TestFieldsAreTheSchemas(t *testing.T) {
 	for plural, have := range map[string][]field{"mpijobs": jobFields, "fabricprofiles": profileFields} {
 		var want []field
@@ -139,13 +139,13 @@ func readTable(t testing.TB) *table {
 	return out
 }
 
-// withProfile is a job that names the profile good, and it.
+// withProfile returns a job that names the profile good, and that profile.
 func (t *table) withProfile(profile string) string {
 	return strings.Replace(t.Job, "  template:", "  profileName: good\n  template:", 1) + "---\n" + profile
 }
 
-// TestRefused: what the API server refuses is refused here, in the same words
-// where the schema has words.
+// TestRefused checks that what the API server refuses is refused here, with the same text
+// if the schema has a text.
 func TestRefused(t *testing.T) {
 	all := readTable(t)
 	right := []string{all.Job, all.withProfile(all.Profile)}
@@ -184,8 +184,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// messages are those of the rules that are about an object and not about a change
-// of it.
+// messages returns the messages of the rules that are about an object and not about a
+// change of it.
 func (s *schema) messages() []string {
 	var list []string
 	collect := func(_ string, s *schema, _ bool) {
@@ -200,8 +200,9 @@ func (s *schema) messages() []string {
 	return list
 }
 
-// TestRulesPointAtTheirFields: a rule of the whole spec says which field breaks it, but for
-// those of several fields; and none divides by, or counts on, what its neighbour refuses.
+// TestRulesPointAtTheirFields checks that a rule of the whole spec has the field that
+// breaks it, unless it is about several fields, and that no rule divides by, or relies on,
+// a value that another rule refuses.
 func TestRulesPointAtTheirFields(t *testing.T) {
 	several := []string{"mpi needs launchMode", "mpiProgress", "memory.allocationsFrom"}
 	for _, v := range readSchema(t, "mpijobs").Properties["spec"].Validations {

@@ -16,17 +16,17 @@ type End struct {
 	Restarts     int
 	Succeeded    []bool // by pod of the last attempt
 	Transports   []string
-	Complete     bool              // every rank has ended well
+	Complete     bool              // every rank has ended with code 0
 	Failure      *v1alpha1.Failure // of the last attempt that failed; nil: none
 }
 
-// Restartable reports whether a failure leads to another attempt, as it does in
-// a cluster: what another start will not change does not.
+// Restartable reports whether a failure leads to another attempt, as it would in a cluster:
+// a failure that another attempt would repeat does not.
 func (p *Plan) Restartable(attempt int, f *v1alpha1.Failure) bool {
 	return attempt < p.RestartLimit && !f.Final() && (p.Job == nil || p.Job.Spec.RunPolicy.Restarts(f))
 }
 
-// Status is the status that the job's object would have.
+// Status returns the status that the job's object would have.
 func (p *Plan) Status(e *End) v1alpha1.MPIJobStatus {
 	restarts, begun, ended := int32(e.Restarts), metav1.NewTime(e.Begun), metav1.NewTime(e.Ended)
 	s := v1alpha1.MPIJobStatus{
@@ -47,7 +47,7 @@ func (p *Plan) Status(e *End) v1alpha1.MPIJobStatus {
 	return s
 }
 
-// ranks counts them by the end of their pod.
+// ranks counts the ranks by the end of their pod.
 func (p *Plan) ranks(succeeded []bool) *v1alpha1.RankCounts {
 	var none, good, bad int32
 	for i := range jobdoc.Pods(&p.Job.Spec) {

@@ -79,7 +79,7 @@ startTime: "2026-01-02T03:04:05Z"
 	}
 }
 
-// TestRestartable: as the operator does it.
+// TestRestartable checks that restarts are decided as by the operator.
 func TestRestartable(t *testing.T) {
 	p := Plan{RestartLimit: 1}
 	for reason, want := range map[string]bool{"RankExited": true, "SidecarLost": true, "DeadlineExceeded": false, "TransportMissing": false} {
