@@ -12,9 +12,10 @@ import (
 // rank, no sidecar can detect it. This process compares the collectives that all ranks have
 // begun.
 
-// Bounds of the interval between comparisons: each is a request to every sidecar, which costs it some 100 us, and for
-// a large job the interval grows. A disagreement is reported if two successive comparisons find it: a rank that begins
-// a moment later may agree with the others.
+// Bounds of the interval between comparisons: each is a request to every sidecar, which
+// costs it some 100 us, and for a large job the interval grows. A disagreement is reported
+// if two successive comparisons find it: a rank that begins a moment later may agree with
+// the others.
 const (
 	disagreePause = 700 * time.Millisecond
 	disagreeShare = 50 // a comparison takes at most 1/50 of the time

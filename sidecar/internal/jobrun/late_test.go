@@ -18,8 +18,6 @@ import (
 // kernel.
 
 // writes returns a script's command that writes a sidecar's final message.
-
-// writes is a script's command that leaves a sidecar's last words.
 func writes(reason podlife.Reason, rank, code int, text, at string) string {
 	m := podlife.Message{Kind: podlife.KindSidecar, Pod: 1, Failures: []podlife.Failure{{Rank: rank, Code: code, Reason: reason, Text: text}}}
 	m.Failures[0].Time, _ = time.Parse(time.RFC3339, at)

@@ -85,29 +85,32 @@ type Config struct {
 	Drain       time.Duration    // between SIGTERM and SIGKILL when this process is told to end; default Grace
 	Signals     <-chan os.Signal // forwarded to every rank; SIGKILL kills those that are left
 
-	// Dress returns variables of a rank in addition to Env, and files that it inherits as descriptor 3
-	// and following. The files are closed when the rank has started. May be nil.
-	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
-	// Judge returns what is wrong with a rank that has exited with code 0. It may wait for other ranks
-	// until ctx ends, which it does when a rank has failed or this process is told to end. May be nil.
-	Judge func(ctx context.Context, rank int) error
-	// Failed is called for the first rank that has failed or cannot be started, before the other ranks
-	// are ended for it. May be nil.
-	Failed func(rank, code int)
-	// JobFailed asks the sidecar whether the job has failed. If it has when this process is told to end,
-	// the ranks have Grace instead of Drain. The termination message of a pod whose ranks have all
-	// exited with code 0 has the answer as well. An error means that the sidecar gave no answer. May be
+	// Dress returns variables of a rank in addition to Env, and files that it inherits as
+	// descriptor 3 and following. The files are closed when the rank has started. May be
 	// nil.
+	Dress func(ctx context.Context, rank int) (env []string, files []*os.File, err error)
+	// Judge returns what is wrong with a rank that has exited with code 0. It may wait for
+	// other ranks until ctx ends, which it does when a rank has failed or this process is
+	// told to end. May be nil.
+	Judge func(ctx context.Context, rank int) error
+	// Failed is called for the first rank that has failed or cannot be started, before the
+	// other ranks are ended for it. May be nil.
+	Failed func(rank, code int)
+	// JobFailed asks the sidecar whether the job has failed. If it has when this process is
+	// told to end, the ranks have Grace instead of Drain. The termination message of a pod
+	// whose ranks have all exited with code 0 has the answer as well. An error means that
+	// the sidecar gave no answer. May be nil.
 	JobFailed func(ctx context.Context) (bool, error)
-	// Aborts calls told for each rank that has called abort, with its exit code, and that may wait to be
-	// ended; and, with lost, for each rank because of which the job has failed and whose process may
-	// live. It returns when ctx ends. May be nil.
+	// Aborts calls told for each rank that has called abort, with its exit code, and that
+	// may wait to be ended; and, with lost, for each rank because of which the job has
+	// failed and whose process may live. It returns when ctx ends. May be nil.
 	Aborts func(ctx context.Context, told func(rank, code int, lost bool))
 	// Clue creates the search for the reason of a rank's end in its standard error. May be nil.
 	Clue func() Clue
-	// Texts is called once, before ranks start. Texts that ranks print by process management, as Open
-	// MPI 5 does, are passed to say, which prints them as standard output (out) or error of the rank,
-	// calls printed then, and does not wait for the readers of the output. May be nil.
+	// Texts is called once, before ranks start. Texts that ranks print by process
+	// management, as Open MPI 5 does, are passed to say, which prints them as standard
+	// output (out) or error of the rank, calls printed then, and does not wait for the
+	// readers of the output. May be nil.
 	Texts func(say func(rank int, out bool, text string, printed func()))
 	// Tidy is called when all ranks and all processes that they started have ended. May be nil.
 	Tidy func() error
@@ -228,9 +231,10 @@ func Run(ctx context.Context, cfg Config) *Event {
 // reapPause is the time between two calls of reapOrphans.
 const reapPause = time.Second
 
-// supervise forwards signals, and ends all ranks on failure or cancellation: SIGTERM, then SIGKILL. The
-// first of the two decides the grace period: a rank that writes a checkpoint because this process is
-// told to end may exit with any code, which does not shorten the time of the others.
+// supervise forwards signals, and ends all ranks on failure or cancellation: SIGTERM, then
+// SIGKILL. The first of the two decides the grace period: a rank that writes a checkpoint
+// because this process is told to end may exit with any code, which does not shorten the
+// time of the others.
 func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 	stop, cancelled := p.stop, ctx.Done()
 	failed := make(chan struct{})
@@ -287,9 +291,9 @@ func (p *pod) supervise(ctx context.Context, done <-chan struct{}) {
 // exitTerminated is the exit code of a pod that was told to end, as in a shell.
 const exitTerminated = 128 + int(unix.SIGTERM)
 
-// cutShort reports a failure if the pod was told to end and its ranks have then exited with 0: a rank
-// that writes a checkpoint when it is told to end has not done all its work. Precondition: all ranks have
-// ended.
+// cutShort reports a failure if the pod was told to end and its ranks have then exited with
+// 0: a rank that writes a checkpoint when it is told to end has not done all its work.
+// Precondition: all ranks have ended.
 func (p *pod) cutShort() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -333,8 +337,9 @@ func (p *pod) forward(s os.Signal) {
 	}
 }
 
-// notify sends s once to the process of each rank, and not to processes that the rank has started: s
-// ends a process that does not handle it, and an mpirun forwards it to its ranks.
+// notify sends s once to the process of each rank, and not to processes that the rank has
+// started: s ends a process that does not handle it, and an mpirun forwards it to its
+// ranks.
 func (p *pod) notify(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -397,8 +402,8 @@ func (p *pod) reportUnstarted(rank, code int, cause error) {
 	p.fail(e)
 }
 
-// fail reports a failure, and starts the end of the pod. Of failures that are noticed in another order
-// than they happened, the earliest counts.
+// fail reports a failure, and starts the end of the pod. Of failures that are noticed in
+// another order than they happened, the earliest counts.
 func (p *pod) fail(e *Event) {
 	p.mu.Lock()
 	if p.first == nil {

@@ -39,8 +39,8 @@ func (p *pod) stream(rank int, w *outlet.Writer) *outlet.Stream {
 // says so.
 const textsMax = 4 << 20
 
-// texts are what ranks print by process management. The caller of printText does not wait for the readers of
-// the output: it serves all ranks of the pod.
+// texts are what ranks print by process management. The caller of printText does not wait
+// for the readers of the output: it serves all ranks of the pod.
 type texts struct {
 	mu       sync.Mutex // guards what follows
 	waiting  []text
@@ -64,8 +64,8 @@ type text struct {
 	printed func()
 }
 
-// printText prints a text of a rank on one of its outputs, in complete lines, and calls printed then. The
-// rank's clue has it at once.
+// printText prints a text of a rank on one of its outputs, in complete lines, and calls
+// printed then. The rank's clue has it at once.
 func (p *pod) printText(rank int, out bool, lines string, printed func()) {
 	if rank < p.cfg.First || rank > p.cfg.Last {
 		printed()
@@ -120,7 +120,8 @@ func (p *pod) printTexts() {
 	}
 }
 
-// next takes the oldest text. If none is left, it returns how many were dropped, and the printing ends.
+// next takes the oldest text. If none is left, it returns how many were dropped, and the
+// printing ends.
 func (t *texts) next() (x text, lost int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,9 +143,9 @@ func (t *texts) end() {
 	t.over = true
 }
 
-// source is the read end of a rank's pipe. When silent is set, because all ranks have ended, it ends
-// after the bytes that the pipe holds at that time, even if a process that escaped still has the write
-// end open.
+// source is the read end of a rank's pipe. When silent is set, because all ranks have
+// ended, it ends after the bytes that the pipe holds at that time, even if a process that
+// escaped still has the write end open.
 type source struct {
 	pipe   *os.File
 	silent *atomic.Bool
@@ -175,8 +176,8 @@ func (s *source) Read(b []byte) (int, error) {
 	}
 }
 
-// finishOutput forwards the rest of the output and waits for its readers. If the pod has failed or is
-// told to end, output that is not read is dropped.
+// finishOutput forwards the rest of the output and waits for its readers. If the pod has
+// failed or is told to end, output that is not read is dropped.
 func (p *pod) finishOutput() {
 	p.texts.end()
 	p.silent.Store(true)

@@ -46,8 +46,9 @@ type orders struct {
 	lost   bool           // as in running
 }
 
-// noteEnded records the orders of ranks that have ended by now. Their goroutines may notice the end only
-// after a further order, and would report that the rank has obeyed it. p.mu is held.
+// noteEnded records the orders of ranks that have ended by now. Their goroutines may notice
+// the end only after a further order, and would report that the rank has obeyed it. p.mu is
+// held.
 func (p *pod) noteEnded() {
 	for _, proc := range p.procs {
 		if hasEnded(proc.Pid) {
@@ -56,7 +57,8 @@ func (p *pod) noteEnded() {
 	}
 }
 
-// noteOrders records the orders of a rank that has ended, if that was not done before. p.mu is held.
+// noteOrders records the orders of a rank that has ended, if that was not done before. p.mu
+// is held.
 func (p *pod) noteOrders(proc *running) {
 	if proc.orders == nil {
 		proc.orders = &orders{signal: p.ending, end: p.told, aborts: proc.aborts, lost: proc.lost}
@@ -95,9 +97,9 @@ func (p *pod) addFailure(e *Event) {
 // concludeTime bounds the request to the sidecar at the end of a pod.
 const concludeTime = 2 * time.Second
 
-// conclude asks the sidecar whether the job has failed, if all ranks of the pod have ended with code 0.
-// If other containers keep the pod running, the sidecar writes its own termination message only after
-// the job is over.
+// conclude asks the sidecar whether the job has failed, if all ranks of the pod have ended
+// with code 0. If other containers keep the pod running, the sidecar writes its own
+// termination message only after the job is over.
 func (p *pod) conclude(ctx context.Context) {
 	p.mu.Lock()
 	ended := p.first == nil

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rank's process group ends with the rank. A process that has left the group, as daemons do, becomes
-// a child of this process when its parent ends (Adopt), and is ended here.
+// A rank's process group ends with the rank. A process that has left the group, as daemons
+// do, becomes a child of this process when its parent ends (Adopt), and is ended here.
 
 // Adopt makes orphaned descendants children of this process. On kernels before 3.4, which
 // cannot do that, they become children of init.
 func Adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reapOrphans waits for adopted processes that have ended, so that a long-running pod does not collect
-// zombies.
+// reapOrphans waits for adopted processes that have ended, so that a long-running pod does
+// not collect zombies.
 func (p *pod) reapOrphans() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,8 +57,8 @@ func KillOrphans(own ...int) {
 	}
 }
 
-// children lists the child processes of this process. If /proc belongs to another PID namespace, its
-// numbers mean other processes; isChild filters those out.
+// children lists the child processes of this process. If /proc belongs to another PID
+// namespace, its numbers mean other processes; isChild filters those out.
 func children() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenProgram opens the file of a program for reading. It opens regular files only: to open or read a
-// FIFO or a device may block without end, or have an effect. The path may name another file after Stat,
-// so the open file is checked, too.
+// OpenProgram opens the file of a program for reading. It opens regular files only: to open
+// or read a FIFO or a device may block without end, or have an effect. The path may name
+// another file after Stat, so the open file is checked, too.
 func OpenProgram(path string) (*os.File, error) {
 	st, err := os.Stat(path)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 
 // run starts a rank, waits for its end, and reports it.
 func (p *pod) run(ctx, judging context.Context, rank int, path string) {
-	// Linux sends the death signal when the thread that forked ends, so the goroutine keeps its thread
-	// until the child has ended.
+	// Linux sends the death signal when the thread that forked ends, so the goroutine keeps
+	// its thread until the child has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begun := time.Now() // before start: a rank may connect to its sidecar before start returns
@@ -71,9 +71,9 @@ func awaitEnd(pid int) {
 	}
 }
 
-// reap kills the process group of a rank that has ended, and then reaps the rank: until it is
-// reaped, its PID, which is also the group's, is not reused. No signal is sent to that PID afterwards.
-// It returns the orders that the rank had received when it ended.
+// reap kills the process group of a rank that has ended, and then reaps the rank: until it
+// is reaped, its PID, which is also the group's, is not reused. No signal is sent to that
+// PID afterwards. It returns the orders that the rank had received when it ended.
 func (p *pod) reap(rank int, proc *os.Process) (*os.ProcessState, *orders, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
