@@ -2,11 +2,11 @@ package coll
 
 import "fmt"
 
-// Algorithm is a way to do a collective operation.
+// Algorithm is an algorithm of a collective operation.
 type Algorithm uint8
 
 const (
-	// Auto takes what Choose says.
+	// Auto is replaced by the result of Choose.
 	Auto Algorithm = iota
 	// Dissemination is the barrier in which round k signals 2^k ranks ahead.
 	Dissemination
@@ -20,7 +20,7 @@ const (
 	Ring
 	// Bruck needs a logarithmic number of rounds for any number of ranks.
 	Bruck
-	// RecursiveDoubling exchanges all that is known with ranks twice as far
+	// RecursiveDoubling exchanges all blocks or sums so far with ranks twice as far
 	// away in every round.
 	RecursiveDoubling
 	// RecursiveHalving is a reduce-scatter that exchanges half as much in

@@ -12,7 +12,7 @@ func (l *Plan) allreduce(w *round, i int) {
 // outVector returns what Allreduce and Scan work on: the result grows in Out.
 func (l *Plan) outVector() vector {
 	return vector{
-		src: l.contribution(), acc: place{buf: Out}, tmp: place{buf: Scratch},
+		src: l.contribution(), acc: position{buf: Out}, tmp: position{buf: Scratch},
 		count: int64(l.p.Count), elem: int64(l.p.Elem),
 	}
 }
@@ -23,7 +23,7 @@ func combineSize(g *group, a Algorithm, count, elem int64) (rounds int, operand 
 	f := foldGroup(g, -1)
 	switch a {
 	case Ring:
-		part := even(place{}, count, elem, g.size)
+		part := even(position{}, count, elem, g.size)
 		return 2 * (g.size - 1), part.len(0)
 	case Rabenseifner:
 		return 2*f.extra() + 2*f.levels(), halvedOperand(&f, count, elem)

@@ -45,9 +45,9 @@ func (l *Plan) alltoall(w *round, i int) {
 
 // bruck is how Bruck's alltoall divides Scratch.
 type bruck struct {
-	work       place // all blocks, by how far ahead their target is
-	send, recv place // the blocks of one round
-	half       int64 // bytes of send and of recv
+	work       position // all blocks, by how far ahead their target is
+	send, recv position // the blocks of one round
+	half       int64    // bytes of send and of recv
 }
 
 func (l *Plan) bruck() bruck {
@@ -55,7 +55,7 @@ func (l *Plan) bruck() bruck {
 	// most half of the next power of two, and no more than all but block 0.
 	n := min(1<<(levels(l.p.Size)-1), l.p.Size-1)
 	b := bruck{half: l.bytes * int64(n)}
-	b.work = place{buf: Scratch}
+	b.work = position{buf: Scratch}
 	b.send = b.work.plus(l.bytes * int64(l.p.Size))
 	b.recv = b.send.plus(b.half)
 	return b
@@ -89,8 +89,8 @@ func (l *Plan) bruckAlltoall(w *round, i int) {
 }
 
 // bruckPack copies the blocks whose number has the bit between work and the
-// packed place; they come in runs of as many as the bit says.
-func (l *Plan) bruckPack(w *round, bit int, packed, work place, unpack bool) {
+// packed position; they come in runs of as many as the bit says.
+func (l *Plan) bruckPack(w *round, bit int, packed, work position, unpack bool) {
 	for first := bit; first < l.p.Size; first += 2 * bit {
 		bytes := l.bytes * int64(min(bit, l.p.Size-first))
 		at := work.plus(l.bytes * int64(first))

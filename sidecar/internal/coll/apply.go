@@ -36,7 +36,7 @@ func Apply(op Op, typ Type, dst, src []byte) error {
 	return nil
 }
 
-// Cost is about how many bytes can be copied in the time that Apply takes for one:
+// Cost returns about how many bytes can be copied in the time that Apply takes for one:
 // sums and bitwise operations are done several elements at once, the others compare
 // or multiply element by element (BenchmarkApply).
 func Cost(op Op) int64 {
@@ -49,6 +49,6 @@ func Cost(op Op) int64 {
 
 // ApplyReversed sets dst to dst op src: the form of a Fold that is Reversed.
 // All operations of this package give the same result either way, to the bit;
-// the two names are there so that a caller who has operations of his own
+// the two names are there so that a caller that has operations of its own
 // dispatches all of them alike.
 func ApplyReversed(op Op, typ Type, dst, src []byte) error { return Apply(op, typ, dst, src) }

@@ -36,7 +36,7 @@ const togetherBytes = 16 << 10
 // binomialBcast is round i of a broadcast down a binomial tree. A message has the tag
 // of the round in which its receiver waits for it, whenever it is sent.
 func binomialBcast(w *round, g *group, root int, bytes int64, i int) {
-	out := place{buf: Out}
+	out := position{buf: Out}
 	parent, child := treeDown(g, root, i)
 	if parent >= 0 {
 		w.recv(g, parent, out, bytes)
@@ -73,7 +73,7 @@ func firstSend(g *group, root int) int {
 // one chunk a rank, scattered down a binomial tree and gathered in a ring.
 // Each rank sends and receives about twice the vector, however many there are.
 func scatterAllgather(w *round, g *group, root int, count, elem int64, i int) {
-	part := even(place{buf: Out}, count, elem, g.size)
+	part := even(position{buf: Out}, count, elem, g.size)
 	if n := levels(g.size); i >= n {
 		v := g.relative(root)
 		ringAllgather(w, g, root, &part, part.at(v), i-n)

@@ -45,7 +45,7 @@ func (l *Plan) blockBytes(part *partition) int64 { return part.len(l.p.Rank) }
 // divide returns the partition of a buffer with one block for each rank, and
 // how far it reaches. Kinds that have counts use them if varied is set.
 func (l *Plan) divide(buf Buf, counts, displs []int64, varied bool) (partition, int64) {
-	base, elem := place{buf: buf}, int64(l.p.Elem)
+	base, elem := position{buf: buf}, int64(l.p.Elem)
 	if !varied || counts == nil {
 		part := blocks(base, l.bytes, l.p.Size)
 		return part, part.total
@@ -75,36 +75,36 @@ func (l *Plan) settleInPlace() {
 }
 
 // contribution returns where the operand of a reduction is.
-func (l *Plan) contribution() place {
+func (l *Plan) contribution() position {
 	if l.p.InPlace {
-		return place{buf: Out}
+		return position{buf: Out}
 	}
-	return place{buf: In}
+	return position{buf: In}
 }
 
 // ownBlock returns where this rank's block of the gathered buffer comes from.
-func (l *Plan) ownBlock() place {
+func (l *Plan) ownBlock() position {
 	if l.p.InPlace {
 		return l.out.at(l.p.Rank)
 	}
-	return place{buf: In}
+	return position{buf: In}
 }
 
 // ownTarget returns where this rank's block of the scattered buffer goes.
-func (l *Plan) ownTarget() place {
+func (l *Plan) ownTarget() position {
 	if l.p.InPlace {
 		return l.in.at(l.p.Rank)
 	}
-	return place{buf: Out}
+	return position{buf: Out}
 }
 
 // alone is the only round of a communicator of one rank.
 func (l *Plan) alone(w *round) {
 	switch l.p.Kind {
 	case Reduce, Allreduce, Scan:
-		w.copy(place{buf: Out}, l.contribution(), l.bytes)
+		w.copy(position{buf: Out}, l.contribution(), l.bytes)
 	case ReduceScatter:
-		w.copy(place{buf: Out}, l.contribution(), l.in.len(0))
+		w.copy(position{buf: Out}, l.contribution(), l.in.len(0))
 	case Gather, Gatherv, Allgather, Allgatherv:
 		w.copy(l.out.at(0), l.ownBlock(), l.out.len(0))
 	case Scatter, Scatterv:

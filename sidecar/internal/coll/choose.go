@@ -18,7 +18,7 @@ const (
 	reduceScatterShortBytes = 512 << 10 // up to here, recursive halving
 	orderedShortBytes       = 8 << 10   // the same without commutativity: recursive doubling
 	allgatherShortBytes     = 64 << 10  // up to here, a logarithmic number of rounds
-	rootedLongBytes         = 64 << 10  // from such blocks on, nobody forwards for others
+	rootedLongBytes         = 64 << 10  // from such blocks on, no rank forwards blocks of others
 	rootedTotalBytes        = 32 << 20  // nor past such a sum of blocks: forwarding takes memory
 	alltoallShortBytes      = 256       // up to such blocks, Bruck
 	alltoallShortRanks      = 8         // and from this many ranks on

@@ -53,7 +53,7 @@ const (
 	Alltoallv
 )
 
-// Params says which operation, and this rank's part in it. Kind, Size, Root,
+// Params describes an operation, and this rank's part in it. Kind, Size, Root,
 // Elem, Commutative, Algorithm, Pods, and Count or Counts where MPI wants
 // them alike, must be the same on all ranks.
 type Params struct {
@@ -86,8 +86,8 @@ type Params struct {
 	Algorithm Algorithm // Auto, or one by name
 
 	// Pods has the pod of each rank, by any numbering, for TwoLevel; nil if
-	// pods do not matter. A caller who plans more than once for one
-	// communicator makes the Layout himself, and Pods is not read then.
+	// pods do not matter. A caller that plans more than once for one
+	// communicator makes the Layout itself, and Pods is not read then.
 	Pods   []int32
 	Layout *Layout
 }
@@ -96,7 +96,7 @@ type Params struct {
 type Buf uint8
 
 // In is what the rank contributes, Out is where its result goes, and Scratch
-// is memory that nobody else uses while the plan runs.
+// is memory that is used by nothing else while the plan runs.
 const (
 	In Buf = iota
 	Out
@@ -118,7 +118,7 @@ const (
 	Copy
 )
 
-// Step is one thing to do in a round. A Send meets the Recv with the same two
+// Step is one action of a round. A Send meets the Recv with the same two
 // ranks and the same Tag, the first the first; both have the same Len.
 type Step struct {
 	Op       StepOp

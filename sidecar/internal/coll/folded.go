@@ -131,7 +131,7 @@ func (w *round) exchangeHalf(g *group, f *folded, v *vector, c *cuts, s int) {
 // exchangeParts is step s of an allgather by recursive doubling: positions at
 // distance 2^s exchange the 2^s parts that they have. Own is where the own
 // part is at the start.
-func (w *round) exchangeParts(g *group, f *folded, c *cuts, own place, s int) {
+func (w *round) exchangeParts(g *group, f *folded, c *cuts, own position, s int) {
 	if f.pos < 0 {
 		return
 	}

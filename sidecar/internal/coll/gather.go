@@ -33,9 +33,9 @@ func (l *Plan) gather(w *round, i int) {
 	parent, child := treeUp(g, root, i)
 	v := g.relative(root)
 	if parent >= 0 {
-		from := place{buf: Scratch}
+		from := position{buf: Scratch}
 		if treeChildren(v, g.size) == 0 {
-			from = place{buf: In}
+			from = position{buf: In}
 		}
 		w.sendBlocks(g, parent, from, l.bytes, l.split(v, subtree(v, i, g.size), v-1<<i))
 	}
@@ -44,7 +44,7 @@ func (l *Plan) gather(w *round, i int) {
 		l.recvSubtree(w, child, c, l.split(c, subtree(c, i, g.size), v))
 	}
 	if i == 0 {
-		l.placeOwn(w, v)
+		l.copyOwn(w, v)
 	}
 }
 
@@ -61,12 +61,12 @@ func (l *Plan) split(first, end, other int) (pieces [2]int) {
 }
 
 // sendBlocks and recvBlocks move pieces of consecutive blocks.
-func (w *round) sendBlocks(g *group, to int, from place, block int64, pieces [2]int) {
+func (w *round) sendBlocks(g *group, to int, from position, block int64, pieces [2]int) {
 	w.send(g, to, from, block*int64(pieces[0]))
 	w.send(g, to, from.plus(block*int64(pieces[0])), block*int64(pieces[1]))
 }
 
-func (w *round) recvBlocks(g *group, from int, to place, block int64, pieces [2]int) {
+func (w *round) recvBlocks(g *group, from int, to position, block int64, pieces [2]int) {
 	w.recv(g, from, to, block*int64(pieces[0]))
 	w.recv(g, from, to.plus(block*int64(pieces[0])), block*int64(pieces[1]))
 }
@@ -77,20 +77,20 @@ func (l *Plan) recvSubtree(w *round, child, c int, pieces [2]int) {
 	g := &l.all
 	v := g.relative(l.p.Root)
 	if v != 0 {
-		w.recvBlocks(g, child, place{Scratch, l.bytes * int64(c-v)}, l.bytes, pieces)
+		w.recvBlocks(g, child, position{Scratch, l.bytes * int64(c-v)}, l.bytes, pieces)
 		return
 	}
 	w.recv(g, child, l.out.at(g.absolute(c, l.p.Root)), l.bytes*int64(pieces[0]))
 	w.recv(g, child, l.out.at(0), l.bytes*int64(pieces[1]))
 }
 
-// placeOwn puts the own block before those of the subtree.
-func (l *Plan) placeOwn(w *round, v int) {
+// copyOwn puts the own block before those of the subtree.
+func (l *Plan) copyOwn(w *round, v int) {
 	switch {
 	case v == 0:
 		w.copy(l.out.at(l.p.Rank), l.ownBlock(), l.bytes)
 	case treeChildren(v, l.p.Size) > 0:
-		w.copy(place{buf: Scratch}, place{buf: In}, l.bytes)
+		w.copy(position{buf: Scratch}, position{buf: In}, l.bytes)
 	}
 }
 
@@ -99,7 +99,7 @@ func (l *Plan) linearGather(w *round, i int) {
 	v := g.relative(root)
 	if v != 0 {
 		if (v-1)/linearWindow == i {
-			w.send(g, root, place{buf: In}, l.bytes)
+			w.send(g, root, position{buf: In}, l.bytes)
 		}
 		return
 	}

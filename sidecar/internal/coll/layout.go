@@ -37,12 +37,12 @@ func NewLayout(pods []int32) (*Layout, error) {
 		l.index[rank] = sizes[n]
 		sizes[n]++
 	}
-	l.place(sizes)
+	l.listMembers(sizes)
 	return l, nil
 }
 
-// place lists the members of each pod.
-func (l *Layout) place(sizes []int32) {
+// listMembers lists the members of each pod.
+func (l *Layout) listMembers(sizes []int32) {
 	l.start = make([]int32, len(sizes)+1)
 	for i, n := range sizes {
 		l.start[i+1] = l.start[i] + n

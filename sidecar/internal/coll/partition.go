@@ -1,16 +1,16 @@
 package coll
 
-// place is a position in one of the buffers.
-type place struct {
+// position is an offset in one of the buffers.
+type position struct {
 	buf Buf
 	off int64
 }
 
-func (p place) plus(bytes int64) place { return place{p.buf, p.off + bytes} }
+func (p position) plus(bytes int64) position { return position{p.buf, p.off + bytes} }
 
 // partition divides a buffer into numbered blocks.
 type partition struct {
-	base place
+	base position
 	// Blocks of equal size; the last ones are shorter, or empty, if the total
 	// is no multiple. Used if counts is nil.
 	chunk, total int64
@@ -20,13 +20,13 @@ type partition struct {
 }
 
 // even divides count elements into n blocks without splitting an element.
-func even(base place, count, elem int64, n int) partition {
+func even(base position, count, elem int64, n int) partition {
 	chunk := (count + int64(n) - 1) / int64(n)
 	return partition{base: base, chunk: chunk * elem, total: count * elem}
 }
 
 // blocks returns n blocks of the given bytes each.
-func blocks(base place, bytes int64, n int) partition {
+func blocks(base position, bytes int64, n int) partition {
 	return partition{base: base, chunk: bytes, total: bytes * int64(n)}
 }
 
@@ -39,7 +39,7 @@ func (p *partition) off(i int) int64 {
 	return min(int64(i)*p.chunk, p.total)
 }
 
-func (p *partition) at(i int) place { return p.base.plus(p.off(i)) }
+func (p *partition) at(i int) position { return p.base.plus(p.off(i)) }
 
 func (p *partition) len(i int) int64 {
 	if p.counts != nil {

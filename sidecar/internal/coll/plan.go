@@ -92,7 +92,7 @@ func (l *Plan) flatSize() (rounds int, scratch int64) {
 // Rounds returns the number of rounds, which is the same on all ranks.
 func (l *Plan) Rounds() int { return l.rounds }
 
-// Root is the root's comm rank; -1: the kind has none.
+// Root returns the root's comm rank, or -1 if the kind has none.
 func (l *Plan) Root() int {
 	if !l.p.Kind.Rooted() {
 		return -1
@@ -104,7 +104,7 @@ func (l *Plan) Root() int {
 func (l *Plan) Scratch() int64 { return l.scratch }
 
 // Extents returns how many bytes from the start of In and of Out the plan may
-// touch. Who runs a plan for somebody he does not trust checks them first.
+// touch. A caller that runs a plan for an untrusted client checks them first.
 func (l *Plan) Extents() (in, out int64) { return l.inExtent, l.outExtent }
 
 // Algorithm returns the algorithm that the plan follows; Auto if there is one

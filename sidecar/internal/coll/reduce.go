@@ -38,12 +38,12 @@ func (l *Plan) treeReduceScratch(g *group, root int) int64 {
 
 // reduceVector returns what Reduce works on at this rank.
 func (l *Plan) reduceVector() vector {
-	v := vector{src: place{buf: In}, count: int64(l.p.Count), elem: int64(l.p.Elem)}
+	v := vector{src: position{buf: In}, count: int64(l.p.Count), elem: int64(l.p.Elem)}
 	if l.p.Rank != l.p.Root {
-		v.acc, v.tmp = place{buf: Scratch}, place{Scratch, l.bytes}
+		v.acc, v.tmp = position{buf: Scratch}, position{Scratch, l.bytes}
 		return v
 	}
-	v.acc, v.tmp = place{buf: Out}, place{buf: Scratch}
+	v.acc, v.tmp = position{buf: Out}, position{buf: Scratch}
 	if l.p.InPlace {
 		v.src = v.acc
 	}
@@ -127,6 +127,6 @@ func halvedOperand(f *folded, count, elem int64) int64 {
 	if f.mate >= 0 {
 		return count * elem
 	}
-	part := even(place{}, count, elem, f.size)
+	part := even(position{}, count, elem, f.size)
 	return part.span(0, f.size/2)
 }

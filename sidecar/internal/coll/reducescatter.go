@@ -28,7 +28,7 @@ func (l *Plan) exchangedReduceScatter(w *round, i int) {
 	g := &l.all
 	f := foldGroup(g, -1)
 	total := l.in.span(0, l.p.Size)
-	v := vector{src: place{buf: In}, acc: place{buf: Scratch}, tmp: place{Scratch, total}, count: total, elem: 1}
+	v := vector{src: position{buf: In}, acc: position{buf: Scratch}, tmp: position{Scratch, total}, count: total, elem: 1}
 	last := f.extra() + f.levels() - 1
 	switch {
 	case i < f.extra():
@@ -44,7 +44,7 @@ func (l *Plan) exchangedReduceScatter(w *round, i int) {
 		w.exchangeAll(g, &f, &v, i-f.extra())
 	}
 	if i == last && f.pos >= 0 {
-		w.copy(place{buf: Out}, v.acc.plus(l.in.off(g.rank)), l.in.len(g.rank))
+		w.copy(position{buf: Out}, v.acc.plus(l.in.off(g.rank)), l.in.len(g.rank))
 	}
 }
 
@@ -53,17 +53,17 @@ func (l *Plan) deliverBlock(w *round, f *folded) {
 	switch {
 	case f.mate < 0:
 	case f.pos < 0:
-		w.recv(&l.all, f.mate, place{buf: Out}, l.in.len(l.p.Rank))
+		w.recv(&l.all, f.mate, position{buf: Out}, l.in.len(l.p.Rank))
 	default:
-		w.send(&l.all, f.mate, place{Scratch, l.in.off(f.mate)}, l.in.len(f.mate))
+		w.send(&l.all, f.mate, position{Scratch, l.in.off(f.mate)}, l.in.len(f.mate))
 	}
 }
 
 // pairwiseOperands returns where the operands of a window are received: behind
 // the accumulator of this rank and those above it and, but at rank 0, that of
 // the ranks below it.
-func (l *Plan) pairwiseOperands() place {
-	return place{Scratch, l.in.len(l.p.Rank) * int64(min(1+l.p.Rank, 2))}
+func (l *Plan) pairwiseOperands() position {
+	return position{Scratch, l.in.len(l.p.Rank) * int64(min(1+l.p.Rank, 2))}
 }
 
 // pairwiseReduceScatter sends each rank its block, a window a round, and
@@ -72,7 +72,7 @@ func (l *Plan) pairwiseOperands() place {
 // of it, so that two accumulators keep any operation's operands in order.
 func (l *Plan) pairwiseReduceScatter(w *round, i int) {
 	g, n := &l.all, l.in.len(l.p.Rank)
-	upper, lower, operands := place{buf: Scratch}, place{Scratch, n}, l.pairwiseOperands()
+	upper, lower, operands := position{buf: Scratch}, position{Scratch, n}, l.pairwiseOperands()
 	first, end := window(i, g.size)
 	for k := first; k < end; k++ {
 		to, from := g.wrap(g.rank-k), g.wrap(g.rank+k)
@@ -101,5 +101,5 @@ func (l *Plan) pairwiseReduceScatter(w *round, i int) {
 	if g.rank > 0 {
 		w.fold(upper, lower, n, false)
 	}
-	w.copy(place{buf: Out}, upper, n)
+	w.copy(position{buf: Out}, upper, n)
 }

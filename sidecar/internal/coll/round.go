@@ -7,13 +7,13 @@ type round struct {
 }
 
 // send and recv leave out empty messages: both ends know that they are empty.
-func (w *round) send(g *group, to int, from place, bytes int64) {
+func (w *round) send(g *group, to int, from position, bytes int64) {
 	if bytes > 0 {
 		w.steps = append(w.steps, Step{Op: Send, Peer: g.peer(to), Src: from.buf, SrcOff: from.off, Len: bytes, Tag: w.tag})
 	}
 }
 
-func (w *round) recv(g *group, from int, to place, bytes int64) {
+func (w *round) recv(g *group, from int, to position, bytes int64) {
 	if bytes > 0 {
 		w.steps = append(w.steps, Step{Op: Recv, Peer: g.peer(from), Dst: to.buf, DstOff: to.off, Len: bytes, Tag: w.tag})
 	}
@@ -28,15 +28,15 @@ func (w *round) await(g *group, from int) {
 	w.steps = append(w.steps, Step{Op: Recv, Peer: g.peer(from), Tag: w.tag})
 }
 
-// copy is left out if source and target are the same place.
-func (w *round) copy(to, from place, bytes int64) {
+// copy is left out if source and target are the same position.
+func (w *round) copy(to, from position, bytes int64) {
 	if bytes > 0 && to != from {
 		w.steps = append(w.steps, Step{Op: Copy, Dst: to.buf, DstOff: to.off, Src: from.buf, SrcOff: from.off, Len: bytes})
 	}
 }
 
 // fold makes to = from op to, or to = to op from if reversed.
-func (w *round) fold(to, from place, bytes int64, reversed bool) {
+func (w *round) fold(to, from position, bytes int64, reversed bool) {
 	if bytes > 0 {
 		w.steps = append(w.steps, Step{Op: Fold, Reversed: reversed, Dst: to.buf, DstOff: to.off, Src: from.buf, SrcOff: from.off, Len: bytes})
 	}

@@ -18,13 +18,13 @@ func (l *Plan) scatter(w *round, i int) {
 	parent, child := treeDown(g, root, i)
 	v := g.relative(root)
 	if parent >= 0 {
-		to := place{buf: Scratch}
+		to := position{buf: Scratch}
 		if treeChildren(v, g.size) == 0 {
-			to = place{buf: Out}
+			to = position{buf: Out}
 		}
 		w.recvBlocks(g, parent, to, l.bytes, l.split(v, subtree(v, up, g.size), v-1<<up))
 		if to.buf == Scratch {
-			w.copy(place{buf: Out}, to, l.bytes)
+			w.copy(position{buf: Out}, to, l.bytes)
 		}
 	}
 	if child >= 0 {
@@ -42,7 +42,7 @@ func (l *Plan) sendSubtree(w *round, child, c int, pieces [2]int) {
 	g := &l.all
 	v := g.relative(l.p.Root)
 	if v != 0 {
-		w.sendBlocks(g, child, place{Scratch, l.bytes * int64(c-v)}, l.bytes, pieces)
+		w.sendBlocks(g, child, position{Scratch, l.bytes * int64(c-v)}, l.bytes, pieces)
 		return
 	}
 	w.send(g, child, l.in.at(g.absolute(c, l.p.Root)), l.bytes*int64(pieces[0]))
@@ -54,7 +54,7 @@ func (l *Plan) linearScatter(w *round, i int) {
 	v := g.relative(root)
 	if v != 0 {
 		if (v-1)/linearWindow == i {
-			w.recv(g, root, place{buf: Out}, l.bytes)
+			w.recv(g, root, position{buf: Out}, l.bytes)
 		}
 		return
 	}

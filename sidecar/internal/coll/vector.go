@@ -2,9 +2,9 @@ package coll
 
 // vector is what a reduction works on.
 type vector struct {
-	src place // what this rank contributes; never written unless it is acc
-	acc place // where the result grows
-	tmp place // for one operand under way, as long as the longest that comes
+	src position // what this rank contributes; never written unless it is acc
+	acc position // where the result grows
+	tmp position // for one operand under way, as long as the longest that comes
 	// count elements of elem bytes.
 	count, elem int64
 }
@@ -15,7 +15,7 @@ func (v *vector) bytes() int64 { return v.count * v.elem }
 func (v *vector) inPlace() bool { return v.src == v.acc }
 
 // own returns where this rank's operand is. It is fresh until the first merge.
-func (v *vector) own(fresh bool) place {
+func (v *vector) own(fresh bool) position {
 	if fresh {
 		return v.src
 	}

@@ -1,16 +1,15 @@
 package match
 
-// Arrive removes the earliest posted pattern that the message satisfies and
-// returns its handle. If there is none, ok is false and the caller parks the
-// message.
+// Arrive removes the earliest posted pattern that the message satisfies and returns its
+// handle. If there is none, ok is false and the caller parks the message.
 func (q *Queue) Arrive(e Envelope) (handle uint32, ok bool) {
 	s := &q.posted
 	if s.live == 0 {
 		return 0, false
 	}
 	best := none
-	for at := range s.lanes[:s.bound] {
-		i := s.lanes[at].oldest(s.seeds, e)
+	for at := range s.classes[:s.bound] {
+		i := s.classes[at].oldest(s.seeds, e)
 		if i != none && (best == none || s.entries[i].age < s.entries[best].age) {
 			best = i
 		}

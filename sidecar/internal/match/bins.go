@@ -28,16 +28,16 @@ func (s seeds) hash(e Envelope) uint64 {
 	return (hi ^ lo) * defaultSeed
 }
 
-// bin is the list of entries with one key. Bins, not entries, are chained in
-// a bucket: ten thousand entries with one key are one step for the others.
+// bin is the list of entries with one key. Bins, not entries, are chained in a bucket: ten
+// thousand entries with one key are one step for the others.
 type bin struct {
 	key  Envelope
 	list list
 	next int32 // in the bucket, or in the free list
 }
 
-// table finds the bin of a key. Empty bins are given back at once, so its
-// size follows what is live and not what was ever seen.
+// table finds the bin of a key. Empty bins are freed at once, so its size follows what is
+// live and not all keys ever used.
 type table struct {
 	buckets []int32 // length is a power of two
 	bins    []bin   // same length as buckets: on average one bin a bucket at most
@@ -77,7 +77,7 @@ func (t *table) obtain(s seeds, key Envelope) int32 {
 	return b
 }
 
-// drop gives back bin b, which is empty.
+// drop frees bin b, which is empty.
 func (t *table) drop(s seeds, b int32) {
 	at := t.bucket(s, t.bins[b].key)
 	for *at != b {

@@ -1,6 +1,6 @@
 package match
 
-// none is the index that stands for no entry, no bin and no lane.
+// none is the index that stands for no entry, no bin and no class.
 const none = int32(-1)
 
 // list is a doubly linked list, oldest first, whose links are in a chain.

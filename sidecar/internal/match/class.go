@@ -1,11 +1,11 @@
 package match
 
-// maxLanes bounds the lanes of a shelf, and so the work of one operation.
-// Four serve a plain MPI program, and four more two masks of a provider.
-const maxLanes = 8
+// maxClasses bounds the classes of a side, and so the work of one operation. Four serve a
+// plain MPI program, and four more serve two masks of a provider.
+const maxClasses = 8
 
-// mask is what a pattern leaves open. All patterns of one mask, and all
-// messages seen through it, can be told apart by equality of their keys.
+// mask is what a pattern leaves open. All patterns of one mask, and all messages seen
+// through it, can be distinguished by equality of their keys.
 type mask struct {
 	ignore    uint64
 	anySource bool
@@ -22,32 +22,31 @@ func (m mask) key(e Envelope) Envelope {
 	return e
 }
 
-// lane is an index of entries by key under one mask.
-type lane struct {
+// class is an index of entries by key under one mask.
+type class struct {
 	mask  mask
-	live  int    // entries in the lane
-	asked uint64 // when it was last asked for, in the shelf's clock
+	live  int    // number of entries
+	asked uint64 // when it was last used for a lookup, in the side's clock
 	table table
 	links chain   // by entry: neighbours in its bin
 	binOf []int32 // by entry: its bin
 }
 
-func (l *lane) resize(entries int) {
+func (l *class) resize(entries int) {
 	l.links = grown(l.links, entries)
 	l.binOf = grown(l.binOf, entries)
 }
 
 // add appends entry i with envelope e to its bin.
-func (l *lane) add(s seeds, i int32, e Envelope) {
+func (l *class) add(s seeds, i int32, e Envelope) {
 	b := l.table.obtain(s, l.mask.key(e))
 	l.links.push(&l.table.bins[b].list, i)
 	l.binOf[i] = b
 	l.live++
 }
 
-// remove takes entry i out of its bin, and gives the bin back if that was
-// its last entry.
-func (l *lane) remove(s seeds, i int32) {
+// remove removes entry i from its bin, and frees the bin if that was its last entry.
+func (l *class) remove(s seeds, i int32) {
 	b := l.binOf[i]
 	at := &l.table.bins[b].list
 	l.links.cut(at, i)
@@ -58,7 +57,7 @@ func (l *lane) remove(s seeds, i int32) {
 }
 
 // oldest returns the oldest entry whose key is that of e, or none.
-func (l *lane) oldest(s seeds, e Envelope) int32 {
+func (l *class) oldest(s seeds, e Envelope) int32 {
 	if l.live == 0 {
 		return none
 	}
@@ -69,21 +68,21 @@ func (l *lane) oldest(s seeds, e Envelope) int32 {
 	return l.table.bins[b].list.head
 }
 
-// laneOf returns the lane with mask m, or none.
-func (s *shelf) laneOf(m mask) int32 {
-	for i := range s.lanes[:s.bound] {
-		if s.lanes[i].mask == m {
+// classOf returns the class with mask m, or none.
+func (s *side) classOf(m mask) int32 {
+	for i := range s.classes[:s.bound] {
+		if s.classes[i].mask == m {
 			return int32(i)
 		}
 	}
 	return none
 }
 
-// bind gives mask m a lane without entries: a lane never used, else the empty
-// one that was asked for longest ago. It returns none if no lane is empty.
-func (s *shelf) bind(m mask) int32 {
-	if s.bound < maxLanes {
-		l := &s.lanes[s.bound]
+// bind gives mask m a class without entries: one never used, else the empty one that was
+// used longest ago. It returns none if none is empty.
+func (s *side) bind(m mask) int32 {
+	if s.bound < maxClasses {
+		l := &s.classes[s.bound]
 		l.mask = m
 		l.resize(len(s.entries))
 		s.bound++
@@ -91,17 +90,17 @@ func (s *shelf) bind(m mask) int32 {
 	}
 	best := s.empty()
 	if best != none {
-		s.lanes[best].mask = m
+		s.classes[best].mask = m
 	}
 	return best
 }
 
-// empty returns a lane that may be bound to another mask, or none: the one that
-// was asked for longest ago.
-func (s *shelf) empty() int32 {
+// empty returns a class that may be bound to another mask, the one that was used longest
+// ago, or none.
+func (s *side) empty() int32 {
 	best := none
-	for i := range s.lanes {
-		if s.lanes[i].live == 0 && (best == none || s.lanes[i].asked < s.lanes[best].asked) {
+	for i := range s.classes {
+		if s.classes[i].live == 0 && (best == none || s.classes[i].asked < s.classes[best].asked) {
 			best = int32(i)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // deep returns a queue with depth patterns and as many messages that the
-// operations under test never match: a quarter of each in every plain lane,
+// operations under test never match: a quarter of each in every plain class,
 // half of them with one key, so that both many bins and a long bin are there.
 func deep(depth int) *Queue {
 	q := New()
@@ -60,7 +60,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 				q.Drop(q.Park(e, 1))
 			}
 		}
-		round() // the first use of a lane makes it
+		round() // the first use of a class makes it
 		if n := testing.AllocsPerRun(200, round); n != 0 {
 			t.Errorf("depth %d: %v allocations a round, want 0", depth, n)
 		}
@@ -123,40 +123,40 @@ func BenchmarkCancel(b *testing.B) {
 	}
 }
 
-// TestMasksAreBounded: patterns of more masks than there are lanes are held against
+// TestMasksAreBounded: patterns of more masks than there are classes are compared with
 // every message, so that only so many may wait; and searches among parked messages
 // are counted.
 func TestMasksAreBounded(t *testing.T) {
 	q := New()
 	of := func(mask int) Pattern { return Pattern{Source: 1, Tag: 1 << 40, Ignore: 1 << mask} }
-	for mask := range maxLanes {
+	for mask := range maxClasses {
 		q.Post(of(mask), 0)
 	}
-	first := q.Post(of(maxLanes), 0)
+	first := q.Post(of(maxClasses), 0)
 	posted := 1
-	for ; !q.Full(of(maxLanes + posted%3)); posted++ {
-		q.Post(of(maxLanes+posted%3), 0)
+	for ; !q.Full(of(maxClasses + posted%3)); posted++ {
+		q.Post(of(maxClasses+posted%3), 0)
 	}
 	if posted != overflowMax {
 		t.Errorf("%d patterns of further masks have a place, want %d", posted, overflowMax)
 	}
 	if q.Full(of(0)) {
-		t.Error("a pattern of a mask with a lane has none")
+		t.Error("a pattern of a mask with a class has none")
 	}
-	if q.Cancel(first); q.Full(of(maxLanes)) {
+	if q.Cancel(first); q.Full(of(maxClasses)) {
 		t.Error("there is no place where one was given back")
 	}
 	const parked = 1000
 	for range parked {
 		q.Park(Envelope{Source: 2}, 0)
 	}
-	for mask := range 2 * maxLanes {
+	for mask := range 2 * maxClasses {
 		q.Peek(of(mask))
 		if n := q.Steps(); n != parked {
 			t.Errorf("the search of mask %d took %d steps, want %d", mask, n, parked)
 		}
 	}
 	if q.Peek(of(0)); q.Steps() != 0 {
-		t.Error("a search by a lane is counted")
+		t.Error("a search by a class is counted")
 	}
 }

@@ -124,8 +124,8 @@ func (d *pair) stray(r *rand.Rand) {
 }
 
 // TestAgainstList runs random operations. With eleven masks, with and without
-// a source, there are more kinds of pattern than lanes, so the overflow list,
-// the walk and the reuse of lanes all have their part.
+// a source, there are more kinds of pattern than classes, so the overflow list,
+// the walk and the reuse of classes all have their part.
 func TestAgainstList(t *testing.T) {
 	few := []uint64{0, ^uint64(0)}
 	many := []uint64{0, 0, ^uint64(0), 1, 2, 3, 4, 5, 6, 7, 1 << 63, ^uint64(1)}
@@ -143,7 +143,7 @@ func TestAgainstList(t *testing.T) {
 				d.lists()
 			}
 			if i%1000 == 999 {
-				d.drain() // so that lanes become empty and are bound anew
+				d.drain() // so that classes become empty and are bound anew
 			}
 		}
 	}

@@ -1,12 +1,12 @@
 package match
 
-// Park adds a message that no posted pattern accepts behind all others. The
-// handle comes back from the Take that accepts it.
+// Park adds a message that no posted pattern accepts behind all others. The Take that
+// accepts it returns the handle.
 func (q *Queue) Park(e Envelope, handle uint32) Ref {
 	s := &q.parked
 	i := s.add(Pattern{e.Context, e.Source, e.Tag, 0}, handle)
-	for at := range s.lanes[:s.bound] {
-		s.lanes[at].add(s.seeds, i, e)
+	for at := range s.classes[:s.bound] {
+		s.classes[at].add(s.seeds, i, e)
 	}
 	return s.ref(i)
 }
@@ -26,11 +26,11 @@ func (q *Queue) Drop(r Ref) bool {
 // only for the message it was called with.
 func (q *Queue) EachParked(fn func(handle uint32) bool) { q.parked.each(fn) }
 
-// unpark removes entry i from all lanes and returns its handle.
+// unpark removes entry i from all classes and returns its handle.
 func (q *Queue) unpark(i int32) uint32 {
 	s := &q.parked
-	for at := range s.lanes[:s.bound] {
-		s.lanes[at].remove(s.seeds, i)
+	for at := range s.classes[:s.bound] {
+		s.classes[at].remove(s.seeds, i)
 	}
 	return s.release(i)
 }

@@ -1,54 +1,54 @@
 package match
 
-// overflow lists, by age, the posted patterns that found no lane because
-// maxLanes others with different masks have patterns in them.
+// overflow lists, by age, the posted patterns without a class, because maxClasses other masks
+// have patterns.
 type overflow struct {
 	list  list
-	links chain // by entry of the posted shelf
+	links chain // by entry of the posted side
 	live  int
 }
 
-// overflowMax bounds that list, which every message is held against.
+// overflowMax bounds the overflow list, with which every message is compared.
 const overflowMax = 64
 
-// Full reports that there is no place for a pattern: maxLanes other masks are in
-// use, and as many patterns of further ones are posted as may be.
+// Full reports whether a pattern has no room: maxClasses other masks are in use, and the
+// overflow list is full.
 func (q *Queue) Full(p Pattern) bool {
 	s := &q.posted
-	return q.overflow.live >= overflowMax && s.laneOf(p.mask()) == none && s.empty() == none
+	return q.overflow.live >= overflowMax && s.classOf(p.mask()) == none && s.empty() == none
 }
 
-// Post adds a pattern behind all others. The handle comes back from the
-// Arrive that matches it. Preconditions: there is a place for it (Full).
+// Post adds a pattern behind all others. The Arrive that matches it returns the handle.
+// Preconditions: there is room for it (Full).
 func (q *Queue) Post(p Pattern, handle uint32) Ref {
 	s := &q.posted
 	i := s.add(p, handle)
-	at := s.laneOf(p.mask())
+	at := s.classOf(p.mask())
 	if at == none {
 		at = s.bind(p.mask())
 	}
 	e := &s.entries[i]
-	e.lane = at
+	e.class = at
 	if at == none {
 		q.overflow.push(i, len(s.entries))
 		return s.ref(i)
 	}
-	l := &s.lanes[at]
+	l := &s.classes[at]
 	l.asked = e.age
 	l.add(s.seeds, i, e.envelope)
 	return s.ref(i)
 }
 
-// Youngest is the handle of the youngest posted pattern that is equal to p, which
-// leaves nothing open. alone is false when patterns that leave something open are
-// posted: some of them may satisfy the same messages.
+// Youngest returns the handle of the youngest posted pattern that is equal to p, which
+// leaves nothing open. alone is false when patterns that leave something open are posted:
+// some of them may satisfy the same messages.
 func (q *Queue) Youngest(p Pattern) (handle uint32, found, alone bool) {
 	s := &q.posted
-	at := s.laneOf(mask{})
+	at := s.classOf(mask{})
 	if at == none {
 		return 0, false, s.live == 0
 	}
-	l := &s.lanes[at]
+	l := &s.classes[at]
 	alone = s.live == l.live
 	if b := l.table.find(s.seeds, Envelope{p.Context, p.Source, p.Tag}); b != none {
 		return s.entries[l.table.bins[b].list.tail].handle, true, alone
@@ -71,14 +71,14 @@ func (q *Queue) Cancel(r Ref) bool {
 // only for the pattern it was called with.
 func (q *Queue) EachPosted(fn func(handle uint32) bool) { q.posted.each(fn) }
 
-// unpost removes entry i from wherever it is and returns its handle.
+// unpost removes entry i from its class or the overflow list and returns its handle.
 func (q *Queue) unpost(i int32) uint32 {
 	s := &q.posted
-	if at := s.entries[i].lane; at == none {
+	if at := s.entries[i].class; at == none {
 		q.overflow.links.cut(&q.overflow.list, i)
 		q.overflow.live--
 	} else {
-		s.lanes[at].remove(s.seeds, i)
+		s.classes[at].remove(s.seeds, i)
 	}
 	return s.release(i)
 }

@@ -58,7 +58,7 @@ func TestTablesFollowLiveKeys(t *testing.T) {
 			t.Fatalf("tag %d was not matched", i)
 		}
 	}
-	if n := len(q.posted.lanes[0].table.bins); n != minBuckets {
+	if n := len(q.posted.classes[0].table.bins); n != minBuckets {
 		t.Fatalf("table has %d bins after one live key at a time, want %d", n, minBuckets)
 	}
 }

@@ -23,22 +23,22 @@ func (q *Queue) Peek(p Pattern) (handle uint32, ok bool) {
 // seek returns the earliest parked message that satisfies p, or none.
 func (q *Queue) seek(p Pattern) int32 {
 	s := &q.parked
-	at := s.laneOf(p.mask())
+	at := s.classOf(p.mask())
 	if at == none {
 		if at = q.learn(p.mask()); at == none {
 			return q.walk(p)
 		}
 	}
-	l := &s.lanes[at]
+	l := &s.classes[at]
 	l.asked = s.clock
 	return l.oldest(s.seeds, Envelope{p.Context, p.Source, p.Tag})
 }
 
-// learn gives mask m a lane and sorts what is parked into it; from then on
-// Park keeps it up to date. Lanes are made when they are first asked for, so
-// that Park pays only for the kinds of receive that the program really uses.
-// All lanes hold all messages, so one can be given up for another only while
-// nothing is parked; learn returns none if that is not so.
+// learn makes a class for mask m and sorts the parked messages into it; from then on Park
+// keeps it up to date. Classes are made when they are first needed, so that Park pays only
+// for the kinds of receive that the program uses. All classes hold all messages, so one can
+// be replaced by another only while nothing is parked; learn returns none if that is not
+// so.
 func (q *Queue) learn(m mask) int32 {
 	s := &q.parked
 	at := s.bind(m)
@@ -46,13 +46,13 @@ func (q *Queue) learn(m mask) int32 {
 		return none
 	}
 	for i := s.byAge.head; i != none; i = s.ages[i].next {
-		s.lanes[at].add(s.seeds, i, s.entries[i].envelope)
+		s.classes[at].add(s.seeds, i, s.entries[i].envelope)
 	}
 	q.steps += uint64(s.live)
 	return at
 }
 
-// walk finds the earliest parked message for a pattern without a lane.
+// walk returns the earliest parked message for a pattern without a class.
 func (q *Queue) walk(p Pattern) int32 {
 	s := &q.parked
 	for i := s.byAge.head; i != none; i = s.ages[i].next {
