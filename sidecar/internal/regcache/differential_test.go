@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// job drives the cache and the obvious one through the same story.
+// job plays the same story on the cache and on the obvious one.
 type job struct {
 	rng    *rand.Rand
 	fast   *Cache
@@ -36,9 +36,9 @@ func drawJob(seed uint64) *job {
 		cfg.SessionBytes = cfg.PinnedBytes / (1 + rng.Uint64N(4))
 	}
 	switch rng.IntN(8) {
-	case 0: // next to nothing, and shares below a page
+	case 0: // small sizes, and shares below a page
 		cfg.PinnedBytes, cfg.Entries = 1+rng.Uint64N(4096*3), 1+rng.IntN(3)
-	case 1: // registrations are short, and bytes are not
+	case 1: // registrations are scarce, and bytes are not
 		cfg.PinnedBytes, cfg.Entries = 1<<40, cfg.Sessions+rng.IntN(12)
 	case 2: // small pages, one registration at a time
 		cfg.PageBytes, cfg.Batch = 64<<rng.IntN(4), 1
@@ -68,7 +68,7 @@ func (j *job) addRegion(r link.Region, s Session) {
 	j.slow.size[r], j.slow.owner[r] = size, s
 }
 
-// draw is a range of some region: mostly small, and often one of a few places.
+// draw returns a range of some region: mostly small, and often one of a few ranges.
 func (j *job) draw() link.Ref {
 	r := j.spans[j.rng.IntN(len(j.spans))]
 	n := min(1+j.rng.Uint64N(1<<(1+j.rng.Uint64N(18))), r.Len)
@@ -76,7 +76,7 @@ func (j *job) draw() link.Ref {
 	switch j.rng.IntN(10) {
 	case 0, 1, 2, 3, 4:
 		off = min(off/8192*8192, r.Len-n)
-	case 5: // up to the end, and over the end of a leaf
+	case 5: // up to the end, and across the end of a leaf
 		off = r.Len - n
 		if edge := uint64(4096 * leafPages); off > edge {
 			off = edge - min(n/2, edge)
@@ -119,7 +119,7 @@ func (j *job) step() error {
 		}
 	case k < 98:
 		j.renew()
-	case j.kf.limit < 1<<40: // somebody else pins, or the limit is raised
+	case j.kf.limit < 1<<40: // another process pins memory, or the limit is raised
 		j.kf.limit = max(4096, j.kf.limit/4*(1+j.rng.Uint64N(8)))
 		j.ks.limit = j.kf.limit
 	}
@@ -133,7 +133,7 @@ func (j *job) take() use {
 	return u
 }
 
-// renew ends a session's region and gives it another, with a number of its own.
+// renew ends a session's region and gives it another one, with a new number.
 func (j *job) renew() {
 	i := j.rng.IntN(len(j.spans))
 	old, next := j.spans[i].Region, link.Region(0)
@@ -172,8 +172,8 @@ func (j *job) acquire(ref link.Ref) error {
 	return nil
 }
 
-// check compares what the kernels were asked and how the caches stand, and holds
-// the cache to its bounds.
+// check compares the requests to the kernels and the states of the caches, and checks the
+// cache's bounds.
 func (j *job) check() error {
 	if !slices.Equal(j.kf.log, j.ks.log) {
 		return fmt.Errorf("the kernel is asked\n %v, want\n %v", j.kf.log, j.ks.log)
@@ -190,7 +190,7 @@ func (j *job) check() error {
 	if s.PinnedBytes > j.fast.cfg.PinnedBytes || s.Entries > j.fast.cfg.Entries {
 		return fmt.Errorf("%d bytes in %d registrations are over the budget", s.PinnedBytes, s.Entries)
 	}
-	for _, u := range j.uses { // what is in use and was not ended stays pinned
+	for _, u := range j.uses { // registrations in use that were not ended stay pinned
 		if _, ok := j.kf.held[u.lease.Key.Key]; !ok && !u.plain.dead {
 			return fmt.Errorf("%v is in use and not registered", u.ref)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// sound counts everything anew from the entries and the maps, and says what does not
-// agree with what the cache has counted as it went.
+// sound computes the counts again from the entries and the maps, and returns an error if
+// they differ from the cache's counts.
 func (c *Cache) sound() error {
 	if err := c.soundAccounts(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *Cache) soundAccounts() error {
 
 func (c *Cache) soundEntry(id uint32, e *entry) error {
 	if e.refs == 0 && e.state != stateFound {
-		return fmt.Errorf("%d is nobody's and not given back: %+v", id, *e)
+		return fmt.Errorf("%d is unused and not in the free list: %+v", id, *e)
 	}
 	for at := c.byKey[e.key.Key]; at != id; at = c.entries[at].older {
 		if at == 0 {
@@ -76,10 +76,10 @@ func (c *Cache) soundEntry(id uint32, e *entry) error {
 	return nil
 }
 
-// soundMaps looks whether each page leads to the registration that covers it and reaches
-// furthest, whether none contains another, and how many cover a page: each newer one has
-// at most half of the older ones', so that they are as many as the oldest has bits in its
-// number of pages, and one.
+// soundMaps checks that each page leads to the registration that covers it and reaches
+// furthest, that none contains another, and how many cover a page: each newer one has at
+// most half of the older ones' pages, so that their number is bounded by the bits of the
+// oldest one's number of pages, plus one.
 func (c *Cache) soundMaps() error {
 	covering := map[link.Region]map[uint64][]uint32{}
 	for id := range c.entries {
@@ -136,9 +136,9 @@ func (c *Cache) soundPage(id uint32, covering []uint32) error {
 	return nil
 }
 
-// hostile is a job whose regions retire in steps while their numbers are given again,
-// whose leases end in any order, whose kernel refuses by bytes and at random, and that
-// asks for whole regions beside single bytes.
+// hostile is a job whose regions retire in steps while their numbers are reused, whose
+// leases end in any order, whose kernel refuses by bytes and at random, and that requests
+// whole regions as well as single bytes.
 type hostile struct {
 	rng   *rand.Rand
 	c     *Cache
@@ -146,21 +146,21 @@ type hostile struct {
 	sizes []uint64 // of the regions, by number
 	used  []hostileUse
 	began uint64 // bytes registered when the turn did
-	first uint64 // by the first registration of the turn
+	first uint64 // bytes of the first registration of the turn
 }
 
 type hostileUse struct {
 	lease Lease
 	ref   link.Ref
-	over  bool // revoked, or its region dropped
+	over  bool // revoked, or its region was dropped
 }
 
-// moody is a kernel that refuses now and then whatever is asked.
+// moody is a kernel that refuses requests at random.
 type moody struct {
 	*kernel
 	rng   *rand.Rand
 	often int
-	all   uint64 // bytes registered
+	all   uint64 // registered bytes
 }
 
 func (m *moody) Register(r link.Ref) (link.Key, error) {
@@ -297,7 +297,7 @@ func (h *hostile) release(i int) error {
 	return nil
 }
 
-// leave ends a region, at once or in steps, and gives its number to another.
+// leave ends a region, at once or in steps, and reuses its number.
 func (h *hostile) leave(r int) {
 	if h.rng.IntN(2) == 0 {
 		h.c.RetireRegion(link.Region(r))
@@ -327,8 +327,9 @@ func (h *hostile) check() error {
 	return h.c.sound()
 }
 
-// TestHostile: whatever is asked, refused, retired and given again, the cache's counts
-// are those of its entries, what is in use stays, and in the end nothing is left.
+// TestHostile checks that the cache's counts agree with its entries in any sequence of
+// requests, refusals and retirements, that registrations in use stay, and that none is left
+// at the end.
 func TestHostile(t *testing.T) {
 	first := rand.Uint64()
 	for seed := first; seed < first+*jobs/4; seed++ {

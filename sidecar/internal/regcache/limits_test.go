@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestShortOfRegistrations: a few registrations go at once where their number is short.
-// One that has many bytes and is alone is not among them, whoever asks.
+// TestShortOfRegistrations checks that a few registrations are evicted at once if their
+// number is short, and not the single registration with many bytes of another session.
 func TestShortOfRegistrations(t *testing.T) {
 	for _, who := range []uint64{0, 1} {
 		c, _ := newCache(t, Config{PinnedBytes: 1 << 20 * page, Entries: 64, Sessions: 2}, 1<<40)
@@ -26,9 +26,9 @@ func TestShortOfRegistrations(t *testing.T) {
 	}
 }
 
-// TestEndsAreBounded: what needs the room, or the pages, of thousands of small
-// registrations does not wait for the end of all of them. It is refused, and has what it
-// asks for after a few tries.
+// TestEndsAreBounded checks that a request that needs the room, or the pages, of thousands
+// of small registrations does not wait for the end of all of them: it is refused, and
+// succeeds after a few tries.
 func TestEndsAreBounded(t *testing.T) {
 	const n = 4096
 	for name, large := range map[string]link.Ref{"the room": ref(4, 3*n, n-1), "the pages": ref(4, 0, 2*n)} {
@@ -62,12 +62,12 @@ func TestEndsAreBounded(t *testing.T) {
 	}
 }
 
-// TestHeldNoMore: the kernel refuses what a merge asks for, and takes the range itself.
-// What can be registered is not refused after that.
+// TestHeldNoMore: the kernel refuses the union of a merge, and accepts the range itself.
+// Ranges that can be registered are not refused after that.
 func TestHeldNoMore(t *testing.T) {
 	c, k := newCache(t, Config{}, 9*page)
 	c.Release(must(t, c, ref(4, 0, 6)))
-	c.Release(must(t, c, ref(4, 4, 5))) // with the first it is 9 pages, and half as much more
+	c.Release(must(t, c, ref(4, 4, 5))) // with the first it is 9 pages, and half as many in addition
 	if s := c.Stats(); s.Refusals == 0 || s.PinnedBytes != 5*page {
 		t.Fatalf("no test: %+v", s)
 	}
@@ -76,8 +76,9 @@ func TestHeldNoMore(t *testing.T) {
 	}
 }
 
-// TestStrangeRegions: of a region that was never added nothing is known, and its end is
-// nobody's; a cache that could hold nothing is none.
+// TestStrangeRegions checks that a region that was never added is not known, and that
+// dropping it has no effect; and that a cache without room for any registration is an
+// error.
 func TestStrangeRegions(t *testing.T) {
 	c, _ := newCache(t, Config{}, 9*page)
 	for r := range link.Region(20) {
@@ -97,8 +98,8 @@ func TestStrangeRegions(t *testing.T) {
 	}
 }
 
-// TestLimitRisesSlowly: a learnt limit is tried out a sixteenth at a time, so that the
-// kernel is not asked for all of it again, up to what was configured and no further.
+// TestLimitRisesSlowly checks that a learnt limit is raised a sixteenth at a time, so that
+// the kernel is not asked for all of it again, up to the configured value and not beyond.
 func TestLimitRisesSlowly(t *testing.T) {
 	c, _ := newCache(t, Config{PinnedBytes: 100 * page}, 100*page)
 	for learnt := uint64(64 * page); learnt < 100*page; {

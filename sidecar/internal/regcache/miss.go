@@ -3,13 +3,13 @@ package regcache
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
 const (
-	triesMax = 4    // how often a registration is tried with less pinned beside it
-	holdMax  = 1024 // misses that are refused after many refusals in a row
-	probe    = 1024 // misses, and hits that found no room, after which a learnt limit is tried out again
+	triesMax = 4    // attempts to register, with less pinned each time
+	holdMax  = 1024 // most misses that are refused after successive refusals of the kernel
+	probe    = 1024 // misses, and hits that found no room, after which a learnt limit is raised a little
 )
 
-// miss registers the pages of ref, together with those of idle registrations
-// that they overlap.
+// miss registers the pages of ref, together with those of idle registrations that they
+// overlap.
 func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	c.stats.Misses++
 	c.later = false
@@ -48,34 +48,34 @@ func (c *Cache) miss(s *space, ref link.Ref) (Lease, bool) {
 	return Lease{link.Key{Key: e.key.Key, Addr: e.key.Addr + ref.Off - e.off}, id}, true
 }
 
-// late reports whether n bytes are more than may still be registered in this turn. The
-// first ones of it always may: there is no other turn in which they would be fewer.
+// late reports whether n bytes exceed what may still be registered in this turn. The first
+// registration of a turn is always allowed: it would not be smaller in another turn.
 func (c *Cache) late(n uint64) bool {
 	return c.cfg.TurnBytes > 0 && c.turn > 0 && c.turn+n > c.cfg.TurnBytes
 }
 
-// rounded is the pages of ref, within its region.
+// rounded returns the pages of ref, within its region.
 func (c *Cache) rounded(s *space, ref link.Ref) link.Ref {
 	from := ref.Off &^ (c.cfg.PageBytes - 1)
 	to := min((ref.Off+ref.Len+c.cfg.PageBytes-1)&^(c.cfg.PageBytes-1), s.size)
 	return link.Ref{Region: ref.Region, Off: from, Len: to - from}
 }
 
-// merged says what is to be registered for pages: their union with what they overlap by
-// more than an edge, or pages where that is too large. What the new registration takes the
-// place of goes out of the map. false: not all of it could end now, or the union is for
-// another turn.
+// merged returns the range to register for pages: the union with the registrations that
+// they overlap by more than an edge, or pages if the union is too large. Registrations that
+// the new one replaces are removed from the map. ok is false if not all of them may end
+// now, or the union must wait for another turn.
 func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok bool) {
 	most := min(c.cfg.MergeBytes, c.share/8)
 	low, high, largest := c.union(s, pages, func(e *entry) bool { return !edge(shared(e, pages), min(e.len, pages.Len)) })
-	if high-low > most { // what is lost otherwise, at least
+	if high-low > most { // at least those that would be lost otherwise
 		low, high, largest = c.union(s, pages, func(e *entry) bool { return !stays(e, pages) })
 	}
 	whole = pages
 	if largest > 0 && high-low <= most {
 		whole = c.grown(s, pages, low, high, largest, most)
-		// What is taken out of use cannot be counted on: it is in use until its
-		// last release, beside its successor.
+		// A registration in use that is replaced is pinned until its last release, in
+		// addition to its successor.
 		if merged = !c.over(&c.sessions[s.session], whole.Len); !merged {
 			whole = pages
 		}
@@ -91,7 +91,7 @@ func (c *Cache) merged(s *space, pages link.Ref) (whole link.Ref, merged, ok boo
 	return whole, merged, c.replace(s, whole)
 }
 
-// union is the range of pages and of the registrations overlapping them that with names,
+// union returns the range of pages and of the overlapping registrations that with selects,
 // and the length of the largest of these.
 func (c *Cache) union(s *space, pages link.Ref, with func(*entry) bool) (low, high, largest uint64) {
 	low, high = pages.Off, pages.Off+pages.Len
@@ -104,7 +104,7 @@ func (c *Cache) union(s *space, pages link.Ref, with func(*entry) bool) (low, hi
 	return low, high, largest
 }
 
-// replace retires what a registration of whole takes the place of.
+// replace retires the registrations that a registration of whole replaces.
 func (c *Cache) replace(s *space, whole link.Ref) bool {
 	ok := c.covering(s, whole, func(id uint32) bool {
 		e := &c.entries[id]
@@ -125,22 +125,22 @@ func (c *Cache) replace(s *space, whole link.Ref) bool {
 	return ok
 }
 
-// shared is the bytes that a registration and ref, which overlap, both have.
+// shared returns how many bytes a registration and ref, which overlap, have in common.
 func shared(e *entry, ref link.Ref) uint64 {
 	return min(e.off+e.len, ref.Off+ref.Len) - max(e.off, ref.Off)
 }
 
-// edge reports that so little of n bytes is shared that two registrations are better than
-// one: as large buffers are that lie back to back and begin anywhere on a page.
+// edge reports whether so little of n bytes is shared that two registrations are better
+// than one, as of large buffers that are adjacent and begin anywhere on a page.
 func edge(shared, n uint64) bool { return 8*shared <= n }
 
-// stays reports that a registration is kept beside a newer one of ref, which has at most
-// half of it. Were it to go for a page, an array that is more than is registered at once
-// would be registered anew with each pass.
+// stays reports whether a registration is kept next to a newer one of ref, which has at
+// most half of it. If it were replaced for a page, each pass over an array that is larger
+// than what is registered at once would register it again.
 func stays(e *entry, ref link.Ref) bool { return 2*shared(e, ref) <= e.len }
 
-// grown extends a union by half where it grew out of a large registration, so
-// that n neighbours which come one after another pin O(n) pages and not O(n²).
+// grown extends a union by half if it grew out of a large registration, so that n
+// neighbours that arrive in order pin O(n) pages and not O(n²).
 func (c *Cache) grown(s *space, pages link.Ref, low, high, largest, most uint64) link.Ref {
 	extra := min((high-low)/2, most-(high-low)) &^ (c.cfg.PageBytes - 1)
 	if largest > pages.Len/2 && high == pages.Off+pages.Len && low < pages.Off {
@@ -156,9 +156,9 @@ func (c *Cache) grown(s *space, pages link.Ref, low, high, largest, most uint64)
 	return link.Ref{Region: pages.Region, Off: low, Len: high - low}
 }
 
-// register pins ref, and makes room for it: within the budgets, and then below
-// what the kernel refuses. A sum that it has refused is beyond the limit from
-// then on, until the limit is tried out again.
+// register pins ref, and makes room for it: first within the budgets, and then below what
+// the kernel refuses. A sum that the kernel has refused is above the limit from then on,
+// until tryLimit raises the limit.
 func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 	for range triesMax {
 		if !c.makeRoom(s.session, ref.Len) {
@@ -181,7 +181,7 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 			return c.newEntry(s, ref, key), true
 		}
 		c.stats.Refusals++
-		if c.ends == 0 { // the rest of them may be all that is missing
+		if c.ends == 0 { // the registrations that may not end now may be what is missing
 			c.stats.Postponed++
 			return 0, false
 		}
@@ -196,9 +196,9 @@ func (c *Cache) register(s *space, ref link.Ref) (uint32, bool) {
 	return 0, false
 }
 
-// tryLimit raises a learnt limit a little, now and then: the process may have
-// been granted more. What asks for more than its session's share counts, too: the
-// share is part of the limit, and where that is low nothing else may be asked.
+// tryLimit raises a learnt limit a little, now and then: the process may have got a higher
+// one. Requests for more than a session's share count, too: the share is part of the limit,
+// and if it is low there may be no other requests.
 func (c *Cache) tryLimit() {
 	if c.limit >= c.cfg.PinnedBytes {
 		return

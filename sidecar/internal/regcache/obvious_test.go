@@ -10,11 +10,11 @@ import (
 
 var errNoMemory = errors.New("cannot allocate memory")
 
-// kernel is a Registrar that pins up to a limit, and notes what is asked of it.
+// kernel is a Registrar that pins up to a limit, and records the requests.
 type kernel struct {
 	limit, pinned uint64
 	next          uint64
-	again         bool // keys of registrations that have ended are given again
+	again         bool // keys of registrations that have ended are reused
 	held          map[uint64]link.Ref
 	log           []string
 	fault         error
@@ -51,7 +51,7 @@ func (k *kernel) Deregister(keys []link.Key) {
 		k.pinned -= ref.Len
 		gone = append(gone, fmt.Sprint(ref))
 	}
-	slices.Sort(gone) // their order within a call is nobody's business
+	slices.Sort(gone) // their order within a call does not matter
 	k.log = append(k.log, fmt.Sprintf("unpin %v", gone))
 }
 
@@ -62,7 +62,7 @@ type obvious struct {
 	size    map[link.Region]uint64
 	owner   map[link.Region]Session
 	list    []*plain
-	now     int // counts releases: the time of the last use
+	now     int // number of releases: the time of the last use
 	limit   uint64
 	served  int
 	hold    int
@@ -123,7 +123,7 @@ func (o *obvious) overlapping(r link.Ref) (found []*plain) {
 	return found
 }
 
-// furthest is the one that covers ref's first byte, and reaches furthest.
+// furthest returns the registration that covers ref's first byte, and reaches furthest.
 func (o *obvious) furthest(ref link.Ref) (best *plain) {
 	for _, x := range o.overlapping(link.Ref{Region: ref.Region, Off: ref.Off, Len: 1}) {
 		if best == nil || x.Off+x.Len > best.Off+best.Len {
@@ -162,7 +162,8 @@ func (o *obvious) acquire(ref link.Ref) *plain {
 	return x
 }
 
-// union hides what a registration for pages takes the place of, and says what to register.
+// union hides the registrations that a new one for pages replaces, and returns the range to
+// register.
 func (o *obvious) union(s Session, pages link.Ref) link.Ref {
 	whole := o.whole(s, pages)
 	old := o.overlapping(whole)
@@ -199,7 +200,8 @@ func (o *obvious) whole(s Session, pages link.Ref) link.Ref {
 	return link.Ref{Region: pages.Region, Off: low, Len: high - low}
 }
 
-// extent is what pages and those that overlap them by enough bytes cover.
+// extent returns the range of pages and of the registrations that overlap them by enough
+// bytes.
 func (o *obvious) extent(pages link.Ref, enough func(x *plain, b uint64) bool) (low, high, largest uint64) {
 	low, high = pages.Off, pages.Off+pages.Len
 	for _, x := range o.overlapping(pages) {
@@ -210,7 +212,7 @@ func (o *obvious) extent(pages link.Ref, enough func(x *plain, b uint64) bool) (
 	return low, high, largest
 }
 
-// bury deregisters what which says, in one call.
+// bury deregisters the registrations that which selects, in one call.
 func (o *obvious) bury(which func(*plain) bool) (n int) {
 	var keys []link.Key
 	for _, x := range o.list {
@@ -238,7 +240,7 @@ func (o *obvious) pinned() (n uint64, entries int) {
 
 func (o *obvious) room(s Session, n uint64) bool {
 	going := map[*plain]bool{}
-	state := func() (fits, crowded bool) {
+	state := func() (fits, nearlyFull bool) {
 		pinned, entries := o.pinned()
 		for x := range going {
 			pinned -= x.Len
@@ -283,8 +285,8 @@ func (o *obvious) room(s Session, n uint64) bool {
 		return false
 	}
 	for !fits || len(going) > 0 {
-		f, crowded := state()
-		if f && (len(going) >= o.cfg.Batch || !crowded) {
+		f, nearlyFull := state()
+		if f && (len(going) >= o.cfg.Batch || !nearlyFull) {
 			break
 		}
 		entries, more, share := short(), n, o.share()
@@ -321,7 +323,7 @@ func state2(o *obvious, n uint64) (bool, int) {
 	return entries < o.cfg.Entries && pinned+n <= o.limit, entries
 }
 
-// tryLimit is told of each use that is not a hit.
+// tryLimit is called for each use that is not a hit.
 func (o *obvious) tryLimit() {
 	if o.limit < o.cfg.PinnedBytes {
 		if o.served++; o.served >= probe {

@@ -2,21 +2,21 @@ package regcache
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// space maps the pages of one region to the registrations that cover them, in
-// leaves that are made when they are first needed. Of several that cover a page it maps
-// the one that reaches furthest: what begins on the page and is contained in any is
-// contained in that one.
+// space maps the pages of one region to the registrations that cover them, in leaves that
+// are made when they are first needed. If several registrations cover a page, the map has
+// the one that reaches furthest: a range that begins on the page and is contained in any of
+// them is contained in that one.
 type space struct {
 	session Session
 	size    uint64
 	pages   uint64
 	leaves  []*leaf
-	dying   uint32 // the first of those in use that pages cover no more
+	dying   uint32 // first of the registrations in use that the map does not contain any more
 	retired bool
-	walked  uint64 // pages of a retired one that Settle has been at
+	walked  uint64 // number of pages of a retired space that Settle has visited
 }
 
-// leafPages is the pages of a leaf: with pages of 4 KiB one leaf is one page
+// leafPages is the number of pages of a leaf: with pages of 4 KiB a leaf is one page
 // itself, and maps 4 MiB.
 const leafPages = 1 << 10
 
@@ -27,13 +27,13 @@ func newSpace(s Session, size uint64, shift uint) *space {
 	return &space{session: s, size: size, pages: pages, leaves: make([]*leaf, (pages+leafPages-1)/leafPages)}
 }
 
-// rest is what is left of the region from a page on.
+// rest returns the part of the region from a page on.
 func (s *space) rest(page uint64, shift uint) link.Ref {
 	off := min(page<<shift, s.size)
 	return link.Ref{Off: off, Len: s.size - off}
 }
 
-// at is the registration that covers a page, and reaches furthest; 0: none.
+// at returns the registration that covers a page and reaches furthest, or 0 for none.
 func (s *space) at(page uint64) uint32 {
 	if page >= s.pages {
 		return 0
@@ -62,7 +62,7 @@ func (s *space) set(from, to uint64, id uint32) {
 	}
 }
 
-// next is the first page of [from, to) that a registration covers, or to.
+// next returns the first page of [from, to) that a registration covers, or to.
 func (s *space) next(from, to uint64) uint64 {
 	for from < to && s.at(from) == 0 {
 		if s.leaves[from/leafPages] == nil {
@@ -74,8 +74,9 @@ func (s *space) next(from, to uint64) uint64 {
 	return min(from, to)
 }
 
-// covering visits the registrations that cover any page of ref, by their places, until
-// visit returns false. visit may take them out of the map, and may then see another again.
+// covering visits the registrations that cover any page of ref, in the order of their
+// addresses, until visit returns false. visit may remove them from the map, and may then
+// see another one again.
 func (c *Cache) covering(s *space, ref link.Ref, visit func(id uint32) bool) bool {
 	from, to := ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift
 	if id := s.at(from); id != 0 && !c.hidden(s, id, from, visit) {
@@ -101,7 +102,8 @@ func (c *Cache) covering(s *space, ref link.Ref, visit func(id uint32) bool) boo
 	return true
 }
 
-// hidden visits those that cover a page and are before id: the map has id for it.
+// hidden visits the registrations that cover a page and are before id, which the map has
+// for the page.
 func (c *Cache) hidden(s *space, id uint32, page uint64, visit func(id uint32) bool) bool {
 	before := c.before(s, id)
 	if before == 0 {
@@ -113,8 +115,8 @@ func (c *Cache) hidden(s *space, id uint32, page uint64, visit func(id uint32) b
 	return c.hidden(s, before, page, visit) && visit(before)
 }
 
-// before is the registration whose place is before that of id, and that may overlap it; 0:
-// none does.
+// before returns the registration whose address is before that of id, and that may overlap
+// it, or 0 if none does.
 func (c *Cache) before(s *space, id uint32) uint32 {
 	if first, _ := c.pagesOf(&c.entries[id]); first > 0 {
 		return s.at(first - 1)
@@ -122,12 +124,12 @@ func (c *Cache) before(s *space, id uint32) uint32 {
 	return 0
 }
 
-// pagesOf is the pages [from, to) that a registration covers.
+// pagesOf returns the pages [from, to) that a registration covers.
 func (c *Cache) pagesOf(e *entry) (from, to uint64) {
 	return e.off >> c.shift, (e.off + e.len + c.cfg.PageBytes - 1) >> c.shift
 }
 
-// show puts a registration's pages into the map, up to those of the next one.
+// show adds a registration's pages to the map, up to those of the next registration.
 func (c *Cache) show(s *space, id uint32) {
 	e := &c.entries[id]
 	from, to := c.pagesOf(e)
@@ -139,8 +141,8 @@ func (c *Cache) show(s *space, id uint32) {
 	s.set(from, to, id)
 }
 
-// hide takes a registration's pages out of the map. Those that the one before it covers,
-// too, are that one's again.
+// hide removes a registration's pages from the map. Pages that the previous registration
+// covers, too, are mapped to that one again.
 func (c *Cache) hide(s *space, id uint32) {
 	from, to := c.pagesOf(&c.entries[id])
 	end := from
@@ -156,7 +158,7 @@ func (c *Cache) hide(s *space, id uint32) {
 	s.set(again, end, 0)
 }
 
-// bury notes that a registration in use is not found any more.
+// bury adds a registration in use to the dying ones, which lookups do not find any more.
 func (c *Cache) bury(s *space, id uint32) {
 	e := &c.entries[id]
 	e.prev, e.next = 0, s.dying
@@ -166,7 +168,7 @@ func (c *Cache) bury(s *space, id uint32) {
 	s.dying = id
 }
 
-// unbury forgets it.
+// unbury removes a registration from the dying ones.
 func (c *Cache) unbury(s *space, e *entry) {
 	if e.prev != 0 {
 		c.entries[e.prev].next = e.next

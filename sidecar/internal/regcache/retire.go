@@ -6,14 +6,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A rank that leaves may leave a hundred thousand registrations, each of which the
-// kernel takes microseconds to end, while the other ranks of its sidecar wait. So they
-// end a few at a time. Until then they count as pinned, and give way to others like all
-// that is idle.
+// A rank that leaves may leave a hundred thousand registrations, each of which the kernel
+// takes microseconds to end, while the other ranks of the sidecar wait. So they end a few
+// at a time. Until then they count as pinned, and can be evicted like all idle
+// registrations.
 
-// RetireRegion forgets a region: nothing of it is found any more. Its idle
+// RetireRegion forgets a region: lookups find none of its registrations any more. Its idle
 // registrations end with Settle, and those in use with their last use. Its pages stay
-// pinned until then, whoever unmaps them.
+// pinned until then, even if they are unmapped.
 func (c *Cache) RetireRegion(region link.Region) {
 	if !c.Knows(region) {
 		return
@@ -22,12 +22,12 @@ func (c *Cache) RetireRegion(region link.Region) {
 	c.retired = append(c.retired, region)
 }
 
-// emptyAStep is the pages without a registration that Settle looks at for the work of
-// one that it ends.
+// emptyAStep is the number of pages without a registration that Settle visits at the cost
+// of one ended registration.
 const emptyAStep = 512
 
-// Settle ends about n registrations of regions that were retired, and reports whether
-// there was anything to do.
+// Settle ends about n registrations of retired regions, and reports whether there was
+// anything to do.
 func (c *Cache) Settle(n int) bool {
 	if len(c.retired) == 0 {
 		return false
@@ -50,7 +50,8 @@ func (c *Cache) Settle(n int) bool {
 	return true
 }
 
-// settleNow ends all of a region that was retired: its number is given to another.
+// settleNow ends all registrations of a retired region, because its number is given to
+// another one.
 func (c *Cache) settleNow(region link.Region) {
 	i := slices.Index(c.retired, region)
 	if i < 0 {
@@ -63,10 +64,10 @@ func (c *Cache) settleNow(region link.Region) {
 	c.abandon(region)
 }
 
-// abandon lets go of a region of which only what is in use is left.
+// abandon forgets a region of which only registrations in use are left.
 func (c *Cache) abandon(region link.Region) {
 	for id := c.spaces[region].dying; id != 0; id = c.entries[id].next {
-		c.entries[id].state = stateOrphan // another region may have its number soon
+		c.entries[id].state = stateOrphan // another region may soon have its number
 	}
 	c.spaces[region] = nil
 }

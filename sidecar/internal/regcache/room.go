@@ -2,7 +2,7 @@ package regcache
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// link puts a registration that nobody uses behind the other idle ones.
+// link appends a registration without users to the idle ones.
 func (c *Cache) link(a *account, id uint32) {
 	e := &c.entries[id]
 	e.prev, e.next = a.newest, 0
@@ -15,7 +15,7 @@ func (c *Cache) link(a *account, id uint32) {
 	a.idle++
 }
 
-// unlink takes it out of the idle ones.
+// unlink removes a registration from the idle ones.
 func (c *Cache) unlink(a *account, e *entry) {
 	if e.prev != 0 {
 		c.entries[e.prev].next = e.next
@@ -31,18 +31,18 @@ func (c *Cache) unlink(a *account, e *entry) {
 	a.idle--
 }
 
-// makeRoom evicts idle registrations until one of n bytes of session s fits
-// under the budgets. false: too much is in use, or as many have ended as may at once.
-// To end one takes microseconds, while no rank is heard: what asks for tens of
-// thousands of single pages' room is refused, and finds more room the next time.
+// makeRoom evicts idle registrations until one of n bytes of session s fits the budgets. It
+// returns false if too much is in use, or as many registrations have ended as may at once.
+// Ending one takes microseconds in which no rank is served: a request for the room of tens
+// of thousands of single pages is refused, and finds more room the next time.
 func (c *Cache) makeRoom(s Session, n uint64) bool {
 	if c.fits(n) {
 		return true
 	}
 	if !c.canFit(n) {
-		return false // and nothing is evicted for it
+		return false // without evicting any
 	}
-	for evicted := 0; c.ends > 0 && (!c.fits(n) || evicted < c.cfg.Batch && c.crowded(n)); evicted++ {
+	for evicted := 0; c.ends > 0 && (!c.fits(n) || evicted < c.cfg.Batch && c.nearlyFull(n)); evicted++ {
 		v, ok := c.victim(s, n)
 		if !ok {
 			break
@@ -55,12 +55,12 @@ func (c *Cache) makeRoom(s Session, n uint64) bool {
 	return c.fits(n)
 }
 
-// Yield ends idle registrations of n bytes, as far as there are, for another cache
-// whose memory counts against the same limit of the kernel's: the longest unused of the
-// sessions that have the most, and as many as may end at once. false: it ended none.
+// Yield ends idle registrations of n bytes, as far as there are, for another cache that
+// counts against the same limit of the kernel: the longest unused ones of the sessions that
+// have the most, and as many as may end at once. It reports whether it ended any.
 func (c *Cache) Yield(n uint64) bool { return c.yield(n, c.cfg.Ends) > 0 }
 
-// yield is Yield of at most so many registrations, and returns how many they were.
+// yield is Yield with a bound of the registrations that end; it returns how many did.
 func (c *Cache) yield(n uint64, most int) (ended int) {
 	for before := c.pinned; ended < most && before-c.pinned < n; ended++ {
 		v, ok := c.most(func(a *account) uint64 { return a.pinned }, func(Session) bool { return true })
@@ -74,13 +74,14 @@ func (c *Cache) yield(n uint64, most int) (ended int) {
 	return ended
 }
 
-// Share has two caches learn one limit of the kernel's, which counts what both have:
-// neither learns it beside what the other, if it has more, has and does not use.
+// Share makes two caches learn one limit of the kernel, which counts the registrations of
+// both: before a cache learns a limit from a refusal, idle registrations of the other one
+// end, if the other one has more.
 func Share(a, b *Cache) { a.other, b.other = b, a }
 
-// relieved reports that the cache which shares the kernel's limit has ended something
-// for n bytes that were refused. They are of those that may end for one registration:
-// each takes microseconds, whosever it is.
+// relieved reports whether the cache that shares the kernel's limit has ended registrations
+// for n bytes that were refused. They count against the registrations that may end for a
+// new one: each takes microseconds.
 func (c *Cache) relieved(n uint64) bool {
 	if c.other == nil || c.other.pinned <= c.pinned+n {
 		return false
@@ -92,7 +93,7 @@ func (c *Cache) relieved(n uint64) bool {
 
 func (c *Cache) fits(n uint64) bool { return c.live < c.cfg.Entries && c.pinned+n <= c.limit }
 
-// canFit reports whether n bytes would fit if nothing was idle.
+// canFit reports whether n bytes would fit if no registration were idle.
 func (c *Cache) canFit(n uint64) bool {
 	used := uint32(0)
 	for i := range c.sessions {
@@ -103,18 +104,18 @@ func (c *Cache) canFit(n uint64) bool {
 	return int(used) < c.cfg.Entries && n <= c.limit
 }
 
-// crowded reports that the next misses would have to evict again: whoever evicts
-// then evicts a few at once.
-func (c *Cache) crowded(n uint64) bool {
+// nearlyFull reports whether the next misses would have to evict again: then several
+// registrations are evicted at once.
+func (c *Cache) nearlyFull(n uint64) bool {
 	return c.manyLive() || c.pinned+n > c.limit-c.limit/16
 }
 
 func (c *Cache) manyLive() bool { return c.live >= c.cfg.Entries-c.cfg.Entries/16 }
 
-// victim is the session whose oldest idle registration goes: the one that wants
-// room if it has its share of what is short, else the one with the most beyond its
-// share. What is short of the two does not change while a few go at once: else one
-// large registration would go for the room of small ones.
+// victim returns the session whose oldest idle registration is evicted: the one that needs
+// room if it has its share of what is short, else the one with the most beyond its share.
+// Which of the two budgets is short does not change while several are evicted at once:
+// otherwise one large registration would go for the room of small ones.
 func (c *Cache) victim(s Session, n uint64) (Session, bool) {
 	if c.live >= c.cfg.Entries || c.manyLive() && c.pinned+n <= c.limit {
 		return c.largest(s, 1, uint64(c.each), func(a *account) uint64 { return uint64(a.live) })
@@ -122,20 +123,21 @@ func (c *Cache) victim(s Session, n uint64) (Session, bool) {
 	return c.largest(s, n, c.share, func(a *account) uint64 { return a.pinned })
 }
 
-// largest is victim for n more of something of which has tells who has how much.
+// largest is victim for n more of a quantity; has returns how much of it a session has.
 func (c *Cache) largest(s Session, n, share uint64, has func(*account) uint64) (Session, bool) {
 	mine := has(&c.sessions[s])
 	if c.sessions[s].oldest != 0 && mine+n > share {
 		return s, true
 	}
 	return c.most(has, func(i Session) bool {
-		// What is idle within a share goes only for who has less than its own.
+		// Idle registrations within a share are evicted only for a session that has less
+		// than its own share.
 		return has(&c.sessions[i]) > share || i == s || mine+n <= share
 	})
 }
 
-// most is the session with the most of something among those with idle registrations
-// that may be asked.
+// most returns the session with the most of a quantity among those with idle registrations
+// that may selects.
 func (c *Cache) most(has func(*account) uint64, may func(Session) bool) (best Session, found bool) {
 	most := uint64(0)
 	for i := range c.sessions {
@@ -147,7 +149,7 @@ func (c *Cache) most(has func(*account) uint64, may func(Session) bool) (best Se
 	return best, found
 }
 
-// retire takes a registration out of sight: an idle one is deregistered.
+// retire hides a registration from lookups: an idle one is deregistered.
 func (c *Cache) retire(s *space, id uint32) {
 	e := &c.entries[id]
 	if e.refs == 0 {
@@ -188,7 +190,7 @@ func (c *Cache) kill(id uint32) {
 	}
 }
 
-// flush deregisters what was killed.
+// flush deregisters the killed registrations.
 func (c *Cache) flush() {
 	if len(c.batch) == 0 {
 		return
@@ -215,7 +217,7 @@ func (c *Cache) recycle(id uint32) {
 	c.free = id
 }
 
-// newEntry records a registration that was made.
+// newEntry adds an entry for a new registration.
 func (c *Cache) newEntry(s *space, ref link.Ref, key link.Key) uint32 {
 	id := c.free
 	if id == 0 {

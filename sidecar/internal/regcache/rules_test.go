@@ -36,7 +36,8 @@ func must(t *testing.T, c *Cache, r link.Ref) Lease {
 	return l
 }
 
-// TestRepeatedUse: one registration serves every use of a range and of its parts.
+// TestRepeatedUse checks that one registration serves every use of a range and of its
+// parts.
 func TestRepeatedUse(t *testing.T) {
 	c, k := newCache(t, Config{}, 1<<40)
 	for range 100 {
@@ -53,8 +54,8 @@ func TestRepeatedUse(t *testing.T) {
 	}
 }
 
-// TestShares: a session cannot take what another one needs, neither by what it
-// leaves in the cache nor by what it holds.
+// TestShares checks that a session cannot take what another one needs, neither with idle
+// registrations nor with those in use.
 func TestShares(t *testing.T) {
 	c, _ := newCache(t, Config{PinnedBytes: 64 * page, Sessions: 2}, 1<<40)
 	for i := range uint64(60) { // idle memory may exceed the share
@@ -64,21 +65,21 @@ func TestShares(t *testing.T) {
 		t.Fatalf("evicted %d while there was room", s.Evictions)
 	}
 	for i := range uint64(32) {
-		must(t, c, ref(5, 2*i, 1)) // the other one's whole share
+		must(t, c, ref(5, 2*i, 1)) // the whole share of the other session
 	}
 	if _, ok := c.Acquire(ref(5, 1000, 1)); ok {
 		t.Fatal("a session has more than its share in use")
 	}
 	for i := range uint64(32) {
-		must(t, c, ref(4, 2*i, 1)) // and the first one's
+		must(t, c, ref(4, 2*i, 1)) // and of the first one
 	}
 	if s := c.Stats(); s.OverQuota != 1 || s.PinnedBytes != 64*page {
 		t.Fatalf("%+v", s)
 	}
 }
 
-// TestLearntLimit: the kernel pins less than the budget says. The cache finds
-// out how much, keeps to it, and notices when it becomes more.
+// TestLearntLimit: the kernel pins less than the budget. The cache learns how much, stays
+// below that, and notices when the limit rises.
 func TestLearntLimit(t *testing.T) {
 	c, k := newCache(t, Config{PinnedBytes: 1024 * page}, 100*page)
 	use := func(n uint64) {
@@ -102,7 +103,7 @@ func TestLearntLimit(t *testing.T) {
 	}
 }
 
-// TestHold: where nothing at all can be pinned, the kernel is asked less and less.
+// TestHold checks that the kernel is asked less and less if nothing can be pinned.
 func TestHold(t *testing.T) {
 	c, k := newCache(t, Config{}, 0)
 	for range 10_000 {
@@ -124,8 +125,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestNeighbours: buffers that lie back to back, used one after another, cost
-// pinned pages in proportion to their number.
+// TestNeighbours checks that adjacent buffers that are used one after another cost pinned
+// pages in proportion to their number.
 func TestNeighbours(t *testing.T) {
 	c, _ := newCache(t, Config{}, 1<<40)
 	const n, size = 4000, 1600
@@ -138,9 +139,9 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestArrays: messages that lie back to back in an array which is larger than what is
-// registered at once, and begin anywhere on a page, are registered once: not again each
-// time the array is sent, in whichever order, one after another or all in a turn.
+// TestArrays checks that adjacent messages in an array that is larger than what is
+// registered at once, and that begin anywhere on a page, are registered once, and not again
+// each time the array is sent, in any order, in one turn or in many.
 func TestArrays(t *testing.T) {
 	const most, pages = 64 * page, 300
 	for _, size := range []uint64{1600, page, 5000, 20_000, 28_000, 32 << 10, 250_000, 256 << 10, most} {
@@ -190,9 +191,10 @@ func TestArrays(t *testing.T) {
 	}
 }
 
-// TestWindows: windows that move over an array which is larger than what is registered at
-// once, by less than half of their length, are registered once, too: where a union with
-// the large registration before them would be too large, they grow beside it.
+// TestWindows checks that windows that move over an array that is larger than what is
+// registered at once, by less than half of their length, are registered once, too: where
+// the union with the large registration before them would be too large, they grow next to
+// it.
 func TestWindows(t *testing.T) {
 	const most, pages = 64, 300
 	for _, w := range []uint64{2, 8, 16, 24, 31} {
@@ -224,8 +226,9 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestLateOnlyForALoss: at the end of a turn's budget a range whose union would be too much
-// is put off only if it would cost a registration more than half of whose pages it has.
+// TestLateOnlyForALoss checks that at the end of a turn's budget a range whose union would
+// be too large is deferred only if it would cost a registration of which it has more than
+// half of the pages.
 func TestLateOnlyForALoss(t *testing.T) {
 	for shared, put := range map[uint64]bool{2: false, 4: false, 5: true, 7: true} {
 		c, k := newCache(t, Config{TurnBytes: 20 * page}, 1<<40)
@@ -250,8 +253,8 @@ func TestLateOnlyForALoss(t *testing.T) {
 	}
 }
 
-// TestGivenBackInAPile: a page that four registrations cover, of which the map has one, is
-// given back by all of them, idle and in use.
+// TestGivenBackInAPile checks that a page that four registrations cover, of which the map
+// has one, is given back by all of them, idle and in use.
 func TestGivenBackInAPile(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		for p := uint64(59); p < 64; p++ {
@@ -280,14 +283,14 @@ func TestGivenBackInAPile(t *testing.T) {
 	}
 }
 
-// TestMergedWithHidden: a registration that has a range's first page behind another one,
-// as its last, is part of the union.
+// TestMergedWithHidden checks that a registration that covers a range's first page, as its
+// last one, and is hidden by another one, is part of the union.
 func TestMergedWithHidden(t *testing.T) {
 	c, k := newCache(t, Config{TurnBytes: 3 * page}, 1<<40)
 	c.Release(must(t, c, ref(4, 0, 2)))
 	c.Turn()
 	c.Release(must(t, c, ref(4, 100, 1)))
-	c.Release(must(t, c, ref(4, 1, 2))) // beside the first: their union is for another turn
+	c.Release(must(t, c, ref(4, 1, 2))) // next to the first: their union is deferred to another turn
 	if len(k.held) != 3 {
 		t.Fatalf("no test: %d registrations", len(k.held))
 	}
@@ -298,8 +301,8 @@ func TestMergedWithHidden(t *testing.T) {
 	}
 }
 
-// TestGivenBack: pages that are given back are not found any more, and those in
-// use are counted until they are not.
+// TestGivenBack checks that lookups do not find pages that were given back, and that those
+// in use are counted until their last use.
 func TestGivenBack(t *testing.T) {
 	c, k := newCache(t, Config{}, 1<<40)
 	idle, busy := must(t, c, ref(4, 0, 4)), must(t, c, ref(4, 8, 4))
@@ -310,7 +313,7 @@ func TestGivenBack(t *testing.T) {
 	if len(k.held) != 1 {
 		t.Fatalf("%d registrations left, want the one in use", len(k.held))
 	}
-	again := must(t, c, ref(4, 9, 1)) // the page is used anew: not by the old registration
+	again := must(t, c, ref(4, 9, 1)) // the page is registered anew: the old registration is not used
 	if again.Key.Key == busy.Key.Key {
 		t.Fatal("a registration of pages that were given back is found")
 	}
@@ -320,8 +323,8 @@ func TestGivenBack(t *testing.T) {
 	}
 }
 
-// TestRevoke: an operation that ends early ends the registration, whoever else
-// uses it.
+// TestRevoke checks that an operation that ends early ends the registration, even if others
+// use it.
 func TestRevoke(t *testing.T) {
 	c, k := newCache(t, Config{}, 1<<40)
 	a, b := must(t, c, ref(4, 0, 4)), must(t, c, ref(4, 1, 1))
@@ -341,16 +344,16 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestLimitBehindShares: the kernel has refused once while little was pinned, so that
-// a session's share became less than what it uses, idle or new. It asks for nothing
-// else; when more can be pinned again that is noticed all the same.
+// TestLimitBehindShares: the kernel has refused once while little was pinned, so that a
+// session's share became less than what it uses, idle or new. The session requests nothing
+// else; the cache still notices when more can be pinned again.
 func TestLimitBehindShares(t *testing.T) {
 	for name, idle := range map[string]bool{"of a new buffer": false, "of an idle registration": true} {
 		t.Run(name, func(t *testing.T) {
 			c, k := newCache(t, Config{PinnedBytes: 4096 * page, Sessions: 8, Batch: 1}, 1<<40)
 			large := ref(4, 0, 64)
 			if idle {
-				for i := range uint64(4) { // which go first
+				for i := range uint64(4) { // these are evicted first
 					c.Release(must(t, c, ref(4, 1000+2*i, 1)))
 				}
 				c.Release(must(t, c, large))
@@ -376,8 +379,8 @@ func TestLimitBehindShares(t *testing.T) {
 	}
 }
 
-// TestNothingInVain: what cannot fit beside that which is in use does not cost those
-// their registrations that are idle.
+// TestNothingInVain checks that a request that cannot fit together with the registrations
+// in use evicts no idle one.
 func TestNothingInVain(t *testing.T) {
 	c, _ := newCache(t, Config{PinnedBytes: 64 * page, SessionBytes: 64 * page, Sessions: 2}, 1<<40)
 	for i := range uint64(40) {
@@ -387,7 +390,7 @@ func TestNothingInVain(t *testing.T) {
 		c.Release(must(t, c, ref(4, 100+2*i, 1)))
 	}
 	if _, ok := c.Acquire(ref(5, 0, 30)); ok {
-		t.Fatal("30 pages fit beside 40 within 64")
+		t.Fatal("30 pages fit in addition to 40 within 64")
 	}
 	if s := c.Stats(); s.Evictions != 0 || s.OverBudget != 1 {
 		t.Fatalf("evicted for nothing: %+v", s)
@@ -395,8 +398,9 @@ func TestNothingInVain(t *testing.T) {
 	must(t, c, ref(5, 0, 24))
 }
 
-// TestSharesOfRegistrations: one that has few bytes in many registrations, in use or
-// idle, does not keep others from theirs, nor makes them evict their own.
+// TestSharesOfRegistrations checks that a session that has few bytes in many registrations,
+// in use or idle, does not keep others from their share, nor makes them evict their own
+// registrations.
 func TestSharesOfRegistrations(t *testing.T) {
 	c, _ := newCache(t, Config{PinnedBytes: 1 << 20 * page, Entries: 64, Sessions: 2, Batch: 1}, 1<<40)
 	c.Release(must(t, c, ref(5, 0, 1000))) // many bytes in one
@@ -421,8 +425,8 @@ func TestSharesOfRegistrations(t *testing.T) {
 	}
 }
 
-// TestKeyAgain: a device gives the key of a revoked registration to another one, while
-// somebody who shared the first has yet to release it.
+// TestKeyAgain: a device gives the key of a revoked registration to another one, while a
+// user of the first has yet to release it.
 func TestKeyAgain(t *testing.T) {
 	c, k := newCache(t, Config{}, 1<<40)
 	k.again = true
@@ -443,8 +447,8 @@ func TestKeyAgain(t *testing.T) {
 	}
 }
 
-// TestManyDying: tens of thousands of uses whose registrations nobody finds any more end
-// by themselves, in any order, and with their region.
+// TestManyDying checks that tens of thousands of uses whose registrations lookups do not
+// find any more end correctly, in any order, and with their region.
 func TestManyDying(t *testing.T) {
 	c, k := newCache(t, Config{}, 1<<40)
 	const n = 60_000
@@ -469,7 +473,7 @@ func TestManyDying(t *testing.T) {
 	if len(k.held) != 0 {
 		t.Fatalf("%d registrations of a region that was dropped", len(k.held))
 	}
-	c.AddRegion(4, 0, 1<<30) // the number is another's now
+	c.AddRegion(4, 0, 1<<30) // the number belongs to another region now
 	next := must(t, c, ref(4, 0, 2))
 	for _, l := range leases {
 		c.Release(l)
@@ -480,8 +484,8 @@ func TestManyDying(t *testing.T) {
 	c.Release(next)
 }
 
-// TestRetiredNumber: a region retires with uses that nobody finds any more, and its
-// number is given to another, which has such uses, too.
+// TestRetiredNumber: a region retires with uses that lookups do not find any more, and its
+// number is reused for another region, which has such uses, too.
 func TestRetiredNumber(t *testing.T) {
 	c, k := newCache(t, Config{}, 1<<40)
 	dying := func() (leases []Lease) {
@@ -510,8 +514,9 @@ func TestRetiredNumber(t *testing.T) {
 	}
 }
 
-// TestRetire: what a region leaves ends in bounded steps, while others register, and
-// within the budgets; uses under way keep what they use.
+// TestRetire checks that the registrations of a retired region end in bounded steps, while
+// others register, and within the budgets, and that uses in progress keep their
+// registrations.
 func TestRetire(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -564,7 +569,8 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestPeek: a registration is found for what it contains, and nothing is made.
+// TestPeek checks that a registration is found for the ranges that it contains, and that
+// none is made.
 func TestPeek(t *testing.T) {
 	c, _ := newCache(t, Config{}, 1<<40)
 	c.Release(must(t, c, ref(4, 10, 2)))
@@ -585,7 +591,7 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-// TestHitAllocates nothing.
+// TestHitAllocates checks that a hit allocates nothing.
 func TestHitAllocates(t *testing.T) {
 	c, _ := newCache(t, Config{}, 1<<40)
 	r := ref(4, 5, 2)
@@ -600,9 +606,8 @@ func TestHitAllocates(t *testing.T) {
 	}
 }
 
-// benchmarkHit uses n registered buffers of a page, in the order in which they
-// came, as a program's loop does, or in a random one, which is the worst for the
-// processor's caches.
+// benchmarkHit uses n registered buffers of a page, in the order of their registration, as
+// a program's loop does, or in a random one, which is the worst for the CPU's caches.
 func benchmarkHit(b *testing.B, n int, random bool) {
 	c, err := New(Config{}, newKernel(1<<40))
 	if err != nil {
@@ -633,15 +638,15 @@ func benchmarkHit(b *testing.B, n int, random bool) {
 	}
 }
 
-// BenchmarkHit is a hit and its release.
+// BenchmarkHit measures a hit and its release.
 func BenchmarkHit(b *testing.B) {
 	b.Run("100", func(b *testing.B) { benchmarkHit(b, 100, false) })
 	b.Run("100k", func(b *testing.B) { benchmarkHit(b, 100_000, false) })
 	b.Run("100k-random", func(b *testing.B) { benchmarkHit(b, 100_000, true) })
 }
 
-// BenchmarkBare is the yardstick: the same memory in the same orders with nothing
-// decided, a number read for the page and a cache line changed for the registration.
+// BenchmarkBare is the reference: the same memory in the same orders without a decision, a
+// number read for the page and a cache line changed for the registration.
 func BenchmarkBare(b *testing.B) {
 	bare := func(n int, random bool) func(*testing.B) {
 		return func(b *testing.B) {

@@ -2,12 +2,12 @@ package regcache
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// Acquire gives the use of a registration that contains ref, made now if there
-// is none. false: there is none and none can be had now; the caller copies.
+// Acquire returns a lease of a registration that contains ref, and makes one if there is
+// none. It returns false if there is none and none can be made now; the caller copies.
 // Preconditions: ref is not empty and lies in a region that was added.
 func (c *Cache) Acquire(ref link.Ref) (Lease, bool) {
 	s := c.spaces[ref.Region]
-	if id := s.at(ref.Off >> (c.shift & 63)); id != 0 { // the mask spares a check
+	if id := s.at(ref.Off >> (c.shift & 63)); id != 0 { // the mask avoids a check of the shift
 		e := &c.entries[id]
 		if d := ref.Off - e.off; ref.Len <= e.len-d {
 			if e.refs == 0 && !c.wake(e) {
@@ -32,7 +32,7 @@ func (c *Cache) Peek(ref link.Ref) (Lease, bool) {
 	return Lease{}, false
 }
 
-// wake takes an idle registration into use, if its session has room for it.
+// wake takes an idle registration into use, if its session's share allows it.
 func (c *Cache) wake(e *entry) bool {
 	a := &c.sessions[e.session]
 	if c.over(a, e.len) {
@@ -46,18 +46,17 @@ func (c *Cache) wake(e *entry) bool {
 	return true
 }
 
-// over reports whether a session would have more than its share in use with n bytes
-// more.
+// over reports whether a session would have more than its share in use with n more bytes.
 func (c *Cache) over(a *account, n uint64) bool {
 	return a.inUse+n > c.share || a.live-a.idle >= c.each
 }
 
-// Release ends the use of a registration, which stays for the next one.
-// Preconditions: l is a lease of Acquire, and was not released before.
+// Release ends the use of a registration, which stays for the next use. Preconditions: l is
+// a lease of Acquire, and was not released before.
 func (c *Cache) Release(l Lease) { c.release(l.id) }
 
-// ReleaseKey is Release for who kept only the lease's key. false: the key is of
-// no registration in use.
+// ReleaseKey is Release for a caller that has only the lease's key. It returns false if no
+// registration in use has the key.
 func (c *Cache) ReleaseKey(k link.Key) bool {
 	id, ok := c.used(k)
 	if ok {
@@ -66,9 +65,9 @@ func (c *Cache) ReleaseKey(k link.Key) bool {
 	return ok
 }
 
-// used finds the registration in use that has a key. Once a registration is revoked
-// its device may give the same key to another one, while others that shared it have
-// yet to release it: the address tells them apart.
+// used returns the registration in use that has a key. After a registration is revoked, its
+// device may give the same key to another one, while other users of the revoked one have
+// not released it yet: the address distinguishes them.
 func (c *Cache) used(k link.Key) (uint32, bool) {
 	for id := c.byKey[k.Key]; id != 0; id = c.entries[id].older {
 		if e := &c.entries[id]; k.Addr-e.key.Addr < e.len && e.refs > 0 {
@@ -97,10 +96,10 @@ func (c *Cache) release(id uint32) {
 	}
 }
 
-// Revoke ends the use of a registration and the registration itself, at once:
-// for an operation that ended early, whose peer may still reach for the memory.
-// Others that use the registration lose it, too; what they do then is what they
-// do when any remote operation fails. false: the key is of no registration in use.
+// Revoke ends the use of a registration and the registration itself, at once: for an
+// operation that ended early, whose peer may still access the memory. Other operations that
+// use the registration fail like any remote operation whose registration ends. It returns
+// false if no registration in use has the key.
 func (c *Cache) Revoke(k link.Key) bool {
 	id, ok := c.used(k)
 	if !ok {
@@ -115,10 +114,10 @@ func (c *Cache) Revoke(k link.Key) bool {
 	return true
 }
 
-// Invalidate makes sure that no lookup finds a registration of ref's pages: the
-// application gives them back. Idle registrations end now; it returns how many
-// are in use, which end with their last use: the pages are to be given back when
-// it returns 0. Preconditions: ref lies in a region that was added.
+// Invalidate makes sure that no lookup finds a registration of ref's pages, because the
+// application gives them back. Idle registrations end now; Invalidate returns how many are
+// in use, which end with their last use: the pages may be given back when it returns 0.
+// Preconditions: ref lies in a region that was added.
 func (c *Cache) Invalidate(ref link.Ref) (busy int) {
 	s := c.spaces[ref.Region]
 	from, to := ref.Off>>c.shift, (ref.Off+ref.Len+c.cfg.PageBytes-1)>>c.shift

@@ -1,28 +1,28 @@
 package reuse
 
-// session is what the table knows of one rank's program, and the rule that stops
-// it from growing where nothing is to be gained (000, section 3.4). The paper's
-// table stops for good. This one looks again: a program has phases.
+// session is the table's state of one rank's program, with the rule that stops the table
+// from growing when it gains nothing (000, section 3.4). The paper's table stops for good.
+// This one tries again, because a program has phases.
 type session struct {
 	known    uint32 // buffers used in this age
-	frequent uint32 // of them registered
+	frequent uint32 // known buffers that are registered
 	used     uint32 // uses in this window
-	unknown  uint32 // of them of unknown buffers
-	gathers  uint32 // of them gathered
-	pause    uint16 // windows until the table begins again
-	waited   uint16 // windows since it stopped
-	epoch    uint8  // its age
+	unknown  uint32 // uses of unknown buffers in this window
+	gathers  uint32 // gathered uses in this window
+	pause    uint16 // windows until the table grows again
+	waited   uint16 // windows since it stopped growing
+	epoch    uint8  // number of its age
 	stopped  bool   // no buffer is added
-	dormant  bool   // and so few are known that no use is looked up
+	dormant  bool   // stopped, and so few buffers are useful that uses are not looked up
 
 	seen, registered, stops uint64
 }
 
-// pauseMax bounds the windows between two attempts to begin again.
+// pauseMax bounds the windows between two attempts to grow again, so that a new phase of a
+// program is noticed.
 const pauseMax = 64
 
-// stop ends the growth of a session's part of the table. What is known goes on
-// being used.
+// stop ends the growth of a session's part of the table. The known buffers stay in use.
 func (t *Table) stop(a *session) {
 	a.stopped = true
 	a.waited = 0
@@ -30,9 +30,9 @@ func (t *Table) stop(a *session) {
 	t.stats.Stops++
 }
 
-// judge looks at a window of a session's uses. A part that has stopped begins a new
-// age when its pause is over and the program uses what the table does not know. A
-// part that nothing is gathered by is left alone meanwhile.
+// judge evaluates a window of a session's uses. A part that has stopped begins a new age
+// when its pause is over and the program uses buffers that the table does not know. A part
+// that causes no gathers is dormant meanwhile.
 func (t *Table) judge(a *session) {
 	wanting := a.unknown > a.used/8 || a.dormant
 	useful := a.gathers > a.used/64
@@ -54,8 +54,8 @@ func (t *Table) judge(a *session) {
 	a.epoch++
 }
 
-// revive takes a buffer of an earlier age over into this one. What was rent long
-// ago is no sign that it is used often now.
+// revive takes a buffer of an earlier age over into this one. Its rent is halved, because
+// old uses do not show that it is used often now.
 func (t *Table) revive(a *session, e *entry) {
 	e.epoch = a.epoch
 	a.known++
@@ -66,31 +66,31 @@ func (t *Table) revive(a *session, e *entry) {
 	e.rent /= 2
 }
 
-// unregister counts one buffer less that is registered. Ages have eight bits: a buffer
-// that was last used 256 of them ago is taken for one of this age, and was not counted.
+// unregister counts one registered buffer less. Ages have eight bits: a buffer that was
+// last used 256 ages ago is taken for one of this age, and was not counted.
 func (a *session) unregister() {
 	if a.frequent > 0 {
 		a.frequent--
 	}
 }
 
-// Counts is what is known of one session.
-type Counts struct {
-	Seen       uint64 // buffers that were made known
-	Known      uint32 // of them, used in this age
-	Frequent   uint32 // of those, registered
+// Counts are the counters of one session.
+type Counts struct { // buffers that were added to the table
+	Seen       uint64 // buffers used in this age
+	Known      uint32 // known buffers that are registered
+	Frequent   uint32 // registrations made
 	Registered uint64 // registrations spent
 	Stops      uint64
 	Stopped    bool
 }
 
-// Session returns a session's counters as they stand.
+// Session returns the present counters of a session.
 func (t *Table) Session(s Session) Counts {
 	a := &t.sessions[s]
 	return Counts{a.seen, a.known, a.frequent, a.registered, a.stops, a.stopped}
 }
 
-// Forget begins anew for a session whose number is given to another rank.
+// Forget resets a session whose number is given to another rank.
 func (t *Table) Forget(s Session) {
 	a := &t.sessions[s]
 	*a = session{pause: 1, epoch: a.epoch + 1}

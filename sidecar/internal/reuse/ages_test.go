@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// idleAge makes a session's age end, by uses of which none is of a known buffer.
+// idleAge ends a session's age by uses of unknown buffers only.
 func idleAge(t *testing.T, table *Table, s Session) {
 	t.Helper()
 	a := &table.sessions[s]
@@ -18,8 +18,8 @@ func idleAge(t *testing.T, table *Table, s Session) {
 	}
 }
 
-// TestBucketOfAnotherAge: a page on which the program has used as many buffers as a
-// bucket holds, in a phase that is over, has room for those of the next phase.
+// TestBucketOfAnotherAge checks that a page on which the program has used as many buffers
+// as a bucket holds, in an earlier phase, has room for the buffers of the next phase.
 func TestBucketOfAnotherAge(t *testing.T) {
 	table := calibrated(t, Config{Frequent: -1})
 	for off := range uint64(chainMax) {
@@ -40,8 +40,8 @@ func TestBucketOfAnotherAge(t *testing.T) {
 	}
 }
 
-// TestEntriesOfAnotherAge: a table whose entries are all of a phase that is over knows
-// those of the next one.
+// TestEntriesOfAnotherAge checks that a table whose entries are all of an earlier phase
+// accepts the buffers of the next one.
 func TestEntriesOfAnotherAge(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 12, Entries: 256, Frequent: -1})
 	for i := range uint64(256) {
@@ -55,8 +55,8 @@ func TestEntriesOfAnotherAge(t *testing.T) {
 	}
 }
 
-// TestEntriesAreShared: a rank that has used all entries, and uses all of its buffers
-// often, gives way to another up to that one's share.
+// TestEntriesAreShared checks that a rank that has used all entries, and uses all of its
+// buffers often, gives entries to another one up to that one's share.
 func TestEntriesAreShared(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 12, Entries: 512, Sessions: 2, Frequent: -1})
 	for i := range uint64(512) {
@@ -83,8 +83,8 @@ func TestEntriesAreShared(t *testing.T) {
 	}
 }
 
-// TestDormant: of a session that nothing is gathered for no use is looked up until its
-// pause is over.
+// TestDormant checks that no use of a session without gathers is looked up until its pause
+// is over.
 func TestDormant(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 10, Window: 1 << 10})
 	a := &table.sessions[0]
@@ -102,7 +102,7 @@ func TestDormant(t *testing.T) {
 	}
 }
 
-// TestOutlier: one measurement in which the processor was somebody else's changes no
+// TestOutlier checks that one measurement during which the thread was preempted changes no
 // threshold by more than a quarter.
 func TestOutlier(t *testing.T) {
 	table := calibrated(t, Config{})
@@ -119,8 +119,8 @@ func TestOutlier(t *testing.T) {
 	}
 }
 
-// TestCounts compares what is counted of sessions with their entries, through ages,
-// evictions and ranks that leave.
+// TestCounts compares the counts of sessions with their entries, through ages, evictions
+// and ranks that leave.
 func TestCounts(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))

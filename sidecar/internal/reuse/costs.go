@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Size classes: four to an octave, from 64 bytes on.
+// Size classes: four for each power of two, from 64 bytes on.
 const (
 	classBits  = 2
 	classFirst = 6
@@ -13,7 +13,7 @@ const (
 	classCount = (classLast-classFirst)<<classBits + 1
 )
 
-// class is the size class of a message of n bytes.
+// class returns the size class of a message of n bytes.
 func class(n uint64) int {
 	if n < 1<<classFirst {
 		return 0
@@ -25,36 +25,35 @@ func class(n uint64) int {
 	return (e-classFirst)<<classBits + int(n>>(e-classBits))&(1<<classBits-1)
 }
 
-// classBytes is the smallest message of a class.
+// classBytes returns the smallest message of a class.
 func classBytes(k int) float64 {
 	e, part := k>>classBits+classFirst, k&(1<<classBits-1)
 	return float64(uint64(1)<<e) * (1 + float64(part)/(1<<classBits))
 }
 
-// costs are the estimates, in nanoseconds, that thresholds are made of.
+// costs are the estimates, in nanoseconds, from which the thresholds are computed.
 type costs struct {
 	copy     [pathCount][classCount]float64
 	register [classCount]float64
 	overhead [pathCount]float64
 }
 
-// price is what a use of one class and path is judged by.
-type price struct {
+// price has the thresholds of one class and path.
+type price struct { // C - V: what a gather saves; not positive: nothing
 	gain     float32 // C - V: what a gather saves; 0 or less: nothing
 	register float32 // R
 	trigger  float32 // rent at which registering is considered: f * R
 }
 
-// Sample is a measurement: what an operation on so many bytes took.
+// Sample is a measurement: the duration of an operation on a number of bytes.
 type Sample struct {
 	Bytes uint64
 	NS    float64
 }
 
-// Calibrate sets the costs of a path from measurements made at start-up: copies
-// as the path makes them, registrations as the link makes them, and the overhead
-// V of looking a buffer and its registration up. Sizes between and beyond the
-// measured ones are interpolated.
+// Calibrate sets the costs of a path from measurements made at start-up: copies as the path
+// makes them, registrations as the link makes them, and the overhead V of finding a buffer
+// and its registration. Sizes between and beyond the measured ones are interpolated.
 func (t *Table) Calibrate(p Path, copies, registrations []Sample, overheadNS float64) {
 	for k := range classCount {
 		t.costs.copy[p][k] = interpolate(copies, classBytes(k))
@@ -64,8 +63,8 @@ func (t *Table) Calibrate(p Path, copies, registrations []Sample, overheadNS flo
 	t.reprice()
 }
 
-// interpolate reads a value off the lines between samples, which are in order of
-// their size; beyond the ends the last line goes on.
+// interpolate returns the value at a size on the lines between samples, which are in order
+// of their size; beyond the ends the last line continues.
 func interpolate(s []Sample, bytes float64) float64 {
 	switch len(s) {
 	case 0:
@@ -82,8 +81,8 @@ func interpolate(s []Sample, bytes float64) float64 {
 	return max(0, a.NS+at*(b.NS-a.NS))
 }
 
-// An observation counts for 1/weight of an estimate, and for at most outlier times
-// it: now and then the processor was somebody else's.
+// An observation counts for 1/weight of an estimate, and for at most outlier times the
+// estimate: the thread may have been preempted during the measurement.
 const (
 	weight  = 16
 	outlier = 4
@@ -97,14 +96,14 @@ func refine(estimate *float64, ns float64) {
 	*estimate += (min(ns, outlier**estimate) - *estimate) / weight
 }
 
-// ObserveCopy refines what copying n bytes costs on a path.
+// ObserveCopy refines the cost of copying n bytes on a path.
 func (t *Table) ObserveCopy(p Path, n uint64, ns float64) {
 	k := class(n)
 	refine(&t.costs.copy[p][k], ns)
 	t.repriceClass(p, k)
 }
 
-// ObserveRegister refines what registering n bytes costs.
+// ObserveRegister refines the cost of registering n bytes.
 func (t *Table) ObserveRegister(n uint64, ns float64) {
 	k := class(n)
 	refine(&t.costs.register[k], ns)
@@ -138,8 +137,8 @@ func (t *Table) repriceClass(p Path, k int) {
 	}
 }
 
-// MinUses is n_min = R/(C-V), the uses from which on registering a buffer of n
-// bytes pays; +Inf: it never does.
+// MinUses returns n_min = R/(C-V), the number of uses from which on registering a buffer of
+// n bytes pays, or +Inf if it never does.
 func (t *Table) MinUses(p Path, n uint64) float64 {
 	x := t.prices[p][class(n)]
 	if x.gain <= 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// ledger plays uses against a table and keeps two accounts: what its decisions
-// cost, and what the best ones would have cost.
+// ledger plays uses on a table and keeps two accounts: the cost of its decisions, and the
+// cost of the best ones.
 type ledger struct {
 	table  *Table
 	cost   float64
@@ -17,8 +17,8 @@ type ledger struct {
 	copied map[link.Ref]int
 }
 
-// bill is one buffer's: what all its uses cost copied and gathered, and the
-// registration.
+// bill is the account of one buffer: the cost of all its uses if copied and if gathered,
+// and of the registration.
 type bill struct{ copied, gathered, register float64 }
 
 func (l *ledger) use(ref link.Ref) Advice {
@@ -34,7 +34,7 @@ func (l *ledger) use(ref link.Ref) Advice {
 	b, advice := l.table.Use(0, PathWrite, ref)
 	switch advice {
 	case Copy:
-		l.cost += v + c // it was looked up for nothing
+		l.cost += v + c // the lookup was of no use
 	case Gather:
 		l.cost += v
 	case Register:
@@ -44,7 +44,7 @@ func (l *ledger) use(ref link.Ref) Advice {
 	return advice
 }
 
-// best is the cost of the best decisions: for each buffer all copies, or a
+// best returns the cost of the best decisions: for each buffer all copies, or a
 // registration at once.
 func (l *ledger) best() float64 {
 	sum := 0.0
@@ -58,8 +58,8 @@ func newLedger(t *testing.T, cfg Config) *ledger {
 	return &ledger{table: calibrated(t, cfg), bufs: map[link.Ref]*bill{}, copied: map[link.Ref]int{}}
 }
 
-// patterns are ways to use buffers. The last ones know what the table does and
-// use it against it.
+// patterns are ways to use buffers. The last ones know the table's decisions and are chosen
+// to make them expensive.
 var patterns = map[string]func(rng *rand.Rand, l *ledger){
 	"random": func(rng *rand.Rand, l *ledger) {
 		n := 1 + rng.Uint64N(300)
@@ -67,7 +67,7 @@ var patterns = map[string]func(rng *rand.Rand, l *ledger){
 			l.use(at(rng.Uint64N(n)<<17, sizes[rng.IntN(len(sizes))]))
 		}
 	},
-	"spectrum": func(rng *rand.Rand, l *ledger) { // paper 000's: buffer i is used i times
+	"spectrum": func(rng *rand.Rand, l *ledger) { // of paper 000: buffer i is used i times
 		n := sizes[rng.IntN(len(sizes))]
 		for i := range uint64(300) {
 			for range i {
@@ -113,9 +113,9 @@ var patterns = map[string]func(rng *rand.Rand, l *ledger){
 
 var sizes = []uint64{128, 512, 1600, 4096, 8192, 60_000}
 
-// TestAnyPattern: whatever the pattern, the table's decisions cost at most twice
-// what the best ones in hindsight would, beyond what it was granted to speculate
-// with; 2 % are for the one use by which a threshold is overshot.
+// TestAnyPattern checks for each pattern that the table's decisions cost at most twice what
+// the best ones in hindsight would, in addition to the grant for speculation; 2% are for
+// the one use by which a threshold is exceeded.
 func TestAnyPattern(t *testing.T) {
 	seed := rand.Uint64()
 	for name, play := range patterns {
@@ -132,9 +132,9 @@ func TestAnyPattern(t *testing.T) {
 	}
 }
 
-// TestSpeculationUnchecked shows that the bound is the credit's doing: with a grant
-// without end, as in the papers, who leaves when he is registered makes the table
-// pay several times the best.
+// TestSpeculationUnchecked shows that the credit causes the bound: with an unlimited grant,
+// as in the papers, a program that stops using a buffer when it is registered makes the
+// table pay several times the best cost.
 func TestSpeculationUnchecked(t *testing.T) {
 	l := newLedger(t, Config{GrantNS: 1e15})
 	buf := uint64(0)
@@ -148,9 +148,9 @@ func TestSpeculationUnchecked(t *testing.T) {
 	}
 }
 
-// TestNoHarm: a program whose buffers are used just too seldom for a registration to
-// pay, as AMG2006 in paper 000, section 5.2, loses what was granted and what looking
-// its buffers up costs, and no more.
+// TestNoHarm checks that a program whose buffers are used just too seldom for a
+// registration to pay, as AMG2006 in paper 000, section 5.2, loses the grant and the cost
+// of looking its buffers up, and no more.
 func TestNoHarm(t *testing.T) {
 	const grant = 1e5
 	for _, uses := range []int{60, 119, 150} {

@@ -1,16 +1,17 @@
-// Package reuse decides, each time that application memory is to be sent, whether
-// to copy it into registered memory or to register it and let the link gather
-// from it (papers 000 and 002). It is pure: it counts, and its caller measures,
-// copies and registers.
+// Package reuse decides, each time that application memory is to be sent, whether to copy
+// it into registered memory or to register it and let the link gather from it (papers 000
+// and 002). It is pure: it counts, and its caller measures, copies and registers.
 //
-// A use of a buffer costs the copy C, or the overhead V of finding its
-// registration; registering costs R once. So a registration pays after
-// n_min = R/(C-V) uses (000, inequality 3). Nobody knows how often a buffer will
-// be used: it is registered after a fraction f of n_min, as in the papers, as long
-// as such speculation has paid for itself. That keeps two promises, up to
-// Config.GrantNS and for any pattern of uses: all decisions together cost at most
-// twice what the best ones in hindsight would (ski rental; TestAnyPattern), and
-// speculation costs no more than copying everything (TestNoHarm).
+// A use of a buffer costs the copy C, or the overhead V of finding its registration;
+// registering costs R once. So a registration pays after n_min = R/(C-V) uses (000,
+// inequality 3). The number of future uses is not known: a buffer is registered after a
+// fraction f of n_min, as in the papers, as long as such speculation has paid for itself.
+// That guarantees two bounds, up to Config.GrantNS and for any pattern of uses: all
+// decisions together cost at most twice what the best ones in hindsight would (ski rental;
+// TestAnyPattern), and speculation costs no more than copying everything (TestNoHarm).
+//
+// A buffer is unknown, counted while its copies accumulate rent, and registered. Use
+// returns the advice; the caller reports its result by Bought or Lost.
 package reuse
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Path is the way of a message: each has costs of its own (000, Table 2).
+// Path is how a message is sent: each path has its own costs (000, Table 2).
 type Path uint8
 
 // The paths.
@@ -32,16 +33,16 @@ const (
 	pathCount
 )
 
-// Config of a Table. Zero fields take the defaults named.
+// Config configures a Table. Zero fields have the defaults named.
 type Config struct {
 	Buckets  int     // of the hash table, a power of two; default 2^20 (000, section 3.3.3)
-	Entries  int     // most buffers that are known; default 2^18
-	Sessions int     // that use the table; default 1
-	Fraction float64 // of n_min at which a buffer is registered; default 0.25 (000, section 3.3.1)
+	Entries  int     // bound of the known buffers; default 2^18
+	Sessions int     // number of sessions; default 1
+	Fraction float64 // fraction of n_min at which a buffer is registered; default 0.25 (000, section 3.3.1)
 	MinBytes uint64  // smaller messages are copied; default 128 (000, section 5.1.1)
-	Frequent float64 // part of the buffers that must be frequent for the table to go on growing; default 0.2 (000, section 3.4), negative: it always grows
+	Frequent float64 // fraction of the known buffers that must be registered for the table to go on growing; default 0.2 (000, section 3.4), negative: it always grows
 	GrantNS  float64 // what speculation may lose; default 1 ms
-	Window   uint32  // uses after which a session is judged anew; default 65536
+	Window   uint32  // uses after which a session is judged; default 65536
 }
 
 func (c *Config) setDefaults() error {
@@ -64,58 +65,58 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Session numbers who uses a buffer: 0 to Config.Sessions-1.
+// Session is the number of a buffer's user: 0 to Config.Sessions-1.
 type Session uint32
 
-// Table knows the buffers that were used. It is owned by the turn goroutine.
+// Table knows the buffers that were used. The turn goroutine owns it.
 type Table struct {
 	cfg      Config
 	index    index
-	entries  []entry // the first is nobody's, so that 0 means none
-	hand     uint32  // where the search for an entry to reuse goes on
+	entries  []entry // the first is unused, so that 0 means none
+	hand     uint32  // where the search for an entry to reuse continues
 	costs    costs
 	prices   [pathCount][classCount]price
 	sessions []session
-	slack    float64 // of twice the best cost in hindsight, what is not spent, ns
+	slack    float64 // twice the best cost in hindsight, less what was spent, ns
 	profit   float64 // what registrations have saved beyond their cost, ns
 	stats    Stats
 }
 
-// entry is a buffer, known by its first byte.
+// entry is a buffer, identified by its first byte.
 type entry struct {
 	off     uint64
 	region  link.Region
-	next    uint32 // of its chain
+	next    uint32 // in its chain
 	rent    float32
 	session uint16
-	epoch   uint8 // when it was last used
+	epoch   uint8 // age in which it was last used
 	state   state
 }
 
-// state is what is known of a buffer, and what its rent means.
+// state is the state of a buffer; it determines the meaning of its rent.
 type state uint8
 
 const (
 	stateFree       state = iota
 	stateCounted          // rent: what its copies have cost beyond V
-	stateRegistered       // rent: what its gathers must still save until it has paid its price
+	stateRegistered       // rent: what its gathers must still save until its price is paid
 )
 
-// Advice is what to do with a buffer.
+// Advice is how to send a buffer.
 type Advice uint8
 
-// What Use advises.
+// Results of Use.
 const (
 	Copy     Advice = iota
-	Gather          // it was registered: gather, or call Lost if it is no more
+	Gather          // it was registered: gather, or call Lost if it is not any more
 	Register        // register it and gather, and call Bought; or call Lost if that fails
 )
 
-// Buffer names a known buffer until the next Use.
+// Buffer identifies a known buffer until the next Use.
 type Buffer uint32
 
-// New makes a table. Its memory, four bytes a bucket and 24 an entry, is touched
-// as buffers come.
+// New makes a table. Its memory, four bytes a bucket and 24 an entry, is touched as buffers
+// are added.
 func New(cfg Config) (*Table, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -130,12 +131,12 @@ func New(cfg Config) (*Table, error) {
 	return t, nil
 }
 
-// Use notes that ref is to be sent, and advises. The Buffer is for Bought and
+// Use records that ref is to be sent, and returns the advice. The Buffer is for Bought and
 // Lost.
 //
-// It decides the one case that must be fast, and leaves all others to weigh: without
-// a call after which anything is needed, everything stays in the processor's
-// registers, which halves what it takes.
+// Use decides the one case that must be fast, and leaves all others to weigh: without a
+// call whose result is needed afterwards, all values stay in registers, which halves its
+// duration.
 func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
 	if ref.Len < t.cfg.MinBytes {
 		return 0, Copy
@@ -146,8 +147,8 @@ func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
 	}
 	a := &t.sessions[s]
 	id := t.index.heads[t.index.bucket(ref.Region, ref.Off)]
-	// The first of its chain, known in this age, registered and paid for. Nobody's
-	// entry, the first, is not registered.
+	// The first entry of its chain, known in this age, registered and paid for. The unused
+	// first entry is not registered.
 	e := &t.entries[id]
 	if e.off == ref.Off && e.region == ref.Region && e.state == stateRegistered && e.rent == 0 &&
 		e.epoch == a.epoch && !a.dormant && a.used < t.cfg.Window-1 {
@@ -168,7 +169,7 @@ func (t *Table) Registered(s Session, ref link.Ref) bool {
 	return id != 0 && t.entries[id].state == stateRegistered
 }
 
-// weigh is Use for a message that a gather would save something of.
+// weigh is Use for a message of which a gather would save something.
 func (t *Table) weigh(a *session, s Session, x *price, ref link.Ref) (Buffer, Advice) {
 	if a.used++; a.used >= t.cfg.Window {
 		t.judge(a)
@@ -199,9 +200,9 @@ func (t *Table) weigh(a *session, s Session, x *price, ref link.Ref) (Buffer, Ad
 	return Buffer(id), Register
 }
 
-// gathered accounts for a use of a registered buffer. Until its rent has reached
-// its price, the best decision in hindsight would still have been to copy, and the
-// bound rises by twice the copy.
+// gathered accounts for a use of a registered buffer. Until its rent has reached its price,
+// the best decision in hindsight would still have been to copy, and the bound rises by
+// twice the copy.
 func (t *Table) gathered(e *entry, gain float32) {
 	t.profit += float64(gain)
 	if e.rent > 0 {
@@ -214,11 +215,10 @@ func (t *Table) gathered(e *entry, gain float32) {
 	}
 }
 
-// affordable says whether to buy a registration. Once the rent is as high as the
-// price it always is: rent and price are then twice what the best decision costs.
-// Before that it is speculation, and has to be earned: what is missing if the buffer
-// is never used again is within the bound, and registrations have saved the price of
-// this one, too.
+// affordable reports whether to make a registration. When the rent has reached the price it
+// always is: rent and price are then twice what the best decision costs. Before that it is
+// speculation, which must be earned: what is lost if the buffer is never used again is
+// within the bound, and registrations have saved the price of this one, too.
 func (t *Table) affordable(rent, register float32) bool {
 	if rent >= register || t.slack >= float64(register-rent) && t.profit >= float64(register) {
 		return true
@@ -227,8 +227,8 @@ func (t *Table) affordable(rent, register float32) bool {
 	return false
 }
 
-// Bought notes that the buffer of an Advice to register it is registered now,
-// at what registering n bytes costs. Preconditions: b is of the last Use.
+// Bought records that the buffer of an Advice to register was registered, at the cost of
+// registering n bytes. Preconditions: b is of the last Use.
 func (t *Table) Bought(b Buffer, p Path, n uint64) {
 	e := &t.entries[b]
 	x := &t.prices[p][class(n)]
@@ -244,8 +244,8 @@ func (t *Table) Bought(b Buffer, p Path, n uint64) {
 	t.stats.Registered++
 }
 
-// Lost notes that a buffer cannot be gathered from: its registration was evicted,
-// or refused. It is copied, and counted from the start. Preconditions: b is of the
+// Lost records that a buffer cannot be gathered from: its registration was evicted, or
+// refused. The buffer is copied, and counted from the start. Preconditions: b is of the
 // last Use.
 func (t *Table) Lost(b Buffer) {
 	e := &t.entries[b]
@@ -256,14 +256,14 @@ func (t *Table) Lost(b Buffer) {
 	e.state, e.rent = stateCounted, 0
 }
 
-// insert makes a buffer known, unless the session's table has stopped growing;
-// 0: it is not known.
+// insert adds a buffer, unless the session's part has stopped growing. It returns 0 if the
+// buffer was not added.
 func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
 	if a.stopped {
 		return 0
 	}
-	// The papers' table has begun to chain when two of its buffers share a bucket: by
-	// chance, once there are so many pairs as buckets.
+	// The papers' table begins to chain when two of its buffers share a bucket: by chance,
+	// when there are as many pairs as buckets.
 	if pairs := uint64(a.known) * uint64(a.known) / 2; pairs >= uint64(t.cfg.Buckets) && float64(a.frequent) < t.cfg.Frequent*float64(a.known) {
 		t.stop(a)
 		return 0
@@ -273,10 +273,10 @@ func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
 	case full && id == 0:
 		t.stats.Crowded++
 		return 0
-	case full: // of buffers of an age that is over: the first of them makes room
+	case full: // the first entry of an earlier age is replaced
 		t.remove(id)
 	default:
-		id = t.place(a)
+		id = t.slot(a)
 	}
 	if id == 0 {
 		if int(a.known) >= t.cfg.Entries/len(t.sessions) {
@@ -291,15 +291,16 @@ func (t *Table) insert(s Session, a *session, ref link.Ref) uint32 {
 	return id
 }
 
-// sweep bounds the entries that are looked at for one to be used again.
+// sweep bounds the entries that are examined for reuse, and so the duration of a Use.
 const sweep = 8
 
-// over reports whether an entry is of an age that is over.
+// over reports whether an entry is of an earlier age.
 func (t *Table) over(e *entry) bool { return e.epoch != t.sessions[e.session].epoch }
 
-// place is an entry to use: a fresh one, or one of an age that is over, or one of who
-// knows more than its share of the entries while a does not; 0: none.
-func (t *Table) place(a *session) uint32 {
+// slot returns an entry to use: a new one, or one of an earlier age, or one of a session
+// that knows more than its share of the entries while a does not. It returns 0 if there is
+// none.
+func (t *Table) slot(a *session) uint32 {
 	if len(t.entries) < cap(t.entries) {
 		t.entries = append(t.entries, entry{})
 		return uint32(len(t.entries) - 1)
@@ -322,7 +323,7 @@ func (t *Table) place(a *session) uint32 {
 	return 0
 }
 
-// evict forgets that a session knows a buffer of its age.
+// evict subtracts a buffer from the known buffers of its session.
 func (t *Table) evict(e *entry) {
 	b := &t.sessions[e.session]
 	b.known--
@@ -331,7 +332,7 @@ func (t *Table) evict(e *entry) {
 	}
 }
 
-// remove takes an entry out of its chain.
+// remove removes an entry from its chain.
 func (t *Table) remove(id uint32) {
 	if e := &t.entries[id]; e.state != stateFree {
 		t.index.remove(t.entries, id)
@@ -339,19 +340,19 @@ func (t *Table) remove(id uint32) {
 	}
 }
 
-// Stats says how things stand, and counts.
+// Stats counts events, and describes the present state.
 type Stats struct {
-	Registered uint64  // registrations spent
-	Speculated uint64  // of them before they had paid
-	Denied     uint64  // uses of which speculation was not affordable
+	Registered uint64  // registrations made
+	Speculated uint64  // registrations made before they had paid
+	Denied     uint64  // uses for which speculation was not affordable
 	Lost       uint64  // registrations that were evicted or refused
 	Crowded    uint64  // uses of buffers that are not known because their bucket is full
 	Stops      uint64  // times that a session's part stopped growing
-	Restarts   uint64  // times that one began again
+	Restarts   uint64  // times that a part began to grow again
 	ProfitNS   float64 // what registrations have saved beyond their cost, and the grant
 }
 
-// Stats returns the counters as they stand.
+// Stats returns the present counters.
 func (t *Table) Stats() Stats {
 	s := t.stats
 	s.ProfitNS = t.profit

@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestShares: when the entries are used up, who knows less than its share takes from who
-// knows more, from nobody else, and no more than that.
+// TestShares checks that when the entries are used up, a session with less than its share
+// takes entries from one with more, from no other one, and no more than its share.
 func TestShares(t *testing.T) {
 	x, err := New(Config{Buckets: 1024, Entries: 9, Sessions: 3})
 	if err != nil {
@@ -35,14 +35,14 @@ func TestShares(t *testing.T) {
 	use(2, 9)
 	known(3, 3, 3)
 	if c := x.Session(2); !c.Stopped {
-		t.Error("who has its share goes on to look for room")
+		t.Error("a session with its share goes on looking for room")
 	}
 	if x.Registered(0, link.Ref{Region: 4, Len: 4096}) {
 		t.Error("a buffer that is known is taken for one that is registered")
 	}
 }
 
-// TestClassEnds: messages of any size have a class, the largest ones the last.
+// TestClassEnds checks that messages of any size have a class, the largest ones the last.
 func TestClassEnds(t *testing.T) {
 	last := 0
 	for n := uint64(1); n != 0; n *= 2 {
@@ -57,8 +57,8 @@ func TestClassEnds(t *testing.T) {
 	}
 }
 
-// TestPausesDouble: a part of the table that begins again for nothing waits twice as long
-// each time, up to pauseMax windows.
+// TestPausesDouble checks that a part of the table that begins to grow without success
+// waits twice as long each time, up to pauseMax windows.
 func TestPausesDouble(t *testing.T) {
 	x := calibrated(t, Config{})
 	a := &x.sessions[0]

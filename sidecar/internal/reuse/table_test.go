@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// The tests' costs: copying takes 1 ns for 4 bytes, finding 20 ns, registering
-// 10 us and 1 us a page.
+// calibrated returns a table with the costs of the tests: copying takes 1 ns for 4 bytes,
+// finding 20 ns, registering 10 us and 1 us a page.
 func calibrated(t testing.TB, cfg Config) *Table {
 	t.Helper()
 	table, err := New(cfg)
@@ -23,8 +23,7 @@ func calibrated(t testing.TB, cfg Config) *Table {
 
 func at(off, n uint64) link.Ref { return link.Ref{Region: 5, Off: off, Len: n} }
 
-// uses sends a buffer until it is not copied any more, and returns how often it
-// was copied.
+// uses sends a buffer until it is not copied any more, and returns how often it was copied.
 func uses(t *Table, ref link.Ref, most int) int {
 	for n := range most {
 		b, advice := t.Use(0, PathWrite, ref)
@@ -38,7 +37,7 @@ func uses(t *Table, ref link.Ref, most int) int {
 	return most
 }
 
-// TestThreshold: a buffer is registered after a quarter of n_min.
+// TestThreshold checks that a buffer is registered after a quarter of n_min.
 func TestThreshold(t *testing.T) {
 	table := calibrated(t, Config{})
 	for _, n := range []uint64{512, 1024, 4096, 8192, 65536} {
@@ -53,9 +52,9 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// TestPapersThresholds: given a paper's costs, n_min is its Table 2. R_m is the same
-// for all that fits a page; C_m - V follows from it. (It shows the arithmetic and
-// the size classes, not the papers' platform.)
+// TestPapersThresholds checks that with a paper's costs, n_min is that of its Table 2. R_m
+// is the same for all sizes that fit a page; C_m - V follows from it. (It shows the
+// arithmetic and the size classes, not the papers' platform.)
 func TestPapersThresholds(t *testing.T) {
 	fast := map[uint64]float64{512: 432, 1024: 200, 2048: 110, 3072: 76, 4096: 60, 5120: 48, 6144: 40, 7168: 36, 8192: 32}
 	table, err := New(Config{})
@@ -78,7 +77,7 @@ func TestPapersThresholds(t *testing.T) {
 	}
 }
 
-// TestMeasuredCosts: thresholds follow what is observed.
+// TestMeasuredCosts checks that thresholds follow the observations.
 func TestMeasuredCosts(t *testing.T) {
 	table := calibrated(t, Config{})
 	before := table.MinUses(PathPut, 4096)
@@ -99,7 +98,7 @@ func TestMeasuredCosts(t *testing.T) {
 	}
 }
 
-// TestEvicted: a buffer whose registration is gone counts from the start.
+// TestEvicted checks that a buffer whose registration was evicted counts from the start.
 func TestEvicted(t *testing.T) {
 	table := calibrated(t, Config{})
 	first := uses(table, at(0, 4096), 1000)
@@ -116,8 +115,8 @@ func TestEvicted(t *testing.T) {
 	}
 }
 
-// TestStops: where buffers are not used again the table stops growing, is not
-// asked any more, and looks again now and then, ever less often.
+// TestStops checks that if buffers are not used again, the table stops growing, is not
+// searched any more, and tries again, less and less often.
 func TestStops(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 10, Window: 1 << 10})
 	next := uint64(0)
@@ -131,8 +130,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestPhases: after a phase without reuse comes one with it, and the table finds
-// its buffers.
+// TestPhases checks that the table finds the buffers of a phase with reuse after one
+// without.
 func TestPhases(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 10, Window: 1 << 10})
 	for i := range uint64(1 << 14) {
@@ -157,7 +156,8 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// TestSessionsApart: a rank that uses nothing twice does not stop another's table.
+// TestSessionsApart checks that a rank that uses no buffer twice does not stop another
+// one's part of the table.
 func TestSessionsApart(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 10, Window: 1 << 10, Sessions: 2})
 	for i := range uint64(1 << 16) {
@@ -172,8 +172,8 @@ func TestSessionsApart(t *testing.T) {
 	}
 }
 
-// TestBounded: the table keeps to its entries, and those of an age that is over
-// make room.
+// TestBounded checks that the table does not exceed its entries, and that those of an
+// earlier age are replaced.
 func TestBounded(t *testing.T) {
 	table := calibrated(t, Config{Buckets: 1 << 12, Entries: 256, Window: 1 << 10, Frequent: -1})
 	for i := range uint64(1 << 16) {
@@ -193,7 +193,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestAgainstMap compares what the table knows with a map, over random uses.
+// TestAgainstMap compares the table with a map, over random uses.
 func TestAgainstMap(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -211,15 +211,15 @@ func TestAgainstMap(t *testing.T) {
 			want := Copy
 			gain := float64(n)/4 - 20
 			full, _ := table.index.full(table.entries, ref.Region, ref.Off, table.over)
-			crowded := x == nil && full
-			if x == nil && n >= 128 && !crowded {
+			unknown := x == nil && full
+			if x == nil && n >= 128 && !unknown {
 				x = new(known)
 				slow[ref] = x
 			}
 			ref.Len = n
 			b, advice := table.Use(0, PathWrite, ref)
 			switch {
-			case n < 128 || crowded:
+			case n < 128 || unknown:
 			case x.registered:
 				want = Gather
 			default:
@@ -243,8 +243,8 @@ func TestAgainstMap(t *testing.T) {
 	}
 }
 
-// TestCrowded: buffers that all begin on one page, or were chosen for their hash, cost
-// a bounded walk.
+// TestCrowded checks that buffers that all begin on one page, or were chosen for their
+// hash, cost a bounded search.
 func TestCrowded(t *testing.T) {
 	table := calibrated(t, Config{Frequent: -1})
 	for round := range 2 {
@@ -257,7 +257,7 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-// TestUseAllocates nothing, known buffer or not.
+// TestUseAllocates checks that a use allocates nothing, of a known buffer or not.
 func TestUseAllocates(t *testing.T) {
 	table := calibrated(t, Config{})
 	off := uint64(0)
@@ -270,9 +270,8 @@ func TestUseAllocates(t *testing.T) {
 	}
 }
 
-// benchmarkUse uses n registered buffers, in the order in which they came, as a
-// program's loop does, or in a random one, which is the worst for the processor's
-// caches.
+// benchmarkUse uses n registered buffers, in the order of their registration, as a
+// program's loop does, or in a random one, which is the worst for the CPU's caches.
 func benchmarkUse(b *testing.B, n int, random bool) {
 	table := calibrated(b, Config{Frequent: -1})
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -306,8 +305,8 @@ func BenchmarkUse(b *testing.B) {
 	b.Run("100k-random", func(b *testing.B) { benchmarkUse(b, 100_000, true) })
 }
 
-// BenchmarkBare is the yardstick: as many bytes in the same orders with nothing
-// decided, the head of a chain read and half a cache line changed.
+// BenchmarkBare is the reference: the same number of bytes in the same orders without a
+// decision, the head of a chain read and half a cache line changed.
 func BenchmarkBare(b *testing.B) {
 	bare := func(n int, random bool) func(*testing.B) {
 		return func(b *testing.B) {

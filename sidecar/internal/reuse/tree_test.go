@@ -8,8 +8,8 @@ import (
 )
 
 // node is a buffer in a balanced binary tree, which paper 002 (section 3.2.1, figure 3)
-// tried for the usage table before it chose the hash table. It is as balanced as a tree
-// can be, and has nothing but the key and its uses: no tree that grows is faster.
+// tried for the usage table before it chose the hash table. It is perfectly balanced, and
+// has only the key and its uses: no tree that grows is faster.
 type node struct {
 	off         uint64
 	uses        uint32
@@ -25,7 +25,7 @@ func balanced(offs []uint64) *node {
 	return &node{off: offs[m], left: balanced(offs[:m]), right: balanced(offs[m+1:])}
 }
 
-// find is nil for what is not there.
+// find returns nil if off is not in the tree.
 func (n *node) find(off uint64) *node {
 	for n != nil && n.off != off {
 		if off < n.off {
@@ -37,7 +37,7 @@ func (n *node) find(off uint64) *node {
 	return n
 }
 
-// TestBalanced: the yardstick finds what is in it.
+// TestBalanced checks that the reference finds its buffers.
 func TestBalanced(t *testing.T) {
 	offs := []uint64{1, 3, 5, 7, 9, 11}
 	root := balanced(offs)
@@ -49,7 +49,7 @@ func TestBalanced(t *testing.T) {
 }
 
 // BenchmarkSearch is paper 002's figure 3: buffers looked up in a random order in the usage
-// table, which decides something as well, and in a tree, as their number grows.
+// table, which makes a decision as well, and in a tree, as their number grows.
 func BenchmarkSearch(b *testing.B) {
 	for n := 100; n <= 100_000; n *= 10 {
 		b.Run(fmt.Sprint("table-", n), func(b *testing.B) { benchmarkUse(b, n, true) })

@@ -2,23 +2,23 @@ package reuse
 
 import "slices"
 
-// A send without the core's copy ends when its bytes have come, which is later. What
-// that costs is no matter of the link: nothing where the rank waits for the answer
-// anyway (the papers' ping-pong), or looks at the end of the send later; a time slice
-// where it does nothing else before, and shares its processor with its sidecar. Nor can
-// it be added up from parts that were measured alone. So it is tried: the uses of a size
-// go by turns, a block copied and a block gathered, and what counts is the time from one
-// use to the next, with all that the application does between. Gathering has to win
-// clearly; while it has not, the sends are copied, as if there was no choice.
+// A send without the core's copy completes when its bytes have arrived, which is later.
+// What that costs does not depend on the link: nothing if the rank waits for the answer
+// anyway (the papers' ping-pong), or polls for the completion later; a time slice if it
+// does nothing else before and shares its CPU with its sidecar. It cannot be computed from
+// parts that were measured separately either. So it is tried: the uses of a size alternate,
+// a block copied and a block gathered, and the measure is the time from one use to the
+// next, with everything that the application does in between. Gathering has to win clearly;
+// otherwise the sends are copied, as if there were no choice.
 //
 //	uses    |copied|gathered|copied|gathered| …  up to trialPairs pairs
 //	              first use of each block only begins its clock
-//	verdict  gathers, when it was faster in all pairs but trialLost
+//	verdict  gathers, if it was faster in all pairs but trialLost
 //	         copies, at the pair in which that has become impossible
 //	         holds for restFirst uses, twice as many each time that it is the same
 //
-// A pair in which gathering loses a tenth costs that of blockUses uses; two are lost
-// before it is left, so that the first restFirst uses lose less than 1 in 1,000.
+// A pair in which gathering loses a tenth costs that of blockUses uses; two are lost before
+// the trial ends, so that the first restFirst uses lose less than 1 in 1,000.
 const (
 	blockUses  = 16
 	trialPairs = 8
@@ -27,16 +27,16 @@ const (
 	restMost   = 256 << 10
 )
 
-// Trials are those of the sizes of each session. They are owned by who owns the table.
+// Trials are the trials of the sizes of each session. The owner of the table owns them.
 type Trials struct{ list [][classCount]trial }
 
-// NewTrials makes them for so many sessions.
+// NewTrials returns trials for a number of sessions.
 func NewTrials(sessions int) *Trials { return &Trials{make([][classCount]trial, sessions)} }
 
-// Forget begins anew for a session's number that another rank has.
+// Forget resets the trials of a session whose number another rank has.
 func (t *Trials) Forget(s Session) { t.list[s] = [classCount]trial{} }
 
-// Decided reports how sends of so many bytes go while a verdict holds, and counts one;
+// Decided returns how sends of a size go while a verdict holds, and counts one send.
 // decided is false while they are tried.
 func (t *Trials) Decided(s Session, bytes uint64) (gathers, decided bool) {
 	x := &t.list[s][class(bytes)]
@@ -47,29 +47,29 @@ func (t *Trials) Decided(s Session, bytes uint64) (gathers, decided bool) {
 	return x.gathers, true
 }
 
-// Try reports whether a send of so many bytes that is not Decided, from a buffer that
-// can be gathered from, is gathered. now is the time in nanoseconds.
+// Try reports whether a send that is not Decided, from a buffer that can be gathered from,
+// is gathered. now is the time in nanoseconds.
 func (t *Trials) Try(s Session, bytes uint64, now int64) bool {
 	return t.list[s][class(bytes)].use(now)
 }
 
-// trial is that of one size class of one session.
+// trial is the trial of one size class of one session.
 type trial struct {
-	rest    int // uses for which the verdict still holds; 0: a trial is under way
-	pause   int // the last rest
+	rest    int // uses for which the verdict still holds; 0: a trial is in progress
+	pause   int // length of the last rest
 	gathers bool
 
-	begun  bool // the block's clock
+	begun  bool // the block's clock runs
 	last   int64
 	times  [blockUses]int64
 	n      int
-	second bool  // the block that is gathered
-	copied int64 // median of the pair's first
+	second bool  // the present block is gathered
+	copied int64 // median of the pair's first block
 	won    int
 	lost   int
 }
 
-// use counts one, and says how it goes.
+// use counts a use, and reports whether it is gathered.
 func (x *trial) use(now int64) bool {
 	if x.begun {
 		x.times[x.n] = now - x.last
@@ -85,11 +85,11 @@ func (x *trial) use(now int64) bool {
 	return x.second
 }
 
-// endBlock compares the blocks of a pair.
+// endBlock compares the blocks of a pair after the second one.
 func (x *trial) endBlock() {
 	slices.Sort(x.times[:])
 	median := x.times[blockUses/2]
-	x.n, x.begun = 0, false // the use that ended it was of the other way
+	x.n, x.begun = 0, false // the use that ended the block was of the other kind
 	if x.second = !x.second; x.second {
 		x.copied = median
 		return
@@ -107,7 +107,7 @@ func (x *trial) endBlock() {
 	}
 }
 
-// judge ends a trial.
+// judge ends a trial with a verdict.
 func (x *trial) judge(gathers bool) {
 	if x.pause == 0 || gathers != x.gathers {
 		x.pause = restFirst

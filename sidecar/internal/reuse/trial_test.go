@@ -5,15 +5,14 @@ import (
 	"testing"
 )
 
-// program is uses that take so long copied and gathered, with noise.
+// program has the durations of a use copied and gathered, with noise.
 type program struct {
 	copied, gathered, noise float64
 	rng                     *rand.Rand
 	now                     float64
 }
 
-// run makes uses of one size, and returns how long they took, and how many were
-// gathered.
+// run makes uses of one size, and returns their duration, and how many were gathered.
 func (p *program) run(t *Trials, uses int) (took float64, gathered int) {
 	begun := p.now
 	for range uses {
@@ -27,7 +26,7 @@ func (p *program) run(t *Trials, uses int) (took float64, gathered int) {
 	return p.now - begun, gathered
 }
 
-// gathers is how one use of 4 KiB by session 0 goes.
+// gathers reports whether one use of 4 KiB by session 0 is gathered.
 func gathers(t *Trials, now int64) bool {
 	gathers, decided := t.Decided(0, 4096)
 	if !decided {
@@ -36,9 +35,8 @@ func gathers(t *Trials, now int64) bool {
 	return gathers
 }
 
-// TestTrials: what gains is gathered, what loses or makes no difference costs less than
-// 1 % of a program's time, however it is disturbed, and a program that changes is
-// noticed.
+// TestTrials checks that sends are gathered if that gains, that trials cost less than 1% of
+// a program's time otherwise, with any noise, and that a change of the program is noticed.
 func TestTrials(t *testing.T) {
 	const uses = 200_000
 	for name, c := range map[string]struct {
@@ -72,7 +70,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestTrialsOfShortPrograms: a program that ends after one rest loses little, too.
+// TestTrialsOfShortPrograms checks that a program that ends after one rest loses little,
+// too.
 func TestTrialsOfShortPrograms(t *testing.T) {
 	p := program{copied: 10_000, gathered: 11_500, noise: 0.05, rng: rand.New(rand.NewPCG(1, 1))}
 	q := program{copied: 10_000, gathered: 10_000, noise: 0.05, rng: rand.New(rand.NewPCG(1, 1))}
@@ -83,7 +82,7 @@ func TestTrialsOfShortPrograms(t *testing.T) {
 	}
 }
 
-// TestTrialsChange: a program in which gathering gains later is noticed.
+// TestTrialsChange checks that a program in which gathering gains later is noticed.
 func TestTrialsChange(t *testing.T) {
 	trials := NewTrials(1)
 	p := program{copied: 10_000, gathered: 12_000, noise: 0.05, rng: rand.New(rand.NewPCG(2, 1))}
@@ -100,7 +99,7 @@ func TestTrialsChange(t *testing.T) {
 	}
 }
 
-// TestTrialsAllocate nothing.
+// TestTrialsAllocate checks that trials allocate nothing.
 func TestTrialsAllocate(t *testing.T) {
 	trials, now := NewTrials(1), int64(0)
 	if n := testing.AllocsPerRun(1000, func() { now += 10_000; gathers(trials, now) }); n != 0 {
