@@ -132,14 +132,14 @@ func (d *daemon) serve(asked context.Context, g *errgroup.Group, life context.Co
 }
 
 func (d *daemon) summarize(s *obs.Sources) {
-	if p, err := d.look(); err == nil { // else the engine has ended before
+	if p, err := d.snapshot(); err == nil { // else the engine has ended before
 		d.words.summarize(obs.Transports(s, &p))
 	}
 }
 
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
-		Alive: d.engine.Alive, Look: d.look, Talked: d.talked, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
+		Alive: d.engine.Alive, Snapshot: d.snapshot, Traffic: d.talked, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
 		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer, End: d.endJob, Drain: d.drainJob,
 	}
 }
@@ -184,16 +184,16 @@ func (d *daemon) drainJob(why string) {
 	_ = d.engine.InTurn(func() { d.engine.Drain(podlife.TextEnded + why) }) // a stopped engine judges no rank
 }
 
-func (d *daemon) look() (obs.Picture, error) {
+func (d *daemon) snapshot() (obs.Snapshot, error) {
 	v, err := d.engine.View()
 	if err != nil {
-		return obs.Picture{}, err
+		return obs.Snapshot{}, err
 	}
 	var buffers []obs.Buffers
 	for _, b := range v.Buffers {
 		buffers = append(buffers, obs.Buffers{Rank: b.Rank, BufferCounts: b.BufferCounts})
 	}
-	return obs.Picture{
+	return obs.Snapshot{
 		Core: v.Core, Buffers: buffers, Times: v.Times, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
 		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(), Direct: v.Direct, Lent: v.Lent,
 	}, nil

@@ -102,7 +102,7 @@ func (s *statusLine) follow(ctx context.Context, ranks int, j *jobrun.Job) {
 	tick := time.NewTicker(statusPause)
 	defer tick.Stop()
 	for {
-		s.show(statusText(ranks, j.Progress(), w.Look(ctx, []jobrun.Entry{{Metrics: j.Metrics()}}), time.Now()))
+		s.show(statusText(ranks, j.Progress(), w.Sample(ctx, []jobrun.Entry{{Metrics: j.Metrics()}}), time.Now()))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

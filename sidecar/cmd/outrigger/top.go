@@ -43,7 +43,7 @@ its id; then top ends with the job. Without JOB it shows all jobs until Ctrl-C.
   MB/s in, out        bytes on the TCP link to other pods
   sends, recvs        requests that are open now
   unexpected          memory of messages that no receive has asked for yet
-  stalls              small messages that went by rendezvous for want of credit
+  stalls              small messages that went by rendezvous because credit was missing
   reconnects          connections that broke and were resumed
   busy                turns of the engine that found work, of all turns
   waiting             ranks that do nothing but wait, for a second or longer, and
@@ -93,7 +93,7 @@ func (o *topOptions) watch(ctx context.Context) error {
 			}
 			return fmt.Errorf("no job of yours is %q: `outrigger top` lists those that run", o.job)
 		}
-		jobs := w.Look(ctx, entries)
+		jobs := w.Sample(ctx, entries)
 		if ctx.Err() != nil {
 			return nil // Ctrl-C is how one leaves
 		}

@@ -1,27 +1,27 @@
-// Package epoch counts what ranks tell each other about the epochs of a window:
-// post-start-complete-wait (MPI 4.1, section 12.5.2), without the requests and frames
-// around it.
+// Package epoch counts the messages between ranks about the epochs of a window:
+// post-start-complete-wait (MPI 4.1, section 12.5.2), without the requests and frames that
+// carry them.
 //
 //	target: Post ----> origin: Start   (the window may be accessed)
 //	                   put, get, ...
-//	target: Wait <---- origin: Complete (behind all that it did)
+//	target: Wait <---- origin: Complete (after all its accesses)
 //
-// Each side counts what has come of each rank and was not waited for. Nothing is
-// matched but by order: a rank that posts twice is started twice.
+// Each side counts the messages that have arrived from each rank and were not waited for.
+// Messages are matched by order only: if a rank posts twice, the other one starts twice.
 package epoch
 
 import "slices"
 
-// Kind is what one rank tells another.
+// Kind is the kind of a message.
 type Kind uint8
 
-// Kinds.
+// The kinds.
 const (
 	Post     Kind = iota // the window may be accessed
 	Complete             // the accesses are over
 )
 
-// Tokens are what has come to one rank about one window.
+// Tokens are the messages about one window that have arrived at one rank.
 type Tokens struct{ by map[key]*line }
 
 type key struct {
@@ -29,7 +29,8 @@ type key struct {
 	from uint32
 }
 
-// line is what has come of one rank, or who waits for it; never both.
+// line has the number of messages from one rank, or the requests that wait for one; never
+// both.
 type line struct {
 	come    uint64
 	waiting []uint64
@@ -46,7 +47,7 @@ func (t *Tokens) line(kind Kind, from uint32) *line {
 	return t.by[k]
 }
 
-// tidy forgets a line that says nothing.
+// tidy removes an empty line.
 func (t *Tokens) tidy(kind Kind, from uint32) {
 	k := key{kind, from}
 	if l := t.by[k]; l != nil && l.come == 0 && len(l.waiting) == 0 {
@@ -54,9 +55,9 @@ func (t *Tokens) tidy(kind Kind, from uint32) {
 	}
 }
 
-// Come notes that a rank has told kind. It returns the request that has waited for it
-// longest; false: nobody waits, and it is kept.
-func (t *Tokens) Come(kind Kind, from uint32) (request uint64, ok bool) {
+// Add counts a message from a rank. It returns the request that has waited for it longest,
+// or false if none waits and the message is kept.
+func (t *Tokens) Add(kind Kind, from uint32) (request uint64, ok bool) {
 	l := t.line(kind, from)
 	if len(l.waiting) == 0 {
 		l.come++
@@ -68,21 +69,21 @@ func (t *Tokens) Come(kind Kind, from uint32) (request uint64, ok bool) {
 	return request, true
 }
 
-// Most is how many requests may wait for one rank to tell one kind: a correct program
-// has one.
+// Most bounds the requests that wait for one kind of message from one rank: a correct
+// program has one.
 const Most = 64
 
-// Answer is what has come of an Await.
+// Answer is the result of an Await.
 type Answer uint8
 
-// Answers.
+// The answers.
 const (
-	Waits   Answer = iota // nothing has come
-	Taken                 // it had
-	Refused               // too many wait
+	Waits   Answer = iota // no message has arrived
+	Taken                 // one had arrived
+	Refused               // too many requests wait
 )
 
-// Await takes what has come, or waits for it.
+// Await takes a message that has arrived, or makes the request wait for one.
 func (t *Tokens) Await(kind Kind, from uint32, request uint64) Answer {
 	l := t.line(kind, from)
 	switch {
@@ -97,7 +98,7 @@ func (t *Tokens) Await(kind Kind, from uint32, request uint64) Answer {
 	return Waits
 }
 
-// Cancel ends the waiting of a request that nobody wants any more.
+// Cancel ends the wait of a request.
 func (t *Tokens) Cancel(kind Kind, from uint32, request uint64) {
 	if l := t.by[key{kind, from}]; l != nil {
 		if i := slices.Index(l.waiting, request); i >= 0 {
@@ -107,7 +108,7 @@ func (t *Tokens) Cancel(kind Kind, from uint32, request uint64) {
 	}
 }
 
-// Waiting reports that somebody waits.
+// Waiting reports whether a request waits.
 func (t *Tokens) Waiting() bool {
 	for _, l := range t.by {
 		if len(l.waiting) > 0 {

@@ -2,12 +2,12 @@ package epoch
 
 import "testing"
 
-// TestTokens: each wait is ended by one that has come, in order, whichever is first.
+// TestTokens checks that each wait ends with one message, in order, whichever comes first.
 func TestTokens(t *testing.T) {
 	var x Tokens
 	come := func(kind Kind, from uint32, want uint64) {
 		t.Helper()
-		if got, ok := x.Come(kind, from); got != want || ok != (want != 0) {
+		if got, ok := x.Add(kind, from); got != want || ok != (want != 0) {
 			t.Errorf("request %d, %v; want %d", got, ok, want)
 		}
 	}
@@ -24,7 +24,7 @@ func TestTokens(t *testing.T) {
 	come(Post, 1, 0)
 	come(Post, 1, 0)
 	await(Complete, 1, 10, false) // of another kind
-	await(Post, 2, 11, false)     // of another rank
+	await(Post, 2, 11, false)     // from another rank
 	await(Post, 1, 12, true)
 	await(Post, 1, 13, true)
 	await(Post, 1, 14, false)
@@ -33,14 +33,14 @@ func TestTokens(t *testing.T) {
 	x.Cancel(Post, 1, 14) // has no effect
 	x.Cancel(Complete, 7, 1)
 	if !x.Waiting() {
-		t.Error("nobody waits")
+		t.Error("no request waits")
 	}
 	come(Post, 1, 15)
 	come(Post, 1, 0)
 	come(Complete, 1, 10)
 	x.Cancel(Post, 2, 11)
 	if x.Waiting() {
-		t.Error("somebody waits")
+		t.Error("a request waits")
 	}
 	await(Post, 1, 16, true)
 	for i := range uint64(Most) {

@@ -1,16 +1,15 @@
-// Package expose holds how a window's memory is reached without its sidecar's
-// doing: who was told its key, when the key may go (Exposure, at the side that has
-// the memory), and what may be done with it (View, at a side that reaches for it),
-// without the requests, frames and links around them. P§5.6 is a section of
-// api/wire/PROTOCOL.md.
+// Package expose has the rules for accesses to a window's memory without its sidecar: which
+// peers have its key, when the key may be deregistered (Exposure, at the side that has the
+// memory), and which accesses are allowed (View, at a side that accesses it), without the
+// requests, frames and links that carry them. P§5.6 is a section of api/wire/PROTOCOL.md.
 //
 //	origin                            target
 //	first access, as a frame -------> carried out
 //	View.Want: Expose --------------> Exposure.Ask: registered once for all peers
-//	View.Told <---------------------- Exposed: key, address, length
-//	remote writes and reads ========> (nobody looks)
+//	View.Answered <------------------ Exposed: key, address, length
+//	remote writes and reads ========> (no action)
 //	                                  the window is freed: Exposure.Close
-//	View.Conceal <------------------- Conceal, to each that was told
+//	View.Conceal <------------------- Conceal, to each holder
 //	when its last operation has ended
 //	Concealed ----------------------> Exposure.Leave: the last one ends the
 //	                                  registration, and the memory is free
@@ -24,7 +23,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Holder is a peer that was told of a window, and its number for it.
+// Holder is a peer that was told of a window, and its number for the window.
 type Holder struct {
 	Peer link.Peer
 	View uint64
@@ -36,13 +35,13 @@ type Exposure struct {
 	keyed   bool
 	asked   bool
 	closing bool
-	placing int // frames whose payload is on its way into the window
+	placing int // frames whose payload is being read into the window
 	holders []Holder
 }
 
-// Ask takes a peer's wish to reach the window. The first one has its memory
-// registered, which is told by Registered where it succeeds. All who have asked are
-// told of the end, with a key or without.
+// Ask adds a peer that requests access to the window. The first request makes the caller
+// register the memory, and report success by Registered. All requesting peers are told of
+// the window's end, with a key or without.
 func (x *Exposure) Ask(h Holder) (register bool, err error) {
 	if slices.ContainsFunc(x.holders, func(o Holder) bool { return o.Peer == h.Peer }) {
 		return false, fmt.Errorf("%w: it asks twice for one window", link.ErrProtocol)
@@ -52,20 +51,20 @@ func (x *Exposure) Ask(h Holder) (register bool, err error) {
 	return register, nil
 }
 
-// Registered has the key that peers are told from now on.
+// Registered sets the key that peers are told from now on.
 func (x *Exposure) Registered(k link.Key) { x.key, x.keyed = k, true }
 
-// Key is the registration, which ends with the exposure.
+// Key returns the key of the registration, which ends with the exposure.
 func (x *Exposure) Key() (link.Key, bool) { return x.key, x.keyed }
 
-// Close begins the end: the holders are to be told.
+// Close begins the end of the exposure, and returns the holders to be told.
 func (x *Exposure) Close() []Holder {
 	x.closing = true
 	return x.holders
 }
 
-// Leave notes that a peer does not reach for the window any more: it has said so, or
-// is gone. false: it never did.
+// Leave removes a peer that accesses the window no more, by its message or because it is
+// gone. It returns false if the peer was no holder.
 func (x *Exposure) Leave(p link.Peer) bool {
 	i := slices.IndexFunc(x.holders, func(h Holder) bool { return h.Peer == p })
 	if i < 0 {
@@ -75,34 +74,34 @@ func (x *Exposure) Leave(p link.Peer) bool {
 	return true
 }
 
-// Forget notes the same for all holders that are gone.
+// Forget removes all holders that are gone.
 func (x *Exposure) Forget(gone func(Holder) bool) { x.holders = slices.DeleteFunc(x.holders, gone) }
 
-// Placing notes that a link reads the payload of a frame into the window.
+// Placing counts a frame whose payload a link reads into the window.
 func (x *Exposure) Placing() { x.placing++ }
 
-// Placed notes the end of that.
-func (x *Exposure) Placed() { x.placing = max(x.placing-1, 0) } // 0: it was abandoned
+// Placed counts the end of such a read.
+func (x *Exposure) Placed() { x.placing = max(x.placing-1, 0) } // 0: the exposure was abandoned
 
-// Abandon forgets all holders: their operations end with the registration.
+// Abandon removes all holders: their operations end with the registration.
 func (x *Exposure) Abandon() { x.holders, x.placing = nil, 0 }
 
-// Over reports that the window has ended and nobody writes to it any more.
+// Over reports whether the window has ended and no peer or link writes to it any more.
 func (x *Exposure) Over() bool { return x.closing && len(x.holders) == 0 && x.placing == 0 }
 
-// Holders is how many peers may reach for the window.
+// Holders returns how many peers may access the window.
 func (x *Exposure) Holders() int { return len(x.holders) }
 
-// Closing reports that the window has ended.
+// Closing reports whether the window has ended.
 func (x *Exposure) Closing() bool { return x.closing }
 
-// View is a window of another sidecar as its ranks here reach it.
+// View is a window of another sidecar as ranks of this sidecar access it.
 type View struct {
 	key     link.Key
 	length  uint64
 	state   viewState
-	under   int      // operations under way
-	last    []uint64 // by rank here: the frame of its last access by frame, 0: none that was not flushed
+	under   int      // operations in progress
+	last    []uint64 // by local rank: sequence number of the frame of its last access by frame; 0: all are flushed
 	closing bool
 }
 
@@ -110,12 +109,13 @@ type viewState uint8
 
 const (
 	viewAsked  viewState = iota
-	viewOpen             // may be reached
-	viewFrames           // may not
+	viewOpen             // may be accessed remotely
+	viewFrames           // may only be accessed by frames
 )
 
-// Told takes the answer. A key of 0 is none.
-func (v *View) Told(key link.Key, length uint64) error {
+// Answered sets the target's answer. A key of 0 means that the window is accessed by
+// frames.
+func (v *View) Answered(key link.Key, length uint64) error {
 	if v.state != viewAsked {
 		return fmt.Errorf("%w: it tells of a window twice", link.ErrProtocol)
 	}
@@ -126,8 +126,8 @@ func (v *View) Told(key link.Key, length uint64) error {
 	return nil
 }
 
-// Reach is the key of n bytes at off; false: they are accessed by frames, as are
-// those outside of the window, so that its side knows of the mistake.
+// Reach returns the key of n bytes at off. It returns false if they are accessed by frames,
+// as accesses outside of the window are, so that the target detects the mistake.
 func (v *View) Reach(off, n uint64) (link.Key, bool) {
 	if v.state != viewOpen || v.closing || n > v.length || off > v.length-n {
 		return link.Key{}, false
@@ -138,8 +138,8 @@ func (v *View) Reach(off, n uint64) (link.Key, bool) {
 // Started counts an operation.
 func (v *View) Started() { v.under++ }
 
-// Ended counts the end of one; over says that Concealed is to be told now. What its
-// target has refused is not tried again.
+// Ended counts the end of an operation; over means that Concealed must be sent now. After
+// the target has refused a key, the window is accessed by frames.
 func (v *View) Ended(err error) (over bool) {
 	v.under--
 	if errors.Is(err, link.ErrKey) {
@@ -148,8 +148,8 @@ func (v *View) Ended(err error) (over bool) {
 	return v.closing && v.under == 0
 }
 
-// Conceal takes the news that the window has ended; over says that Concealed is to be
-// told now, else when the last operation has ended.
+// Conceal handles the message that the window has ended; over means that Concealed must be
+// sent now, otherwise when the last operation has ended.
 func (v *View) Conceal() (over bool, err error) {
 	if v.closing || v.state == viewAsked {
 		return false, fmt.Errorf("%w: a window ends that is not known", link.ErrProtocol)
@@ -158,22 +158,22 @@ func (v *View) Conceal() (over bool, err error) {
 	return v.under == 0, nil
 }
 
-// Spoke notes an access of a rank by the frame seq.
-func (v *View) Spoke(rank int, seq uint64) {
+// Accessed records an access of a rank by the frame seq.
+func (v *View) Accessed(rank int, seq uint64) {
 	for len(v.last) <= rank {
 		v.last = append(v.last, 0)
 	}
 	v.last[rank] = seq
 }
 
-// Flushed notes that all of a rank up to the frame seq is flushed.
+// Flushed records that all frames of a rank up to seq are flushed.
 func (v *View) Flushed(rank int, seq uint64) {
 	if rank < len(v.last) && v.last[rank] <= seq {
 		v.last[rank] = 0
 	}
 }
 
-// Quiet reports that all of a rank's frames are flushed, and that the window is there:
+// Quiet reports whether all of a rank's frames are flushed, and the window is exposed: then
 // a flush needs no frame.
 func (v *View) Quiet(rank int) bool {
 	return v.state == viewOpen && !v.closing && (rank >= len(v.last) || v.last[rank] == 0)

@@ -10,8 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// scene is a window and two peers that reach for it, of which it writes down what
-// passes between them.
+// scene is a window and two peers that access it; it records the messages between them.
 type scene struct {
 	t      *testing.T
 	log    strings.Builder
@@ -38,7 +37,7 @@ func (s *scene) ask(peer int, fails bool) {
 	}
 	key, _ := s.window.Key()
 	s.say("peer %d: <- Exposed key %d", peer, key.Key)
-	if err := s.views[peer].Told(key, windowBytes); err != nil {
+	if err := s.views[peer].Answered(key, windowBytes); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -149,22 +148,22 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestQuiet: a flush needs no frame only where all that a rank did by frames is
+// TestQuiet checks that a flush needs no frame only if all accesses of a rank by frames are
 // flushed.
 func TestQuiet(t *testing.T) {
 	v := new(View)
 	if v.Quiet(0) {
-		t.Error("a window that nobody has told of is quiet")
+		t.Error("a window without an answer is quiet")
 	}
-	if err := v.Told(link.Key{Key: 1}, 10); err != nil {
+	if err := v.Answered(link.Key{Key: 1}, 10); err != nil {
 		t.Fatal(err)
 	}
 	if !v.Quiet(3) {
 		t.Error("a rank that has done nothing is not quiet")
 	}
-	v.Spoke(3, 40)
-	v.Spoke(1, 41)
-	v.Flushed(3, 39) // of a flush before it
+	v.Accessed(3, 40)
+	v.Accessed(1, 41)
+	v.Flushed(3, 39) // of an earlier flush
 	if v.Quiet(3) {
 		t.Error("what was not flushed is quiet")
 	}
@@ -177,7 +176,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestViolations: what no correct peer says.
+// TestViolations checks messages that no correct peer sends.
 func TestViolations(t *testing.T) {
 	var x Exposure
 	if _, err := x.Ask(Holder{1, 2}); err != nil {
@@ -193,10 +192,10 @@ func TestViolations(t *testing.T) {
 	if _, err := v.Conceal(); !errors.Is(err, link.ErrProtocol) {
 		t.Error("a window ends before it was told of:", err)
 	}
-	if err := v.Told(link.Key{}, 0); err != nil {
+	if err := v.Answered(link.Key{}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Told(link.Key{}, 0); !errors.Is(err, link.ErrProtocol) {
+	if err := v.Answered(link.Key{}, 0); !errors.Is(err, link.ErrProtocol) {
 		t.Error("it is told of twice:", err)
 	}
 	if _, err := v.Conceal(); err != nil {
@@ -207,7 +206,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// TestPlacing: a window whose memory a frame is being read into is not over.
+// TestPlacing checks that a window into which a frame is being read is not over.
 func TestPlacing(t *testing.T) {
 	var x Exposure
 	x.Placing()
@@ -219,9 +218,9 @@ func TestPlacing(t *testing.T) {
 	if x.Placed(); !x.Over() {
 		t.Error("not over, and nothing is under way")
 	}
-	x.Placed() // of one that was abandoned
+	x.Placed() // of an exposure that was abandoned
 	x.Placing()
 	if x.Abandon(); !x.Over() {
-		t.Error("nobody waits in a failed job")
+		t.Error("no holder is waited for in a failed job")
 	}
 }

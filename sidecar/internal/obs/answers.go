@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// answers are those of one path, whose body all who ask share: a body is made once a
-// second at most, and two are kept at most, that of now and an earlier one that a slow
-// client still reads. As long as it does, others get the one of now, however old: at
-// most for the time of an answer (bounds).
+// answers serves one path whose body all clients share: a body is made at most once a
+// second, and at most two are kept, the present one and an earlier one that a slow client
+// still reads. While it does, other clients get the present one, however old: at most for
+// the time of an answer (bounds).
 type answers struct {
 	from http.Handler
-	turn chan struct{} // of the request that makes an answer
+	turn chan struct{} // held by the request that makes an answer
 
 	mu           sync.Mutex // guards what follows
 	now, earlier *answer    // nil: there is none
@@ -35,7 +35,7 @@ func newAnswers(from http.Handler) *answers {
 func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := a.wait(r)
 	if found == nil {
-		return // the client has gone, or its place was taken
+		return // the client has gone, or its connection was closed to admit another one
 	}
 	defer a.read(found)
 	maps.Copy(w.Header(), found.header)
@@ -43,7 +43,7 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(found.body.Bytes()) // a client that has gone does not matter
 }
 
-// wait is the answer that a request gets; nil: it has ended before its turn.
+// wait returns the answer for a request, or nil if the request ends before its turn.
 func (a *answers) wait(r *http.Request) *answer {
 	select {
 	case a.turn <- struct{}{}:
@@ -54,13 +54,13 @@ func (a *answers) wait(r *http.Request) *answer {
 	}
 }
 
-// current is the answer that a request gets; it is read until read is called.
+// current returns the answer for a request; the caller calls read when it has sent it.
 func (a *answers) current(r *http.Request) *answer {
 	a.mu.Lock()
 	if a.earlier != nil && a.earlier.readers == 0 {
 		a.earlier = nil
 	}
-	if a.now != nil && (a.earlier != nil || time.Since(a.now.at) < pictureAge) {
+	if a.now != nil && (a.earlier != nil || time.Since(a.now.at) < snapshotAge) {
 		defer a.mu.Unlock()
 		a.now.readers++
 		return a.now
@@ -71,7 +71,7 @@ func (a *answers) current(r *http.Request) *answer {
 	a.now = nil
 	a.mu.Unlock()
 	made := &answer{header: http.Header{}, status: http.StatusOK, readers: 1}
-	// Not compressed: what a client says that it takes would make its answer another one.
+	// Not compressed: the request's header would make the answer depend on the client.
 	plain := r.Clone(r.Context())
 	plain.Header = http.Header{}
 	a.from.ServeHTTP(made, plain)

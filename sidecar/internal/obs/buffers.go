@@ -8,20 +8,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Buffers are one rank's, on a link that chooses between copying what is sent and
-// gathering it from the application's memory (docs/reuse.md).
+// Buffers are the counts of one rank's buffers, on a link that chooses between copying data
+// and gathering it from the application's memory (docs/reuse.md).
 type Buffers struct {
 	Rank uint32 `json:"rank"`
 	link.BufferCounts
 }
 
 var (
-	seenDesc        = desc("buffers_seen_total", "Buffers that were sent from and are large enough to be worth a registration.", "rank")
+	seenDesc        = desc("buffers_seen_total", "Buffers that were sent and are large enough to be registered.", "rank")
 	frequentDesc    = desc("buffers_frequent", "Of the buffers in use, those that are registered and gathered from.", "rank")
-	spentDesc       = desc("buffer_registrations_total", "Registrations that were spent on buffers used again.", "rank")
+	spentDesc       = desc("buffer_registrations_total", "Registrations made for buffers that were used again.", "rank")
 	pinnedDesc      = desc("pinned_bytes", "Memory of a rank that is registered now.", "rank")
 	bufferBytesDesc = desc("buffer_bytes_total", "Bytes sent from a rank's buffers, copied or gathered (not copied).", "rank", "how")
-	stoppedDesc     = desc("buffers_stopped", "1 while no more buffers are watched, because too few are used again.", "rank")
+	stoppedDesc     = desc("buffers_stopped", "1 while no more buffers are counted, because too few are used again.", "rank")
 )
 
 func collectBuffers(ch chan<- prometheus.Metric, all []Buffers) {

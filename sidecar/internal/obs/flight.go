@@ -1,5 +1,9 @@
-// Package obs is how a sidecar is watched: log, metrics, health, flight
-// recorder and the report of a job's communication.
+// Package obs makes a sidecar observable: metrics, health, flight recorder, timeline, and
+// the report of a job's communication.
+//
+// A handler reads its data from Sources, which ask the engine between two turns. Handler is
+// for the network, and bounds and caches what clients cost; LocalHandler is for programs of
+// the pod; Starting answers while a sidecar starts.
 package obs
 
 import (
@@ -8,12 +12,12 @@ import (
 	"sync/atomic"
 )
 
-// flightEvents is how many protocol events the recorder keeps.
+// flightEvents is the number of kept protocol events, about 200 KiB.
 const flightEvents = 4096
 
-// Flight keeps the last protocol events for the post-mortem. One goroutine
-// records, without allocation or lock; a dump of a running recorder may tear
-// the events that are being written meanwhile.
+// Flight keeps the last protocol events for the report after a failure. One goroutine
+// records, without allocation or lock; a dump of a running recorder may contain torn events
+// that are being written meanwhile.
 type Flight struct {
 	events [flightEvents]event
 	next   atomic.Uint64
@@ -37,19 +41,19 @@ func (f *Flight) Record(now int64, kind uint8, peer int32, rank uint32, tag, siz
 	f.next.Store(n + 1)
 }
 
-// Snapshot copies the recorder. It is for the goroutine that records, or for
-// when nobody does.
+// Snapshot copies the recorder. It is for the goroutine that records, or for a recorder
+// that is not in use.
 func (f *Flight) Snapshot() *Flight {
 	s := &Flight{events: f.events}
 	s.next.Store(f.next.Load())
 	return s
 }
 
-// kindRecv is the event whose last number is a rank, -1 for any, and no frame.
+// kindRecv is the kind of events whose last number is a rank (-1: any) and not a frame.
 const kindRecv = 7
 
-// Dump writes the events as text, oldest first: microseconds before the last
-// event, what, peer, rank, tag, bytes, frame.
+// Dump writes the events as text, oldest first: microseconds before the last event, kind,
+// peer, rank, tag, bytes, frame.
 func (f *Flight) Dump(w io.Writer) error {
 	end := f.next.Load()
 	start := uint64(0)

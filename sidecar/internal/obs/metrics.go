@@ -10,20 +10,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// Picture is what the engine's counters show at one moment.
-type Picture struct {
+// Snapshot has the engine's counters at one moment.
+type Snapshot struct {
 	Core                       core.Stats
 	Busy, Idle, Yields, Sleeps uint64
 	BytesIn, BytesOut          uint64
 	RefusedConnections         uint64
-	Direct                     int // peers reached by RDMA, where that is the transport
+	Direct                     int // number of peers reached by RDMA, if that is the transport
 	Lent                       link.LentCounts
 	Buffers                    []Buffers
 	Times                      []trace.Summary
 }
 
-// collector turns pictures into metrics when somebody scrapes: the engine pays
-// nothing in between.
+// collector converts snapshots to metrics when a client scrapes: the engine spends no time
+// in between.
 type collector struct {
 	sources *Sources
 }
@@ -38,13 +38,13 @@ var (
 	framesDesc     = desc("frames_total", "Frames of the wire protocol by direction.", "direction")
 	linkBytesDesc  = desc("link_bytes_total", "Bytes on the link between pods by direction.", "direction")
 	matchesDesc    = desc("matches_total", "Messages that found a posted receive (expected), or a receive that found them (unexpected).", "kind")
-	unexpectedDesc = desc("unexpected_bytes", "Memory that unexpected messages take now.")
-	peakDesc       = desc("unexpected_bytes_peak", "Most memory that unexpected messages took.")
-	openDesc       = desc("requests_open", "Requests under way.", "kind")
-	stallsDesc     = desc("credit_stalls_total", "Eager messages that went by rendezvous for want of credit.")
+	unexpectedDesc = desc("unexpected_bytes", "Memory that unexpected messages use now.")
+	peakDesc       = desc("unexpected_bytes_peak", "Largest memory that unexpected messages have used.")
+	openDesc       = desc("requests_open", "Requests in progress.", "kind")
+	stallsDesc     = desc("credit_stalls_total", "Eager messages that went by rendezvous because the peer had granted no credit.")
 	breaksDesc     = desc("connection_breaks_total", "Connections to peers that broke.")
 	reconnectsDesc = desc("reconnects_total", "Connections to peers that were made again and resumed.")
-	refusedDesc    = desc("refused_connections_total", "Connections that were turned away at wire-up.")
+	refusedDesc    = desc("refused_connections_total", "Connections that were refused during wire-up.")
 	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), node (memory of the machine), tcp, rdma.", "transport")
 	turnsDesc      = desc("engine_turns_total", "Turns of the engine.", "kind")
 	lentReadsDesc  = desc("exposed_reads_total", "Remote reads from and into memory that ranks have registered themselves.")
@@ -67,7 +67,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	p, err := c.sources.Look()
+	p, err := c.sources.Snapshot()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(messagesDesc, err)
 		return
@@ -79,7 +79,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	for _, t := range Protocols(&p.Core) {
-		name := strings.ReplaceAll(t.Name, " ", "_") // who writes queries quotes no spaces
+		name := strings.ReplaceAll(t.Name, " ", "_") // without spaces, labels need no quoting
 		counter(messagesDesc, t.Messages, name)
 		counter(bytesDesc, t.Bytes, name)
 	}
@@ -113,7 +113,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collectBuffers(ch, p.Buffers)
 }
 
-// sizes is the histogram of message sizes; bucket k holds sizes below 2^k.
+// sizes returns the histogram of message sizes; bucket k holds sizes below 2^k.
 func sizes(s *core.Stats) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(s.Sizes))
 	total := uint64(0)
@@ -124,7 +124,7 @@ func sizes(s *core.Stats) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(sizesDesc, total, float64(s.Local.Bytes+s.Remote.Bytes), buckets)
 }
 
-// Protocol is the traffic of one protocol by name.
+// Protocol is the traffic of one protocol.
 type Protocol struct {
 	Name            string
 	Messages, Bytes uint64

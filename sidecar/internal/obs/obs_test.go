@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }
 
-// picture is a sidecar that hosts ranks 2 and 3 of 4.
-func picture() Picture {
-	p := Picture{Busy: 11, Idle: 12, Yields: 13, Sleeps: 14, BytesIn: 15, BytesOut: 16, RefusedConnections: 17}
+// picture returns the snapshot of a sidecar that hosts ranks 2 and 3 of 4.
+func picture() Snapshot {
+	p := Snapshot{Busy: 11, Idle: 12, Yields: 13, Sleeps: 14, BytesIn: 15, BytesOut: 16, RefusedConnections: 17}
 	p.Core = core.Stats{
 		Eager: core.Traffic{Messages: 3, Bytes: 300}, Get: core.Traffic{Messages: 1, Bytes: 1 << 20},
 		FramesIn: 21, FramesOut: 22, Expected: 23, Unexpected: 24, UnexpectedBytes: 25, UnexpectedPeak: 26,
@@ -51,9 +51,9 @@ func picture() Picture {
 
 func sources() *Sources {
 	return &Sources{
-		Alive: func() error { return nil },
-		Look:  func() (Picture, error) { return picture(), nil },
-		Talked: func() ([]Cell, Cell, error) {
+		Alive:    func() error { return nil },
+		Snapshot: func() (Snapshot, error) { return picture(), nil },
+		Traffic: func() ([]Cell, Cell, error) {
 			return []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}}, Cell{Messages: 5, Bytes: 6}, nil
 		},
 		Waits:  func() ([]why.Rank, error) { return []why.Rank{{Rank: 2, Quiet: 4}}, nil },
@@ -74,7 +74,7 @@ func ask(s *Sources, method, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// TestMetrics parses a scrape as Prometheus does and compares every figure.
+// TestMetrics parses a scrape as Prometheus does and compares every value.
 func TestMetrics(t *testing.T) {
 	_, text := ask(sources(), http.MethodGet, "/metrics")
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -177,21 +177,22 @@ func TestReportOfAFailedJob(t *testing.T) {
 	}
 }
 
-// TestTransports: only what really carries something is in use.
+// TestTransports checks that only transports that carry messages are in use.
 func TestTransports(t *testing.T) {
 	s := sources()
-	p := Picture{}
+	p := Snapshot{}
 	if got := Transports(s, &p); len(got) != 0 || got == nil {
 		t.Errorf("nothing was sent, and %v is in use", got)
 	}
-	p.Core.Peers = 2 // who may only have received
+	p.Core.Peers = 2 // they may only have received
 	want := []podlife.Traffic{{Transport: "tcp", Peers: 2}}
 	if diff := cmp.Diff(want, Transports(s, &p)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// TestWords: a failure that names no rank, or no code, makes a whole message.
+// TestWords checks that a failure without a rank, or without a code, makes a complete
+// message.
 func TestWords(t *testing.T) {
 	at := time.Unix(1, 0)
 	for _, c := range []struct {
@@ -207,7 +208,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestEnd: who reaches the socket ends the job, with a line.
+// TestEnd checks that a client of the socket can end the job, with a line of text.
 func TestEnd(t *testing.T) {
 	s, told := sources(), []string{}
 	s.End = func(why string) { told = append(told, why) }
@@ -224,7 +225,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestNetworkHandler: who comes by the network sees, and changes nothing.
+// TestNetworkHandler checks that a client of the network can read, and changes nothing.
 func TestNetworkHandler(t *testing.T) {
 	s := sources()
 	s.Break = func(int) error { t.Error("a connection was broken from the network"); return nil }
@@ -250,10 +251,7 @@ func TestNetworkHandler(t *testing.T) {
 	}
 }
 
-// TestStoppedEngine: what has no answer is said to be unavailable, and is not
-// made up.
-// TestHealthHandler: where metrics are on loopback, the network has health and
-// nothing else.
+// TestHealthHandler checks that the network has only health if metrics are on loopback.
 func TestHealthHandler(t *testing.T) {
 	for path, want := range map[string]int{
 		"/healthz": http.StatusOK, "/readyz": http.StatusOK,
@@ -269,7 +267,7 @@ func TestHealthHandler(t *testing.T) {
 
 func TestStoppedEngine(t *testing.T) {
 	s := sources()
-	s.Look = func() (Picture, error) { return Picture{}, errors.New("engine: stopped") }
+	s.Snapshot = func() (Snapshot, error) { return Snapshot{}, errors.New("engine: stopped") }
 	s.Alive = func() error { return errors.New("engine: stopped") }
 	s.Ready = func() bool { return false }
 	for path, want := range map[string]int{
@@ -286,13 +284,13 @@ func TestStoppedEngine(t *testing.T) {
 	}
 }
 
-// TestStrangersShareAPicture: however many scrape from the network, the engine
-// is asked once a second; health asks for no picture.
-func TestStrangersShareAPicture(t *testing.T) {
+// TestClientsShareASnapshot checks that any number of scrapes from the network asks the
+// engine once a second, and that health takes no snapshot.
+func TestClientsShareASnapshot(t *testing.T) {
 	s := sources()
 	looks, talks := 0, 0
-	s.Look = func() (Picture, error) { looks++; return picture(), nil }
-	s.Talked = func() ([]Cell, Cell, error) { talks++; return nil, Cell{}, nil }
+	s.Snapshot = func() (Snapshot, error) { looks++; return picture(), nil }
+	s.Traffic = func() ([]Cell, Cell, error) { talks++; return nil, Cell{}, nil }
 	synctest.Test(t, func(t *testing.T) {
 		h := Handler(s)
 		scrape := func(path string) {
@@ -315,7 +313,7 @@ func TestStrangersShareAPicture(t *testing.T) {
 		if looks != 1 || talks != 1 {
 			t.Errorf("%d and %d pictures for 20 requests, want one each", looks, talks)
 		}
-		time.Sleep(pictureAge)
+		time.Sleep(snapshotAge)
 		scrape("/metrics")
 		if looks != 2 {
 			t.Errorf("%d pictures after a second, want a second one", looks)
@@ -324,7 +322,7 @@ func TestStrangersShareAPicture(t *testing.T) {
 	ask(s, http.MethodGet, "/metrics")
 	ask(s, http.MethodGet, "/metrics")
 	if looks != 4 {
-		t.Errorf("who is on this machine gets %d fresh pictures, want 2", looks-2)
+		t.Errorf("a client of this machine gets %d new snapshots, want 2", looks-2)
 	}
 }
 
@@ -351,7 +349,7 @@ func TestHealthAndDrill(t *testing.T) {
 	}
 }
 
-// TestFlightWraps: the recorder keeps the last events, oldest first.
+// TestFlightWraps checks that the recorder keeps the last events, oldest first.
 func TestFlightWraps(t *testing.T) {
 	s := sources()
 	if _, text := ask(s, http.MethodGet, "/debug/flight"); text != "" {
@@ -405,7 +403,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestServe answers over a real socket until its context ends.
+// TestServe serves a real socket until its context ends.
 func TestServe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -419,16 +417,16 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = resp.Body.Close() // short
+	_ = resp.Body.Close() // the body is short
 	if resp.StatusCode != http.StatusOK {
 		t.Error(resp.Status)
 	}
-	// A client that asks for nothing keeps nobody.
+	// A client that requests nothing delays no other one.
 	idle, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = idle.Close() }() // nothing was said
+	defer func() { _ = idle.Close() }() // nothing was sent
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -18,26 +18,26 @@ type Report struct {
 	FirstRank int        `json:"firstRank"`
 	Protocols []Protocol `json:"protocols"`
 	Cells     []Cell     `json:"cells"`
-	Rest      Cell       `json:"rest,omitzero"` // to partners beyond the 4,096 of a rank that Cells tell apart; it names no ranks
+	Rest      Cell       `json:"rest,omitzero"` // to partners beyond the 4,096 of a rank that have cells of their own; it names no ranks
 	Totals    Totals     `json:"totals"`
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
-	Exposed   link.LentCounts   `json:"exposed,omitzero"`  // what was done with memory that ranks have registered themselves
-	Buffers   []Buffers         `json:"buffers,omitempty"` // by rank, where the link chooses between copying and gathering
-	Times     []trace.Summary   `json:"times,omitempty"`   // by rank: what it has called, and how long
+	Exposed   link.LentCounts   `json:"exposed,omitzero"`  // operations on memory that ranks have registered themselves
+	Buffers   []Buffers         `json:"buffers,omitempty"` // by rank, if the link chooses between copying and gathering
+	Times     []trace.Summary   `json:"times,omitempty"`   // by rank: its calls and their durations
 	Waits     []why.Rank        `json:"waits,omitempty"`   // by rank: what it waits for now
 	Failure   *Failure          `json:"failure,omitempty"`
 }
 
-// Failure is why the job failed, as the sidecar sees it.
+// Failure is why the job failed, as the sidecar knows it.
 type Failure struct {
-	Rank   uint32    `json:"rank"` // shm.AnySource: none can be named
+	Rank   uint32    `json:"rank"` // shm.AnySource: no rank is named
 	Code   uint32    `json:"code"`
 	Reason string    `json:"reason"`
 	Time   time.Time `json:"time"`
 }
 
-// Words are the failure as the termination message has it.
+// Words returns the failure in the form of the termination message.
 func (f *Failure) Words() podlife.Failure {
 	w := podlife.Failure{Rank: podlife.NoRank, Code: int(max(f.Code, 1)), Reason: podlife.ReasonOf(f.Reason), Text: f.Reason, Time: f.Time}
 	if f.Rank != shm.AnySource {
@@ -46,7 +46,7 @@ func (f *Failure) Words() podlife.Failure {
 	return w
 }
 
-// Totals are the counters that top shows.
+// Totals are the counters that `outrigger top` shows.
 type Totals struct {
 	FramesIn, FramesOut, BytesIn, BytesOut uint64
 	Expected, Unexpected                   uint64
@@ -56,11 +56,11 @@ type Totals struct {
 	Busy, Idle                             uint64
 }
 
-// Cell is what one rank has sent to another.
+// Cell is the traffic from one rank to another.
 type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 
-// NewReport makes the report of a picture and the matrix.
-func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
+// NewReport makes the report from a snapshot and the cells.
+func NewReport(s *Sources, p *Snapshot, cells []Cell, rest Cell) Report {
 	c := &p.Core
 	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Exposed: p.Lent, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
@@ -70,12 +70,12 @@ func NewReport(s *Sources, p *Picture, cells []Cell, rest Cell) Report {
 	return r
 }
 
-// transportLocal is the memory that ranks of one pod share.
+// transportLocal is the name of the memory that ranks of one pod share.
 const transportLocal = "local"
 
-// mixed takes the peers that were not reached beside their sockets, by RDMA or shared
-// memory, out of remote. Messages are not counted by transport: they stay with that one
-// where any peer was reached by it.
+// mixed moves the peers that were reached by sockets only, and not by RDMA or shared
+// memory, from remote to an entry of their own. Messages are not counted by transport: they
+// stay with remote if any peer was reached by it.
 func mixed(remote *podlife.Traffic, direct int) podlife.Traffic {
 	rest := podlife.Traffic{Transport: bootstrap.TransportTCP, Peers: remote.Peers - direct}
 	remote.Peers = direct
@@ -86,9 +86,9 @@ func mixed(remote *podlife.Traffic, direct int) podlife.Traffic {
 	return rest
 }
 
-// Transports lists what really carries messages: the pod's memory when its ranks
-// talk to each other, and the transport between pods when one was reached by it.
-func Transports(s *Sources, p *Picture) []podlife.Traffic {
+// Transports lists the transports in use: the pod's memory if its ranks exchange messages,
+// and the transport between pods if a peer was reached by it.
+func Transports(s *Sources, p *Snapshot) []podlife.Traffic {
 	c := &p.Core
 	local := podlife.Traffic{Transport: transportLocal, Messages: c.Local.Messages, Bytes: c.Local.Bytes}
 	remote := podlife.Traffic{Transport: s.Transport, Peers: c.Peers, Messages: c.Remote.Messages, Bytes: c.Remote.Bytes}

@@ -25,13 +25,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// Sources are what a handler shows.
+// Sources are the functions and values that a handler shows.
 type Sources struct {
-	Alive     func() error // nil: the engine's turns go on
-	Look      func() (Picture, error)
-	Talked    func() (cells []Cell, rest Cell, err error) // who has sent to whom
+	Alive     func() error // nil result: the engine's turns go on
+	Snapshot  func() (Snapshot, error)
+	Traffic   func() (cells []Cell, rest Cell, err error) // traffic between ranks
 	Waits     func() ([]why.Rank, error)                  // what the ranks of this pod wait for
-	Trace     func() (io.WriterTo, error)                 // the timeline, as JSON; nil: none is recorded
+	Trace     func() (io.WriterTo, error)                 // the timeline, as JSON; nil result: none is recorded
 	Flight    *Flight
 	FirstRank int
 	Ranks     int // of the job
@@ -41,17 +41,17 @@ type Sources struct {
 	Failure   func() *Failure      // why the job failed; nil: it has not
 	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none
 	End       func(why string)     // ends the job, which has not failed by itself
-	Drain     func(why string)     // notes that its ranks are told to end, while their messages go on
+	Drain     func(why string)     // records that the job's ranks are told to end, while their messages go on
 	Log       *slog.Logger
 }
 
-// ErrNoPeer reports a pod number that is not one of the sidecar's peers.
+// ErrNoPeer reports a number that is not that of one of the sidecar's peers.
 var ErrNoPeer = errors.New("no such peer")
 
-// LocalHandler serves what Handler does, for those who reach a socket file of
-// this pod: also /trace, /debug/flight, and by POST /debug/break/PEER, which breaks the
-// connection to a peer, as a drill, and by POST /end and /drain, whose body is a line that
-// says why the job is ended: at once, or by its ranks, which are told to end.
+// LocalHandler serves what Handler does to clients that can open a socket file of this pod.
+// It also serves /trace and /debug/flight, POST /debug/break/PEER, which breaks the
+// connection to a peer, as a drill, and POST /end and /drain, whose body is a line with the
+// reason for which the job ends: at once, or by its ranks, which are told to end.
 func LocalHandler(s *Sources) http.Handler {
 	mux := handler(s)
 	mux.HandleFunc("POST /debug/break/{peer}", func(w http.ResponseWriter, r *http.Request) {
@@ -80,13 +80,13 @@ func LocalHandler(s *Sources) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = f.WriteTo(w) // a client that has gone does not matter
+		_, _ = f.WriteTo(w) // an error means that the client has gone
 	})
 	mux.HandleFunc("GET /debug/flight", func(w http.ResponseWriter, _ *http.Request) { _ = s.Flight.Dump(w) }) // a client that has gone does not matter
 	return mux
 }
 
-// reasoned calls f with the line that is a request's body.
+// reasoned calls f with the line in a request's body.
 func reasoned(f func(why string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(io.LimitReader(r.Body, endText))
@@ -98,7 +98,8 @@ func reasoned(f func(why string)) http.HandlerFunc {
 	}
 }
 
-// endText bounds why a job is ended, in bytes.
+// endText bounds the reason for which a job ends, in bytes: it is part of log lines and
+// statuses.
 const endText = 200
 
 func printable(r rune) rune {
@@ -108,21 +109,21 @@ func printable(r rune) rune {
 	return ' '
 }
 
-// Handler serves /metrics, /healthz, /readyz, /report and /why, for a network whose
-// hosts are not all trusted: nothing there changes anything.
-// Pictures are taken once a second at most, and an answer is made once for all who ask.
+// Handler serves /metrics, /healthz, /readyz, /report and /why to a network whose hosts are
+// not all trusted: no request there changes anything. Snapshots are taken at most once a
+// second, and an answer is made once for all clients.
 func Handler(s *Sources) http.Handler {
 	c := *s
-	c.Look = cached(pictureAge, s.Look)
-	talked := cached(pictureAge, func() (t talk, err error) {
-		t.cells, t.rest, err = s.Talked()
+	c.Snapshot = cached(snapshotAge, s.Snapshot)
+	traffic := cached(snapshotAge, func() (t trafficTable, err error) {
+		t.cells, t.rest, err = s.Traffic()
 		return t, err
 	})
-	c.Talked = func() ([]Cell, Cell, error) {
-		t, err := talked()
+	c.Traffic = func() ([]Cell, Cell, error) {
+		t, err := traffic()
 		return t.cells, t.rest, err
 	}
-	c.Waits = cached(pictureAge, s.Waits)
+	c.Waits = cached(snapshotAge, s.Waits)
 	inner := handler(&c)
 	mux := http.NewServeMux()
 	for _, path := range []string{"/metrics", "/report", "/why"} {
@@ -132,25 +133,26 @@ func Handler(s *Sources) http.Handler {
 	return mux
 }
 
-// HealthHandler serves /healthz and /readyz alone, where what ranks do is
-// nobody's business.
+// HealthHandler serves only /healthz and /readyz, for a network that must not learn what
+// ranks do.
 func HealthHandler(s *Sources) http.Handler {
 	mux := http.NewServeMux()
 	health(mux, s)
 	return mux
 }
 
-type talk struct {
+type trafficTable struct {
 	cells []Cell
 	rest  Cell
 }
 
-// pictureAge is how old what strangers see may be.
-const pictureAge = time.Second
+// snapshotAge bounds the age of what clients of the network see, and so the rate of
+// requests to the engine.
+const snapshotAge = time.Second
 
-// cached makes look give what it gave before while that is fresh. Those who ask
-// meanwhile wait for one answer; an error is not kept.
-func cached[T any](age time.Duration, look func() (T, error)) func() (T, error) {
+// cached returns a function that repeats the last result of read while it is fresh.
+// Concurrent callers wait for one result; an error is not kept.
+func cached[T any](age time.Duration, read func() (T, error)) func() (T, error) {
 	var mu sync.Mutex
 	var last T
 	var at time.Time
@@ -160,7 +162,7 @@ func cached[T any](age time.Duration, look func() (T, error)) func() (T, error) 
 		if !at.IsZero() && time.Since(at) < age {
 			return last, nil
 		}
-		now, err := look()
+		now, err := read()
 		if err == nil {
 			last, at = now, time.Now()
 		}
@@ -175,8 +177,8 @@ func handler(s *Sources) *http.ServeMux {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	health(mux, s)
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
-		p, err := s.Look()
-		cells, rest, err2 := s.Talked()
+		p, err := s.Snapshot()
+		cells, rest, err2 := s.Traffic()
 		waits, err3 := s.Waits()
 		if err := errors.Join(err, err2, err3); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -186,9 +188,9 @@ func handler(s *Sources) *http.ServeMux {
 		r := NewReport(s, &p, cells, rest)
 		r.Waits = slices.Clone(waits)
 		for i := range r.Waits {
-			r.Waits[i].Past = nil // who holds ranks against each other asks /why
+			r.Waits[i].Past = nil // a client that compares ranks requests /why
 		}
-		_ = json.NewEncoder(w).Encode(&r) // a client that has gone does not matter
+		_ = json.NewEncoder(w).Encode(&r) // an error means that the client has gone
 	})
 	mux.HandleFunc("GET /why", func(w http.ResponseWriter, _ *http.Request) {
 		ranks, err := s.Waits()
@@ -202,14 +204,14 @@ func handler(s *Sources) *http.ServeMux {
 	return mux
 }
 
-// health adds what a kubelet asks.
+// health adds the paths that a kubelet requests.
 func health(mux *http.ServeMux, s *Sources) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.Alive(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ok") // a client that has gone does not matter
+		_, _ = fmt.Fprintln(w, "ok") // an error means that the client has gone
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if !s.Ready() && !hasStarted(r) {
@@ -220,17 +222,18 @@ func health(mux *http.ServeMux, s *Sources) {
 	})
 }
 
-// bounds of what those cost who reach a listener. The sum of memory is in api/memory. Of the
-// processor, which the engine needs, requests on all places take some hundredths: 1,600 a
-// second, and connections that are opened for one request each 500 of each address. A kubelet's
-// probe has the address of its node, as processes with the node's network have.
+// bounds limits the cost of clients that reach a listener. The sum of memory is in
+// api/memory. Of the CPU time, which the engine needs, requests on all connections take
+// some hundredths: 1,600 a second, and 500 a second from each address for connections with
+// one request each. A kubelet's probe has the address of its node, as processes in the
+// node's network have.
 var bounds = connlimit.Bounds{
 	Slots: memory.WatchPlaces, Buffer: memory.WatchBuffer, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
 }
 
-// Serve serves h on l until ctx ends. The answers of a Unix socket, which only this
-// pod's own programs reach, may be large (/trace) and take as long as they take.
+// Serve serves h on l until ctx ends. The answers of a Unix socket, which only this pod's
+// own programs reach, may be large (/trace), and their duration is not bounded.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	b := bounds
 	if l.Addr().Network() == "unix" {

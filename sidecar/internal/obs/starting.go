@@ -11,35 +11,36 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// Starting serves in place of a handler while a sidecar starts, which it may do for hours:
-// its certificate comes from an issuer that may be away. It is alive then, and not ready,
-// and says what it waits for.
+// Starting is the handler of a sidecar that is starting, which may take hours: its
+// certificate comes from an issuer that may be absent. The sidecar is alive then, and not
+// ready, and reports what it waits for.
 type Starting struct {
 	FirstRank, Ranks int  // of this pod
-	HealthOnly       bool // as HealthHandler: nothing of ranks is shown
-	// State is how far the sidecar is: what it waits for outside of its pod (empty: for
-	// nothing), whether it is ready, and a channel that is closed when that changes.
+	HealthOnly       bool // like HealthHandler: no information about ranks
+	// State returns how far the start is: what the sidecar waits for outside of its pod
+	// (empty: nothing), whether it is ready, and a channel that is closed when that
+	// changes.
 	State func() (awaits string, ready bool, changed <-chan struct{})
 
 	ready atomic.Pointer[http.Handler]
 	once  sync.Once
-	ranks *answers // of /why: made once for all who ask
+	ranks *answers // of /why: made once for all clients
 }
 
-// Bounds of how long a request waits for a sidecar that starts: one that waits for nothing outside
-// of its pod, and, where the request asks whether it has started (hasStarted), any. They are less
-// than an answer may take (bounds.Answer).
+// Bounds of how long a request waits for a sidecar that is starting: if the sidecar waits
+// for nothing outside of its pod, and for any reason if the request asks whether it has
+// started (hasStarted). They are less than an answer may take (bounds.Answer).
 const (
-	startingPatience = 5 * time.Second
-	startedPatience  = 8 * time.Second
+	startingWait = 5 * time.Second
+	startedWait  = 8 * time.Second
 )
 
-// hasStarted reports that a request for /readyz, by a kubelet, asks whether the sidecar has ever
-// been ready: /readyz?started. The answer waits until it is, since each answer that says no is a
-// warning among the pod's events, and a good start takes some seconds.
+// hasStarted reports whether a kubelet's request for /readyz asks whether the sidecar has
+// ever been ready: /readyz?started. The answer waits until it is, because each negative
+// answer is a warning among the pod's events, and a normal start takes some seconds.
 func hasStarted(r *http.Request) bool { return r.URL.Path == "/readyz" && r.URL.Query().Has("started") }
 
-// Enter has all further requests served by h. It comes before State tells of readiness.
+// Enter makes h serve all further requests. It is called before State reports readiness.
 func (s *Starting) Enter(h http.Handler) { s.ready.Store(&h) }
 
 // ServeHTTP implements http.Handler.
@@ -49,7 +50,7 @@ func (s *Starting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/healthz" {
-		_, _ = fmt.Fprintln(w, "ok") // a client that has gone does not matter
+		_, _ = fmt.Fprintln(w, "ok") // an error means that the client has gone
 		return
 	}
 	if s.HealthOnly && r.URL.Path != "/readyz" {
@@ -69,7 +70,7 @@ func (s *Starting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, Awaited(awaits), http.StatusServiceUnavailable)
 }
 
-// why says of each rank of the pod what its sidecar waits for.
+// why answers for each rank of the pod what its sidecar waits for.
 func (s *Starting) why(w http.ResponseWriter, _ *http.Request) {
 	awaits, _, _ := s.State()
 	ranks := make([]why.Rank, s.Ranks)
@@ -77,17 +78,17 @@ func (s *Starting) why(w http.ResponseWriter, _ *http.Request) {
 		ranks[i] = why.Rank{Rank: s.FirstRank + i, State: why.NotStarted, Awaits: awaits}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(ranks) // a client that has gone does not matter
+	_ = json.NewEncoder(w).Encode(ranks) // an error means that the client has gone
 }
 
-// outcome is what the sidecar waits for outside of its pod. One that waits for nothing is
-// ready in a moment, for which a request waits.
+// outcome returns what the sidecar waits for outside of its pod. If it waits for nothing,
+// it will be ready in a moment, for which the request waits.
 func (s *Starting) outcome(r *http.Request) string {
-	patience, started := startingPatience, hasStarted(r)
+	wait, started := startingWait, hasStarted(r)
 	if started {
-		patience = startedPatience
+		wait = startedWait
 	}
-	end := time.NewTimer(patience)
+	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
 		awaits, ready, changed := s.State()
@@ -104,7 +105,7 @@ func (s *Starting) outcome(r *http.Request) string {
 	}
 }
 
-// Awaited says of a sidecar that starts why it is not ready.
+// Awaited returns why a sidecar that is starting is not ready.
 func Awaited(awaits string) string {
 	if awaits == "" {
 		return "not ready: the sidecar starts"

@@ -11,9 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// TestStarting: a sidecar that starts is alive, says what it waits for where it is asked, has
-// requests wait that it can answer in a moment, and shows nothing of ranks at its port of
-// health.
+// TestStarting checks that a sidecar that is starting is alive, reports what it waits for,
+// delays requests that it can answer in a moment, and shows nothing about ranks at its
+// health port.
 func TestStarting(t *testing.T) {
 	var awaits atomic.Value
 	awaits.Store("")
@@ -62,8 +62,9 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// TestStarted: a kubelet that asks whether a sidecar has started has its answer when it has, and
-// no refusal before, though the sidecar waits for its certificate; nor while it ends.
+// TestStarted checks that a kubelet that asks whether a sidecar has started is answered
+// when it has, and not refused before, although the sidecar waits for its certificate, or
+// while it ends.
 func TestStarted(t *testing.T) {
 	var ready atomic.Bool
 	changed := make(chan struct{})
@@ -89,8 +90,8 @@ func TestStarted(t *testing.T) {
 			t.Errorf("%s of a sidecar that ends: %d, want %d", path, w.Code, want)
 		}
 	}
-	if startedPatience >= bounds.Answer {
-		t.Errorf("an answer waits for %v, and is cut off after %v", startedPatience, bounds.Answer)
+	if startedWait >= bounds.Answer {
+		t.Errorf("an answer waits for %v, and is cut off after %v", startedWait, bounds.Answer)
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
@@ -101,8 +102,8 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestAwaitsIsBounded: what another program says in a sidecar's place that it waits for is
-// one bounded line of text.
+// TestAwaitsIsBounded checks that the text of another program in a sidecar's place is shown
+// as one bounded line.
 func TestAwaitsIsBounded(t *testing.T) {
 	ranks, err := why.Read(strings.NewReader(`[{"rank":0,"state":"not started","awaits":"`+strings.Repeat("x", 10_000)+`"},{"rank":1,"state":"not started","awaits":"a\u001b[2J\nb"}]`), 2)
 	if err != nil || len(ranks[0].Awaits) != why.AwaitsMax || ranks[1].Awaits != "a [2J b" {

@@ -16,8 +16,8 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 )
 
-// grid shows the matrix to the plotter: columns are destinations, rows are
-// sources from the top down, values the logarithm of bytes.
+// grid adapts the matrix to the plotter: columns are destinations, rows are sources from
+// the top down, values the logarithm of bytes.
 type grid struct{ m *Matrix }
 
 func (g grid) Dims() (c, r int) { return g.m.Ranks, g.m.Ranks }
@@ -27,7 +27,7 @@ func (g grid) Z(c, r int) float64 {
 	return math.Log10(1 + float64(g.m.Bytes[g.m.Ranks-1-r][c]))
 }
 
-// shades go from white, which is nothing, to dark blue, which is the most.
+// shades are colours from white for nothing to dark blue for the maximum.
 type shades []color.Color
 
 func (s shades) Colors() []color.Color { return s }
@@ -41,7 +41,7 @@ func newShades(n int) shades {
 	return s
 }
 
-// scale is the colour bar: one column of values from nothing to the most.
+// scale is the colour bar: one column of values from nothing to the maximum.
 type scale struct{ max float64 }
 
 const scaleSteps = 64
@@ -51,7 +51,7 @@ func (s scale) X(int) float64      { return 0 }
 func (s scale) Y(r int) float64    { return s.max * float64(r) / (scaleSteps - 1) }
 func (s scale) Z(_, r int) float64 { return s.Y(r) }
 
-// valueRanks is the largest job whose cells have their values written in them.
+// valueRanks is the number of ranks up to which the values are written in the cells.
 const valueRanks = 16
 
 // Plot draws bytes from rank to rank as a heat map in dir and returns the file.
@@ -63,7 +63,7 @@ func (m *Matrix) Plot(dir string) (string, error) {
 	h := plotter.NewHeatMap(grid{m}, colors)
 	h.Min = 0
 	if h.Max <= 0 {
-		h.Max = 1 // nobody has sent anything; the plotter divides by the range
+		h.Max = 1 // no rank has sent anything; the plotter divides by the range
 	}
 	p := plot.New()
 	p.Title.Text = "Bytes sent from rank to rank"
@@ -81,7 +81,7 @@ func (m *Matrix) Plot(dir string) (string, error) {
 	return path, save(path, p, bar(h.Max, colors))
 }
 
-// ticks are the ranks, sixteen of them at most.
+// ticks labels the axes with the ranks, at most sixteen of them.
 func (m *Matrix) ticks(p *plot.Plot) {
 	step := max(1, m.Ranks/16)
 	var x, y []plot.Tick
@@ -92,7 +92,7 @@ func (m *Matrix) ticks(p *plot.Plot) {
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(x), plot.ConstantTicks(y)
 }
 
-// labels are the values of the cells, light on dark ones.
+// labels returns the values of the cells, light on dark cells.
 func (m *Matrix) labels(most float64) (*plotter.Labels, error) {
 	var xy plotter.XYLabels
 	var styles []text.Style
@@ -120,7 +120,7 @@ func (m *Matrix) labels(most float64) (*plotter.Labels, error) {
 	return l, nil
 }
 
-// bar is the colour bar, with powers of ten as people write them.
+// bar returns the colour bar, with powers of ten as people write them.
 func bar(most float64, colors shades) *plot.Plot {
 	p := plot.New()
 	h := plotter.NewHeatMap(scale{most}, colors)
@@ -142,7 +142,7 @@ const (
 	barSide     = 3 * vg.Centimeter
 )
 
-// save puts the map and its bar side by side.
+// save draws the map and its bar in one picture.
 func save(path string, matrix, bar *plot.Plot) error {
 	c := vgimg.New(pictureSide+barSide, pictureSide)
 	all := draw.New(c)
@@ -153,7 +153,7 @@ func save(path string, matrix, bar *plot.Plot) error {
 		return err
 	}
 	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(f); err != nil {
-		_ = f.Close() // the first error counts
+		_ = f.Close() // the first error is returned
 		return err
 	}
 	return f.Close()

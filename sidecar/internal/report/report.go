@@ -1,5 +1,4 @@
-// Package report shows what a job has communicated: by protocol, and from rank
-// to rank.
+// Package report prints what a job has communicated: by protocol, and from rank to rank.
 package report
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// Matrix is who sent how much to whom.
+// Matrix has the traffic between ranks.
 type Matrix struct {
 	Ranks    int
 	Messages [][]uint64 // by source, then destination
@@ -51,7 +50,7 @@ func Merge(all []obs.Report) (protocols []obs.Protocol, m *Matrix) {
 	return protocols, m
 }
 
-// textRanks is the largest job whose matrix is printed as text.
+// textRanks is the largest number of ranks whose matrix is printed as text.
 const textRanks = 32
 
 // Show prints the report and, when plots names a directory, draws the matrix.
@@ -61,7 +60,7 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(w, "\nWhat carried it: messages by protocol, those of collectives too\n") // Flush reports a broken output
+	_, _ = fmt.Fprintf(w, "\nWhat carried it: messages by protocol, those of collectives too\n") // Flush returns write errors
 	_, _ = fmt.Fprintf(t, "protocol\tmessages\tbytes\t\n")
 	for _, p := range protocols {
 		// Collectives are calls; the messages that carry them are in the other lines.
@@ -97,7 +96,7 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	return err
 }
 
-// unseen says of which messages nothing is known; empty: of none.
+// unseen names the ranks whose messages are not counted, or returns an empty text.
 func unseen(all []obs.Report) string {
 	var ranks []int
 	for i := range all {
@@ -113,8 +112,8 @@ func unseen(all []obs.Report) string {
 	return fmt.Sprintf("Messages within the pods of %s are not counted: their MPI carries them by shared memory of its own (MPICH).", why.Names(ranks))
 }
 
-// exposed says what was done with memory that ranks have registered themselves; empty:
-// nothing was.
+// exposed describes the operations on memory that ranks have registered themselves, or
+// returns an empty text if there were none.
 func exposed(all []obs.Report) string {
 	var c link.LentCounts
 	for i := range all {
@@ -126,12 +125,12 @@ func exposed(all []obs.Report) string {
 	return ExposedText(&c)
 }
 
-// ExposedText is what was done with such memory in a line.
+// ExposedText describes such operations in a line.
 func ExposedText(c *link.LentCounts) string {
 	return fmt.Sprintf("exposed memory: %d reads by the device, %s, %d queue pairs, %d of them failed", c.Reads, Size(c.Bytes), c.Pairs, c.Faults)
 }
 
-// buffers prints what was copied and what was gathered, where a link chose.
+// buffers prints what was copied and what was gathered, if a link chose.
 func buffers(w io.Writer, all []obs.Report) error {
 	var rows []obs.Buffers
 	for _, r := range all {
@@ -141,7 +140,7 @@ func buffers(w io.Writer, all []obs.Report) error {
 		return nil
 	}
 	slices.SortFunc(rows, func(a, b obs.Buffers) int { return cmp.Compare(a.Rank, b.Rank) })
-	_, _ = fmt.Fprintf(w, "\nBuffers that were sent from\n") // Flush reports a broken output
+	_, _ = fmt.Fprintf(w, "\nBuffers that were sent from\n") // Flush returns write errors
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "rank\tseen\tfrequent\tregistrations\tpinned\tcopied\tnot copied\tmore are watched\t\n")
 	for _, b := range rows {
@@ -156,7 +155,7 @@ func buffers(w io.Writer, all []obs.Report) error {
 }
 
 func (m *Matrix) print(w io.Writer) error {
-	_, _ = fmt.Fprintf(w, "\nSent from rank (row) to rank (column): messages, bytes\n") // Flush reports a broken output
+	_, _ = fmt.Fprintf(w, "\nSent from rank (row) to rank (column): messages, bytes\n") // Flush returns write errors
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprint(t, "\t")
 	for d := range m.Ranks {
@@ -177,7 +176,7 @@ func (m *Matrix) print(w io.Writer) error {
 	return t.Flush()
 }
 
-// Size writes bytes as a person reads them.
+// Size formats a number of bytes.
 func Size(n uint64) string {
 	switch {
 	case n < 10<<10:

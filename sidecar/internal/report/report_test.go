@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// pods are the reports of a job of three ranks in two pods.
+// pods returns the reports of a job of three ranks in two pods.
 func pods() []obs.Report {
 	return []obs.Report{
 		{
@@ -48,8 +48,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeByName: sidecars that list their protocols in another order, or
-// miss one, are added up by name.
+// TestMergeByName checks that protocols are added up by name if sidecars list them in
+// another order, or lack one.
 func TestMergeByName(t *testing.T) {
 	all := pods()
 	all[1].Protocols = []obs.Protocol{{Name: "rendezvous get", Messages: 1, Bytes: 7}, {Name: "collective", Messages: 2, Bytes: 8}}
@@ -60,8 +60,8 @@ func TestMergeByName(t *testing.T) {
 	}
 }
 
-// TestShowBuffers: where links chose between copying and gathering, the report says
-// what they did, rank by rank.
+// TestShowBuffers checks the report of each rank's buffers if links chose between copying
+// and gathering.
 func TestShowBuffers(t *testing.T) {
 	all := pods()
 	all[0].Buffers = []obs.Buffers{{Rank: 1, BufferCounts: link.BufferCounts{Seen: 9, Stopped: true, CopiedBytes: 100}}, {Rank: 0, BufferCounts: link.BufferCounts{
@@ -82,7 +82,8 @@ Buffers that were sent from
 	}
 }
 
-// TestShowExposed: what was done with exposed memory is in a line, for all pods together.
+// TestShowExposed checks that operations on exposed memory are reported in one line for all
+// pods.
 func TestShowExposed(t *testing.T) {
 	all := pods()
 	all[0].Exposed = link.LentCounts{Reads: 7, Bytes: 30 << 20, Pairs: 2}
@@ -123,7 +124,7 @@ Sent from rank (row) to rank (column): messages, bytes
 	}
 }
 
-// trimmed takes the blanks off the ends of lines, which nobody sees.
+// trimmed removes invisible blanks at the ends of lines.
 func trimmed(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -132,8 +133,8 @@ func trimmed(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestPlot: the picture is one, for one rank, for a job without traffic and
-// for a large one.
+// TestPlot checks that a picture is drawn, also for one rank, for a job without traffic and
+// for a large job.
 func TestPlot(t *testing.T) {
 	for what, all := range map[string][]obs.Report{
 		"three ranks": pods(), "one rank": {{Ranks: 1}}, "silence": {{Ranks: 5}}, "many": {{Ranks: 200}},
@@ -152,7 +153,7 @@ func TestPlot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = f.Close() }() // only read
+			defer func() { _ = f.Close() }() // it was only read
 			img, err := png.Decode(f)
 			if err != nil {
 				t.Fatal(err)
@@ -164,7 +165,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// TestPlotShades: nothing is white, the most is dark, and values are written in.
+// TestPlotShades checks that nothing is white, the maximum is dark, and values are written.
 func TestPlotShades(t *testing.T) {
 	c := newShades(scaleSteps)
 	if r, g, b, _ := c[0].RGBA(); r != 0xffff || g != 0xffff || b != 0xffff {
@@ -183,7 +184,7 @@ func TestPlotShades(t *testing.T) {
 	}
 }
 
-// TestShowTimes: calls are told apart from what carried them, and the three
+// TestShowTimes checks that calls are counted separately from messages, and that the three
 // longest waits are those of all ranks.
 func TestShowTimes(t *testing.T) {
 	all := pods()
@@ -215,7 +216,7 @@ Longest waits
 	}
 }
 
-func TestPlotWhereNobodyMayWrite(t *testing.T) {
+func TestPlotInAReadOnlyDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

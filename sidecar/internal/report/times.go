@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// times prints what ranks have called and where their time went.
+// times prints the ranks' calls and how they spent their time.
 func times(w io.Writer, all []obs.Report) error {
 	var ranks []trace.Summary
 	for _, r := range all {
@@ -21,7 +21,7 @@ func times(w io.Writer, all []obs.Report) error {
 		return nil
 	}
 	slices.SortFunc(ranks, func(a, b trace.Summary) int { return cmp.Compare(a.Rank, b.Rank) })
-	_, _ = fmt.Fprintf(w, "\nCalls of the ranks\n") // Flush reports a broken output
+	_, _ = fmt.Fprintf(w, "\nCalls of the ranks\n") // Flush returns write errors
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "call\tcalls\tbytes\t\n")
 	for _, c := range called(ranks) {

@@ -265,9 +265,9 @@ func us(d time.Duration) float64 { return float64(d) / 1e3 }
 // scrape says what a scrape takes: on the turn, and of the one who asks.
 func (b *big) scrape() {
 	start := threadTime()
-	picture := obs.Picture{Core: b.e.Counters()}
+	picture := obs.Snapshot{Core: b.e.Counters()}
 	onTurn := threadTime() - start
-	h := obs.Handler(&obs.Sources{Look: func() (obs.Picture, error) { return picture, nil }, Transport: "tcp", Ranks: b.ranks})
+	h := obs.Handler(&obs.Sources{Snapshot: func() (obs.Snapshot, error) { return picture, nil }, Transport: "tcp", Ranks: b.ranks})
 	begin := time.Now()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -1,5 +1,5 @@
-// Package top makes the table of `outrigger top`: what the sidecars of running
-// jobs do, as rates between two looks at their counters.
+// Package top makes the table of `outrigger top`: the activity of the sidecars of running
+// jobs, as rates between two samples of their counters.
 package top
 
 import (
@@ -10,37 +10,37 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// Look is what one sidecar reported at one moment, or why it did not.
-type Look struct {
+// Sample is a sidecar's report at one moment, or the error of the request.
+type Sample struct {
 	At     time.Time
 	Report obs.Report
 	Err    error
 }
 
-// Row is one sidecar between two looks. Rates are a second.
+// Row is the activity of one sidecar between two samples. Rates are per second.
 type Row struct {
 	Pod             int
 	Err             error
-	Fresh           bool            // there was no earlier look, so that there are no rates
+	Fresh           bool            // there was no earlier sample, so that there are no rates
 	Messages, Sent  float64         // of its ranks: messages, payload bytes
-	Frames          float64         // of the wire protocol, in and out
+	Frames          float64         // of the wire protocol, in both directions
 	In, Out         float64         // bytes on the link to other pods
 	Sends, Receives int             // open now
 	Unexpected      uint64          // bytes parked now
-	Stalls          uint64          // for want of credit, since the job began
+	Stalls          uint64          // because credit was missing, since the job began
 	Reconnects      uint64          // since the job began
 	Busy            float64         // 0 to 1: turns of the engine that found work
 	Exposed         link.LentCounts // since the job began
 	Buffers         Buffers
-	Waiting         int     // ranks that have done nothing but wait for a second or longer
-	Longest         float64 // seconds that one of them has
+	Waiting         int     // ranks that have only waited for a second or longer
+	Longest         float64 // seconds of the longest of them
 	waits           []why.Rank
 }
 
-// waitLeast is what counts as waiting, in seconds: shorter waits are work.
+// waitLeast is the shortest wait that counts as waiting, in seconds.
 const waitLeast = 1
 
-// noteWaits takes over what the sidecar's ranks wait for.
+// noteWaits sets what the sidecar's ranks wait for.
 func (r *Row) noteWaits(ranks []why.Rank) {
 	r.waits = ranks
 	for i := range ranks {
@@ -51,17 +51,17 @@ func (r *Row) noteWaits(ranks []why.Rank) {
 	}
 }
 
-// Buffers are those of a sidecar's ranks that were sent from, since the job began,
-// where its link chooses between copying and gathering.
+// Buffers sums up the buffers of a sidecar's ranks since the job began, if its link chooses
+// between copying and gathering.
 type Buffers struct {
 	Seen, Frequent, Registered  uint64
 	CopiedBytes, NotCopiedBytes uint64
-	Ranks, Stopped              int // ranks that have any; of them, those of which no more are watched
+	Ranks, Stopped              int // ranks that have any; of them, those of which no more are counted
 }
 
-// Compare makes the row of a sidecar. A sidecar that did not answer at one of
-// the looks, or whose counters began anew, has no rates.
-func Compare(pod int, before, now *Look) Row {
+// Compare makes the row of a sidecar. A sidecar that did not answer at one of the samples,
+// or whose counters began anew, has no rates.
+func Compare(pod int, before, now *Sample) Row {
 	t := &now.Report.Totals
 	r := Row{Pod: pod, Err: now.Err, Fresh: true}
 	if now.Err != nil {

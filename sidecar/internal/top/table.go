@@ -32,7 +32,7 @@ func Write(w io.Writer, jobs []Job, now time.Time) error {
 	}
 	for i, j := range jobs {
 		if i > 0 {
-			_, _ = fmt.Fprintln(w) // Flush reports a broken output, here and below
+			_, _ = fmt.Fprintln(w) // Flush returns write errors, here and below
 		}
 		e := &j.Entry
 		_, _ = fmt.Fprintf(w, "%s  %.8s  process %d, %d ranks in %d pods, for %s\n",
@@ -63,18 +63,18 @@ func Write(w io.Writer, jobs []Job, now time.Time) error {
 	return nil
 }
 
-// stuckAfter is how long all ranks must have waited for top to say for what.
+// stuckAfter is how long all ranks must have waited before top prints what they wait for.
 const stuckAfter = 5 * time.Second
 
-// stuckLines bounds the lines about it; `outrigger why` has the others.
+// stuckLines bounds the lines about waits; `outrigger why` has the others.
 const stuckLines = 4
 
-// stuck says what the ranks wait for if all of them do.
+// stuck returns lines about what the ranks wait for, if all of them wait.
 func (j *Job) stuck() []string {
 	var ranks []why.Rank
 	for i := range j.Rows {
 		if j.Rows[i].Err != nil {
-			return nil // one of its ranks may do something
+			return nil // one of its ranks may not wait
 		}
 		ranks = append(ranks, j.Rows[i].waits...)
 	}
@@ -92,7 +92,7 @@ func (j *Job) stuck() []string {
 	return lines
 }
 
-// waiting is the last column: how many ranks, and the longest of them.
+// waiting returns the last column: the number of waiting ranks, and the longest wait.
 func (r *Row) waiting() string {
 	if r.Waiting == 0 {
 		return "0"
@@ -122,7 +122,7 @@ func (b *Buffers) text() string {
 	return text
 }
 
-// silence says why a sidecar gave no report.
+// silence returns why a sidecar gave no report.
 func silence(err error) string {
 	var timeout net.Error
 	switch {

@@ -20,8 +20,8 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func look(seconds float64, totals obs.Totals, cells ...obs.Cell) *Look {
-	return &Look{At: noon.Add(time.Duration(seconds * float64(time.Second))), Report: obs.Report{Totals: totals, Cells: cells}}
+func look(seconds float64, totals obs.Totals, cells ...obs.Cell) *Sample {
+	return &Sample{At: noon.Add(time.Duration(seconds * float64(time.Second))), Report: obs.Report{Totals: totals, Cells: cells}}
 }
 
 func TestRatesAreDifferencesASecond(t *testing.T) {
@@ -40,7 +40,7 @@ func TestRatesAreDifferencesASecond(t *testing.T) {
 	}
 }
 
-// TestBuffersOfAPod are the sum of its ranks'.
+// TestBuffersOfAPod checks that a pod's buffers are the sum of its ranks'.
 func TestBuffersOfAPod(t *testing.T) {
 	now := look(1, obs.Totals{})
 	now.Report.Buffers = []obs.Buffers{
@@ -59,7 +59,7 @@ func TestBuffersOfAPod(t *testing.T) {
 
 func TestNoRatesWithoutTwoLooks(t *testing.T) {
 	some := obs.Totals{Busy: 5, Idle: 5, FramesIn: 100, Sends: 2}
-	for name, before := range map[string]*Look{
+	for name, before := range map[string]*Sample{
 		"first look":       nil,
 		"silent before":    {At: noon, Err: errors.New("silent")},
 		"began anew":       look(0, obs.Totals{Busy: 500, Idle: 5, FramesIn: 1}),
@@ -128,23 +128,23 @@ func TestWatcherRemembersWhatStillRuns(t *testing.T) {
 		return &obs.Report{Totals: obs.Totals{FramesIn: n, Idle: n}}, nil
 	}}
 	a, b := jobrun.Entry{Name: "a", Metrics: []string{"a0", "a1"}}, jobrun.Entry{Name: "b", Metrics: []string{"b0"}}
-	jobs := w.Look(t.Context(), []jobrun.Entry{a, b})
+	jobs := w.Sample(t.Context(), []jobrun.Entry{a, b})
 	if len(jobs) != 2 || len(jobs[0].Rows) != 2 || !jobs[0].Rows[1].Fresh || !jobs[1].Rows[0].Fresh {
 		t.Fatalf("first look: %+v", jobs)
 	}
 	frames["a0"] = 100
 	delete(frames, "a1")
-	jobs = w.Look(t.Context(), []jobrun.Entry{a})
+	jobs = w.Sample(t.Context(), []jobrun.Entry{a})
 	if r := jobs[0].Rows; r[0].Fresh || r[0].Frames <= 0 || r[1].Err == nil || r[1].Pod != 1 {
 		t.Errorf("second look: %+v", jobs)
 	}
 	if len(w.last) != 2 {
-		t.Errorf("%d looks remembered, want those of a job that runs", len(w.last))
+		t.Errorf("%d samples remembered, want those of a job that runs", len(w.last))
 	}
 }
 
-// TestTopSaysWhatAllWaitFor, in a few lines however many ranks there are, and
-// nothing while one of them may do something.
+// TestTopSaysWhatAllWaitFor checks that top prints what all ranks wait for, in a few lines
+// for any number of ranks, and nothing while one of them may not wait.
 func TestTopSaysWhatAllWaitFor(t *testing.T) {
 	const ranks = 10_000
 	now := look(1, obs.Totals{})

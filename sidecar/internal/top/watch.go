@@ -9,47 +9,47 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// Watcher looks at jobs again and again and remembers each sidecar's last look.
+// Watcher samples jobs repeatedly and keeps each sidecar's last sample.
 type Watcher struct {
 	// Fetch gets a report from a metrics socket: jobrun.FetchReport.
 	Fetch func(ctx context.Context, socket string) (*obs.Report, error)
-	last  map[string]*Look // by socket
+	last  map[string]*Sample // by socket
 }
 
-// Look looks at all sidecars of the jobs, at once, so that one that does not
-// answer delays nobody's figures.
-func (w *Watcher) Look(ctx context.Context, entries []jobrun.Entry) []Job {
+// Sample samples all sidecars of the jobs concurrently, so that one that does not answer
+// does not delay the others.
+func (w *Watcher) Sample(ctx context.Context, entries []jobrun.Entry) []Job {
 	jobs := make([]Job, len(entries))
-	looks := make([][]*Look, len(entries))
+	samples := make([][]*Sample, len(entries))
 	var wg sync.WaitGroup
 	for i, e := range entries {
-		looks[i] = make([]*Look, len(e.Metrics))
+		samples[i] = make([]*Sample, len(e.Metrics))
 		for pod, socket := range e.Metrics {
-			wg.Go(func() { looks[i][pod] = w.fetch(ctx, socket) })
+			wg.Go(func() { samples[i][pod] = w.fetch(ctx, socket) })
 		}
 	}
 	wg.Wait()
-	seen := map[string]*Look{} // what has ended is forgotten
+	seen := map[string]*Sample{} // sidecars that have ended are forgotten
 	for i, e := range entries {
 		jobs[i].Entry = e
 		for pod, socket := range e.Metrics {
-			jobs[i].Rows = append(jobs[i].Rows, Compare(pod, w.last[socket], looks[i][pod]))
-			seen[socket] = looks[i][pod]
+			jobs[i].Rows = append(jobs[i].Rows, Compare(pod, w.last[socket], samples[i][pod]))
+			seen[socket] = samples[i][pod]
 		}
 	}
 	w.last = seen
 	return jobs
 }
 
-// patience is how long a sidecar may take to answer: one that is stopped must
-// not stop the picture.
-const patience = time.Second
+// answerTimeout bounds how long a sidecar may take to answer: one that is stopped must not
+// stop the table.
+const answerTimeout = time.Second
 
-func (w *Watcher) fetch(ctx context.Context, socket string) *Look {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (w *Watcher) fetch(ctx context.Context, socket string) *Sample {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r, err := w.Fetch(ctx, socket)
-	l := &Look{At: time.Now(), Err: err}
+	l := &Sample{At: time.Now(), Err: err}
 	if err == nil {
 		l.Report = *r
 	}

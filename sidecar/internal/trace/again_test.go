@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// A rank that attaches again is told with the calls and the time of all its attachments, and
-// without the time between them.
+// TestTimesOfARankThatAttachesAgain checks that such a rank has the calls and the time of
+// all its attachments, without the time between them.
 func TestTimesOfARankThatAttachesAgain(t *testing.T) {
 	x := NewTimes(0, 3, nil)
 	call := func(from, to int64) {

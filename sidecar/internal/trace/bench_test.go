@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// BenchmarkMessage is what a message costs its two sidecars here: a send and a
-// receive, each submitted and completed, and recorded a frame at both ends.
+// BenchmarkMessage measures the cost of recording a message at its two sidecars: a send and
+// a receive, each submitted and completed, and a frame recorded at both ends.
 func BenchmarkMessage(b *testing.B) {
 	for name, r := range map[string]*Recorder{"off": nil, "on": NewRecorder(1 << 17)} {
 		b.Run(name, func(b *testing.B) {

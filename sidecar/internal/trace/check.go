@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// nested is how much two slices may overlap without one being inside of the
-// other, in microseconds: times of a merged trace are sums of floating point.
+// nested is how much two slices may overlap without one being inside of the other, in
+// microseconds: times of a merged trace are sums of floating-point numbers.
 const nested = 1e-3
 
 type trackID struct{ pid, tid int }
 
-// Check reports what Perfetto would not take, or would draw wrongly: an event
-// without its fields, slices of a track that overlap without nesting, and arrows
-// without two ends, each in a slice.
+// Check returns an error for what Perfetto would refuse or draw wrongly: an event without
+// its fields, slices of a track that overlap without nesting, and arrows without two ends,
+// each in a slice.
 func (f *File) Check() error {
 	slicesOf := map[trackID][]*ChromeEvent{}
 	var arrows []*ChromeEvent
@@ -45,8 +45,8 @@ func (f *File) Check() error {
 	return checkArrows(arrows, slicesOf)
 }
 
-// nest sorts the slices of a track by their beginnings and looks whether each is
-// inside of those that are open.
+// nest sorts the slices of a track by their beginnings and checks that each is inside of
+// those that are open.
 func nest(list []*ChromeEvent) error {
 	slices.SortStableFunc(list, func(a, b *ChromeEvent) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(*b.Dur, *a.Dur))
@@ -73,7 +73,7 @@ func checkArrows(arrows []*ChromeEvent, slicesOf map[trackID][]*ChromeEvent) err
 			return errors.New("an arrow has no id, or is not bound to the slice around its end")
 		}
 		list := slicesOf[trackID{a.Pid, a.Tid}]
-		// The last slice that begins no later; those of a track are sorted.
+		// The last slice that begins no later; the slices of a track are sorted.
 		i, _ := slices.BinarySearchFunc(list, a.Time+nested, func(e *ChromeEvent, t float64) int { return cmp.Compare(e.Time, t) })
 		inside := false
 		for i--; i >= 0 && !inside && list[i].Time >= a.Time-nested; i-- {
@@ -92,23 +92,23 @@ func checkArrows(arrows []*ChromeEvent, slicesOf map[trackID][]*ChromeEvent) err
 	return nil
 }
 
-// said are the arguments of a call or a message that are looked at here.
-func (e *ChromeEvent) said() (a struct {
+// arguments returns the arguments of a call or a message that this package reads.
+func (e *ChromeEvent) arguments() (a struct {
 	Link  string
 	Waits bool
 },
 ) {
 	_ = json.Unmarshal(e.Args, &a) // one without them has none
-	return a
+	return a                       // zero if there are none
 }
 
-// Counts are what a trace has.
+// Counts are the numbers of events in a trace.
 type Counts struct {
 	Calls, Local, Remote, Arrows, Turns int
-	Ranks                               []int // that have called something, in order
+	Ranks                               []int // ranks that have called something, in order
 }
 
-// Counts counts it.
+// Counts counts the events.
 func (f *File) Counts() (c Counts) {
 	for i := range f.Events {
 		e := &f.Events[i]
@@ -118,7 +118,7 @@ func (f *File) Counts() (c Counts) {
 		case e.Phase != "X":
 		case e.Cat == "engine":
 			c.Turns++
-		case e.Cat == "message" && e.said().Link == "local":
+		case e.Cat == "message" && e.arguments().Link == "local":
 			c.Local++
 		case e.Cat == "message":
 			c.Remote++
@@ -133,8 +133,8 @@ func (f *File) Counts() (c Counts) {
 	return c
 }
 
-// Sums are the seconds in which a rank had at least one call open, and one that
-// ends by another rank's doing, as Summary has them, but read off the timeline.
+// Sums returns the seconds in which a rank had at least one call open, and one that ends by
+// another rank's action, like Summary, but from the timeline.
 func (f *File) Sums(rank int) (inCalls, waiting float64) {
 	var all, waits [][2]float64
 	for i := range f.Events {
@@ -143,14 +143,14 @@ func (f *File) Sums(rank int) (inCalls, waiting float64) {
 			continue
 		}
 		all = append(all, [2]float64{e.Time, end(e)})
-		if e.said().Waits {
+		if e.arguments().Waits {
 			waits = append(waits, [2]float64{e.Time, end(e)})
 		}
 	}
 	return covered(all) / 1e6, covered(waits) / 1e6
 }
 
-// covered is the length of the union of intervals.
+// covered returns the length of the union of intervals.
 func covered(list [][2]float64) (total float64) {
 	slices.SortFunc(list, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
 	until := 0.0

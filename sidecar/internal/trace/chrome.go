@@ -12,11 +12,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// The Chrome trace event format, as JSON objects ("Trace Event Format", Google,
-// 2016: complete events X, flow events s and f, metadata M). Times are
-// microseconds. A process is a pod, a thread a track: of a rank one for its
-// messages and as many for its calls as were open at once, since slices of a
-// track must nest; and one for the engine.
+// The Chrome trace event format, as JSON objects ("Trace Event Format", Google, 2016:
+// complete events X, flow events s and f, metadata M). Times are microseconds. A process is
+// a pod, a thread a track: each rank has one for its messages and as many for its calls as
+// were open at once, since slices of a track must nest; the engine has one.
+
+// File is a trace. It opens in Perfetto and in chrome://tracing.
 
 // File is a trace. It opens in Perfetto and in chrome://tracing.
 type File struct {
@@ -25,13 +26,13 @@ type File struct {
 	Other  Other         `json:"otherData"`
 }
 
-// Other is what a trace says of itself.
+// Other is the metadata of a trace.
 type Other struct {
 	Program string `json:"program"`
 	Pod     int    `json:"pod"`   // of a part
-	Pods    int    `json:"pods"`  // in the trace
-	Epoch   int64  `json:"epoch"` // nanoseconds of Unix time at the trace's zero
-	Lost    uint64 `json:"lost"`  // events that were older than what was kept
+	Pods    int    `json:"pods"`  // number of pods in the trace
+	Epoch   int64  `json:"epoch"` // Unix time of the trace's zero, in nanoseconds
+	Lost    uint64 `json:"lost"`  // events that were replaced by newer ones
 }
 
 // ChromeEvent is one event.
@@ -48,16 +49,16 @@ type ChromeEvent struct {
 	Args  json.RawMessage `json:"args,omitempty"`
 }
 
-// Tracks of a process. Rank r of the world has those from firstTrack+r*trackStep
-// on: its messages, and then its calls.
+// Tracks of a process. Rank r of the world has those from firstTrack+r*trackStep on: its
+// messages, and then its calls.
 const (
 	engineTrack = 1
 	firstTrack  = 1000
-	trackStep   = 100000 // more than a rank can have calls open
+	trackStep   = 100000 // more than the calls that a rank can have open
 )
 
-// Timeline is a part as a trace that is written event by event: a trace as a whole
-// takes several times the memory of what was recorded.
+// Timeline writes a part as a trace, event by event: a whole trace takes several times the
+// memory of the recorded events.
 type Timeline struct {
 	Part      *Part
 	Pod       int
@@ -65,7 +66,7 @@ type Timeline struct {
 	Epoch     int64  // Unix time of the engine's zero, in nanoseconds
 }
 
-// WriteTo writes the trace as JSON, in the order of time. It sorts the part.
+// WriteTo writes the trace as JSON, in order of time. It sorts the part.
 func (t *Timeline) WriteTo(to io.Writer) (int64, error) {
 	out := &counted{to: to}
 	w := &writer{Timeline: t, buf: bufio.NewWriter(out), tracks: map[int]bool{}, free: map[uint32][]int64{}}
@@ -89,7 +90,7 @@ func (t *Timeline) WriteTo(to io.Writer) (int64, error) {
 
 const program = "outrigger"
 
-// counted counts what is written.
+// counted counts the written bytes.
 type counted struct {
 	to io.Writer
 	n  int64
@@ -105,10 +106,10 @@ type writer struct {
 	*Timeline
 	buf    *bufio.Writer
 	json   *json.Encoder
-	err    error // the first
-	some   bool  // an event is written
+	err    error // the first error
+	some   bool  // an event was written
 	tracks map[int]bool
-	free   map[uint32][]int64 // by rank, and track of its calls: when its last call ended
+	free   map[uint32][]int64 // by rank, and track of its calls: end of the last call
 }
 
 func (w *writer) text(s string) {
@@ -132,7 +133,7 @@ func (w *writer) put(e *ChromeEvent) {
 	w.encode(e)
 }
 
-// args are the arguments of an event: names and values, which are numbers, bools, and
+// args encodes the arguments of an event: names and values, which are numbers, bools, and
 // strings of printable ASCII.
 func args(list ...any) json.RawMessage {
 	b := []byte{'{'}
@@ -154,7 +155,7 @@ func (w *writer) meta(what string, track int, a json.RawMessage) {
 	w.put(&ChromeEvent{Name: what, Phase: "M", Tid: track, Args: a})
 }
 
-// name names a track the first time.
+// name names a track at its first use.
 func (w *writer) name(track int, name string) {
 	if w.tracks[track] {
 		return
@@ -186,14 +187,14 @@ func (w *writer) event(e *Event) {
 // call draws a call on the first of its rank's tracks that is free.
 func (w *writer) call(e *Event) {
 	free := w.free[e.Rank]
-	lane := slices.IndexFunc(free, func(t int64) bool { return t <= e.Since })
-	if lane < 0 {
-		lane = len(free)
+	i := slices.IndexFunc(free, func(t int64) bool { return t <= e.Since })
+	if i < 0 {
+		i = len(free)
 		free = append(free, 0)
 	}
-	free[lane] = e.Until
+	free[i] = e.Until
 	w.free[e.Rank] = free
-	track := firstTrack + int(e.Rank)*trackStep + 1 + lane
+	track := firstTrack + int(e.Rank)*trackStep + 1 + i
 	w.name(track, fmt.Sprintf("rank %d", e.Rank))
 	name, list := callName(e.Op, e.Coll), []any{"bytes", e.Bytes, "waits", e.Waits, "status", e.Status}
 	if p := peerOf(e.Peer); p >= 0 && e.Coll == 0 {
@@ -203,7 +204,7 @@ func (w *writer) call(e *Event) {
 	w.slice(name, "call", track, e, args(list...))
 }
 
-// message draws a frame at its end here, with the arrow to or from the other.
+// message draws a frame at this end, with the arrow to or from the other end.
 func (w *writer) message(e *Event) {
 	link := w.Transport
 	if e.Local {
@@ -225,8 +226,8 @@ func (w *writer) message(e *Event) {
 	})
 }
 
-// Merge makes one trace of those of several pods. Arrows of which one end is not
-// kept are left out; a frame that came again keeps its first arrow.
+// Merge makes one trace from those of several pods. Arrows whose other end was not kept are
+// left out; a frame that was received twice keeps its first arrow.
 func Merge(parts []*File) *File {
 	f := &File{Unit: "ns", Other: Other{Program: program, Pods: len(parts)}}
 	for i, p := range parts {
@@ -235,7 +236,7 @@ func Merge(parts []*File) *File {
 		}
 		f.Other.Lost += p.Other.Lost
 	}
-	ends := map[string][2]int{} // of arrows: how many begin and end
+	ends := map[string][2]int{} // by arrow: number of beginnings and ends
 	for _, p := range parts {
 		shift := micro(p.Other.Epoch - f.Other.Epoch)
 		for _, e := range p.Events {

@@ -2,16 +2,16 @@ package trace
 
 import "github.com/outrigger-hpc/outrigger/api/wire"
 
-// What an Event is.
+// Kinds of Events.
 const (
 	kindNone = iota
 	kindCall // of a rank
-	kindSent // a frame was given to its link
-	kindCame // a frame has come
-	kindTurn // the engine worked
+	kindSent // a frame was passed to its link
+	kindCame // a frame has arrived
+	kindTurn // the engine had work
 )
 
-// Event is something that happened. Times are the engine's, in nanoseconds.
+// Event is a recorded event. Times are the engine's, in nanoseconds.
 type Event struct {
 	kind              uint8
 	Op                uint8 // of a call: shm.Op; of a frame: wire.Type
@@ -25,19 +25,19 @@ type Event struct {
 	Since, Until      int64
 }
 
-// Recorder keeps the last events of a sidecar, in two rings of fixed size: one of
-// calls and frames, one of turns, so that many short turns do not push the others
-// out. The turn of the engine owns it. Recording allocates nothing.
+// Recorder keeps the last events of a sidecar, in two rings of fixed size: one of calls and
+// frames, one of turns, so that many short turns do not displace the others. The turn
+// goroutine owns it. Recording allocates nothing.
 type Recorder struct {
 	events, turns ring
 }
 
-// EventBytes is about what an event takes of a sidecar's memory.
+// EventBytes is about the memory that an event takes.
 const EventBytes = 64
 
 type ring struct {
 	list []Event
-	n    uint64 // ever recorded
+	n    uint64 // number of events recorded in total
 }
 
 func (r *ring) add(e Event) {
@@ -50,11 +50,11 @@ func (r *ring) lost() uint64 { return r.n - min(r.n, uint64(len(r.list))) }
 // extent is the part of a ring that is still to be copied, by number of event.
 type extent struct{ next, end uint64 }
 
-// kept is all that a ring has.
+// kept returns all events that a ring has.
 func (r *ring) kept() extent { return extent{r.lost(), r.n} }
 
-// some copies up to n events to to, oldest first. Those that newer ones have taken
-// the place of meanwhile are lost.
+// some copies up to n events to to, oldest first. Events that newer ones have replaced
+// meanwhile are lost.
 func (r *ring) some(x *extent, to []Event, n int) []Event {
 	x.next = min(max(x.next, r.lost()), x.end)
 	for x.next < x.end && n > 0 {
@@ -67,13 +67,14 @@ func (r *ring) some(x *extent, to []Event, n int) []Event {
 	return to
 }
 
-// NewRecorder keeps about so many events of each of the two kinds.
+// NewRecorder returns a recorder that keeps about that many events of each of the two
+// kinds.
 func NewRecorder(events int) *Recorder {
 	n := max(events, 1)
 	return &Recorder{events: newRing(n), turns: newRing(n)}
 }
 
-// newRing touches its memory, so that the turn does not meet new pages.
+// newRing touches its memory, so that the turns cause no page faults.
 func newRing(n int) ring {
 	list := make([]Event, n)
 	for i := range list {
@@ -87,14 +88,14 @@ func (r *Recorder) call(e Event) {
 	r.events.add(e)
 }
 
-// Sent notes a frame that was given to its link. Frames that carry nothing for a
-// rank are not noted.
+// Sent records a frame that was passed to its link. Frames without data for a rank are not
+// recorded.
 func (r *Recorder) Sent(now int64, pod int32, local bool, h *wire.Header) {
 	r.frame(kindSent, now, pod, local, h)
 }
 
-// Came notes a frame whose head has come. After a broken connection the same may
-// come again.
+// Came records a frame whose header has arrived. After a broken connection the same frame
+// may arrive again.
 func (r *Recorder) Came(now int64, pod int32, local bool, h *wire.Header) {
 	r.frame(kindCame, now, pod, local, h)
 }
@@ -109,27 +110,27 @@ func (r *Recorder) frame(kind uint8, now int64, pod int32, local bool, h *wire.H
 	})
 }
 
-// Turn notes a turn that had work to do.
+// Turn records a turn that had work to do.
 func (r *Recorder) Turn(since, until int64, work int) {
 	r.turns.add(Event{kind: kindTurn, Bytes: uint64(work), Since: since, Until: until})
 }
 
-// Part is a copy of what one sidecar has recorded.
+// Part is a copy of the events of one sidecar.
 type Part struct {
 	events []Event
-	// Lost is how many older events there were.
+	// Lost is the number of older events.
 	Lost uint64
 }
 
-// Copying is a copy of a recorder that is being made. The turn makes it in pieces,
-// and records between them.
+// Copying is a copy of a recorder in progress. The turn goroutine makes it in pieces, and
+// records between them.
 type Copying struct {
 	rings   [2]*ring
 	extents [2]extent
 	part    Part
 }
 
-// Copy begins a copy of what is kept now. Events is how many there are.
+// Copy begins a copy of the events kept now, and returns their number.
 func (r *Recorder) Copy() (c *Copying, events int) {
 	c = &Copying{rings: [2]*ring{&r.events, &r.turns}}
 	for i, x := range c.rings {
@@ -139,8 +140,8 @@ func (r *Recorder) Copy() (c *Copying, events int) {
 	return c, events
 }
 
-// Reserve makes room, so that Some allocates nothing. It touches nothing that is
-// recorded: it is for off the turn.
+// Reserve allocates memory, so that Some allocates nothing. It accesses no recorded event,
+// so that it may be called from any goroutine.
 func (c *Copying) Reserve(events int) { c.part.events = make([]Event, 0, events) }
 
 // Some copies up to n events of each kind, and reports whether there are more.
@@ -154,5 +155,5 @@ func (c *Copying) Some(n int) (more bool) {
 	return more
 }
 
-// Part is the copy, when Some has reported that there is no more.
+// Part returns the copy, after Some has reported that there is no more.
 func (c *Copying) Part() *Part { return &c.part }

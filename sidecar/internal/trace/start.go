@@ -10,14 +10,14 @@ import (
 // Phase is a part of a pod's start, before its engine knows of a rank.
 type Phase struct {
 	Name         string
-	Rank         int // world rank; -1: of the pod as a whole
+	Rank         int // world rank; -1: the pod as a whole
 	Since, Until time.Time
 }
 
-// startTrack is that of a pod's start; a rank's is the last of its own.
+// startTrack is the track of a pod's start; that of a rank's start is the last of its own.
 const startTrack = 2
 
-// Start is the start of a pod as a part of a trace.
+// Start returns the start of a pod as a part of a trace.
 func Start(pod int, phases []Phase) *File {
 	f := &File{Unit: "ns", Other: Other{Program: program, Pod: pod, Pods: 1}}
 	if len(phases) == 0 {
@@ -35,13 +35,13 @@ func Start(pod int, phases []Phase) *File {
 			named[track] = true
 			f.Events = append(f.Events, ChromeEvent{Name: "thread_name", Phase: "M", Pid: pod, Tid: track, Args: args("name", name)})
 		}
-		dur := micro(max(0, p.Until.UnixNano()-p.Since.UnixNano())) // by one clock, as Time is
+		dur := micro(max(0, p.Until.UnixNano()-p.Since.UnixNano())) // on one clock, like Time
 		f.Events = append(f.Events, ChromeEvent{Name: p.Name, Cat: "start", Phase: "X", Time: micro(p.Since.UnixNano() - f.Other.Epoch), Dur: &dur, Pid: pod, Tid: track})
 	}
 	return f
 }
 
-// FirstCall is when a rank's first call began that the trace has; false: it has none.
+// FirstCall returns when a rank's first call in the trace began, or false if there is none.
 func (f *File) FirstCall(rank int) (time.Time, bool) {
 	from := firstTrack + rank*trackStep
 	var first *ChromeEvent

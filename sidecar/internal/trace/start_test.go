@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestStart: the phases of a pod's start are slices before those of its engine, and end where
-// the rank's first call begins.
+// TestStart checks that the phases of a pod's start are slices before those of its engine,
+// and end when the rank's first call begins.
 func TestStart(t *testing.T) {
 	begun := time.Unix(1_700_000_000, 123)
 	dur := 5.0

@@ -1,9 +1,9 @@
-// Package trace is where a rank's time goes: what it calls and how long each call
-// is open, always, for the report; and each call, message and turn of the engine,
-// when that is asked for, as a timeline that Perfetto and chrome://tracing show.
+// Package trace records how ranks spend their time: their calls and how long each call is
+// open, always, for the report; and, on request, each call, message and turn of the engine,
+// as a timeline for Perfetto and chrome://tracing.
 //
-// A call is what the application has asked for by one descriptor. The messages
-// that carry a collective or a large transfer are none: they are told apart.
+// A call is an operation that the application has requested by one descriptor. The messages
+// that carry a collective or a large transfer are not calls: they are recorded separately.
 package trace
 
 import (
@@ -17,19 +17,19 @@ import (
 // collKinds bounds the kinds of collectives.
 const collKinds = 32
 
-// longestKept is how many of a rank's longest waits are told.
+// longestKept is how many of a rank's longest waits are reported.
 const longestKept = 3
 
 // open is a call that has not ended.
 type open struct {
 	since int64
 	peer  uint32
-	op    shm.Op // OpNone: there is none
+	op    shm.Op // OpNone: unused
 	kind  coll.Kind
-	waits bool // for another rank's doing
+	waits bool // it ends by another rank's action
 }
 
-// union is the time in which at least one of several things was open.
+// union is the time in which at least one of several intervals was open.
 type union struct {
 	n            int
 	since, total int64
@@ -48,7 +48,7 @@ func (u *union) end(now int64) {
 	}
 }
 
-// at is the total until now.
+// at returns the total until now.
 func (u *union) at(now int64) int64 {
 	if u.n > 0 {
 		return u.total + now - u.since
@@ -58,8 +58,8 @@ func (u *union) at(now int64) int64 {
 
 type count struct{ calls, bytes uint64 }
 
-// Times are those of one rank. They are owned by the turn of the engine. A call
-// costs no allocation but for the first use of its request number.
+// Times are the times of one rank. The turn goroutine owns them. A call costs no allocation
+// except for the first use of its request number.
 type Times struct {
 	rank           uint32
 	open           []open // by request number
@@ -75,10 +75,10 @@ type Times struct {
 	detail         []detail          // of the open calls, for the recorder
 }
 
-// detail is what a recorded call has besides.
+// detail has the additional values of a recorded call.
 type detail struct{ tag, bytes uint64 }
 
-// Wait is a call that ended by another rank's doing.
+// Wait is a call that ended by another rank's action.
 type Wait struct {
 	Rank    int     `json:"rank"`
 	Call    string  `json:"call"`
@@ -96,24 +96,24 @@ func NewTimes(now int64, rank uint32, recorder *Recorder) *Times {
 	return &Times{rank: rank, attached: now, latestAt: now, recorder: recorder}
 }
 
-// Again goes on with the times of a rank that attaches again.
+// Again continues the times of a rank that attaches again.
 func (t *Times) Again(now int64) {
-	t.Leave(now) // unless it was said
+	t.Leave(now) // no effect if it was called already
 	t.before += t.left - t.attached
 	t.attached, t.left, t.latestAt = now, 0, now
 }
 
-// Rank is whose times they are.
+// Rank returns the rank.
 func (t *Times) Rank() uint32 { return t.rank }
 
-// Quiet is how long no call of the rank has begun or ended.
+// Quiet returns how long no call of the rank has begun or ended.
 func (t *Times) Quiet(now int64) int64 { return now - t.latestAt }
 
-// What an operation is, by number.
+// Traits of operations.
 const (
 	answered  = 1 << iota // the engine ends it with a completion (LAYOUT §5)
-	forOthers             // it ends by another rank's doing
-	sized                 // it names a payload
+	forOthers             // it ends by another rank's action
+	sized                 // it has a payload
 )
 
 var traits = [shm.OpSubmitMax + 1]uint8{
@@ -124,7 +124,7 @@ var traits = [shm.OpSubmitMax + 1]uint8{
 	shm.OpPost: answered, shm.OpStart: answered | forOthers, shm.OpComplete: answered, shm.OpWait: answered | forOthers,
 }
 
-// flagged is what an operation's flags make of its traits.
+// flagged returns the traits of an operation with its flags.
 func flagged(x uint8, d *shm.Descriptor) uint8 {
 	switch d.Op {
 	case shm.OpSend:
@@ -135,13 +135,13 @@ func flagged(x uint8, d *shm.Descriptor) uint8 {
 			x |= forOthers
 		}
 	case shm.OpProbe, shm.OpMprobe:
-		x &^= forOthers // FlagNow, which is their only one
+		x &^= forOthers // FlagNow, which is their only flag
 	}
 	return x
 }
 
-// size is the payload that a call names (what a send sends, what a one-sided
-// access reaches), or that a completion brings.
+// size returns the payload of a call (the bytes that a send sends or a one-sided access
+// covers), or of a completion.
 func size(d *shm.Descriptor) uint64 {
 	if d.Class == shm.ClassInline {
 		return uint64(d.InlineLen)
@@ -149,8 +149,8 @@ func size(d *shm.Descriptor) uint64 {
 	return d.Len()
 }
 
-// Submit notes a call. The descriptor is not judged yet: nothing of it is
-// believed beyond its bounds.
+// Submit records a call. The descriptor is not validated yet: its values are used within
+// bounds only.
 func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	if d.Op > shm.OpSubmitMax {
 		return
@@ -176,7 +176,7 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	}
 	o := &t.open[d.Req]
 	if o.op != shm.OpNone {
-		return // the client lies, and is about to lose its session
+		return // the client breaks the contract, and is about to lose its session
 	}
 	o.since, o.peer, o.op, o.kind, o.waits = now, d.Peer, d.Op, 0, x&forOthers != 0
 	t.latest = d.Req
@@ -192,7 +192,7 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	}
 }
 
-// room makes room for a request number, if there can be one.
+// room makes room for a request number, if it is valid.
 func (t *Times) room(req uint32) bool {
 	if req >= shm.MaxRequests {
 		return false
@@ -205,7 +205,7 @@ func (t *Times) room(req uint32) bool {
 	return true
 }
 
-// Collective says which collective the latest call is, and its bytes.
+// Collective sets the kind and the bytes of the latest call, which is a collective.
 func (t *Times) Collective(kind coll.Kind, bytes uint64) {
 	if int(t.latest) >= len(t.open) || int(kind) >= len(t.byColl) {
 		return
@@ -223,7 +223,7 @@ func (t *Times) Collective(kind coll.Kind, bytes uint64) {
 	}
 }
 
-// Complete notes the end of a call.
+// Complete records the end of a call.
 func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	if d.Op != shm.OpDone || int(d.Req) >= len(t.open) || t.open[d.Req].op == shm.OpNone {
 		return
@@ -231,7 +231,7 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	t.latestAt = now
 	o := &t.open[d.Req]
 	if o.op == shm.OpRecv || o.op == shm.OpMrecv {
-		o.peer = d.Peer // the message has come from there
+		o.peer = d.Peer // the source of the message
 		t.byOp[o.op].bytes += size(d)
 		if t.recorder != nil {
 			t.detail[d.Req] = detail{d.Tag, size(d)}
@@ -284,17 +284,17 @@ func (t *Times) Leave(now int64) {
 	t.open, t.detail = nil, nil
 }
 
-// Calls is how often a rank has called something, and with how much payload.
+// Calls is how often a rank has called an operation, and with how much payload.
 type Calls struct {
 	Name  string `json:"name"`
 	Calls uint64 `json:"calls"`
 	Bytes uint64 `json:"bytes"`
 }
 
-// Summary is where the time of a rank went, in seconds. In calls: at least one
-// call was open. Waiting: one was that ends by another rank's doing, which is a
-// receive, a probe, a collective, a lock or a synchronous send. A receive that is
-// posted early is open while the rank computes, and so counts all the same.
+// Summary is how a rank spent its time, in seconds. InCalls: at least one call was open.
+// Waiting: at least one call was open that ends by another rank's action, which is a
+// receive, a probe, a collective, a lock or a synchronous send. A receive that is posted
+// early is open while the rank computes, and counts as well.
 type Summary struct {
 	Rank    int     `json:"rank"`
 	Seconds float64 `json:"seconds"` // in which the rank was attached
@@ -304,7 +304,7 @@ type Summary struct {
 	Longest []Wait  `json:"longest"` // longest first
 }
 
-// Summary tells the times until now.
+// Summary returns the times until now.
 func (t *Times) Summary(now int64) Summary {
 	if t.left != 0 {
 		now = t.left
@@ -328,7 +328,7 @@ func (t *Times) Summary(now int64) Summary {
 	return s
 }
 
-// Longest are the longest waits of several ranks, longest first.
+// Longest returns the longest waits of several ranks, longest first.
 func Longest(all []Summary) []Wait {
 	var list []Wait
 	for i := range all {
@@ -347,7 +347,7 @@ func peerOf(rank uint32) int {
 	return int(rank)
 }
 
-// names of the calls, by operation.
+// names are the names of the calls, by operation.
 var names = [shm.OpSubmitMax + 1]string{
 	shm.OpSend: "send", shm.OpRecv: "receive", shm.OpProbe: "probe", shm.OpMprobe: "matched probe", shm.OpMrecv: "matched receive",
 	shm.OpComm: "new communicator", shm.OpColl: "collective", shm.OpWin: "new window", shm.OpWinFree: "free window",

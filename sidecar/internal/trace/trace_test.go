@@ -24,8 +24,8 @@ func done(req, peer uint32, bytes uint64) *shm.Descriptor {
 	return d
 }
 
-// TestTimes: a receive from 10 to 30, a send inside of it that outlives it by 5,
-// a silent send, and a barrier from 50 to 60.
+// TestTimes plays a receive from 10 to 30, a send inside of it that ends 5 later, a silent
+// send, and a barrier from 50 to 60.
 func TestTimes(t *testing.T) {
 	x := NewTimes(0, 3, nil)
 	x.Submit(10, call(shm.OpRecv, 0, shm.AnySource))
@@ -38,7 +38,7 @@ func TestTimes(t *testing.T) {
 	x.Submit(50, call(shm.OpColl, 0, 0))
 	x.Collective(coll.Barrier, 0)
 	x.Complete(60, done(0, 0, 0))
-	x.Complete(61, done(0, 0, 0)) // which nobody waits for
+	x.Complete(61, done(0, 0, 0)) // it matches no open call
 	x.Leave(100)
 	x.Leave(200)
 	s := x.Summary(500)
@@ -53,7 +53,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestInlineBytes: the payload of an inline completion is no length.
+// TestInlineBytes checks that the payload of an inline completion is not read as a length.
 func TestInlineBytes(t *testing.T) {
 	x := NewTimes(0, 0, nil)
 	x.Submit(1, call(shm.OpRecv, 0, 1))
@@ -65,7 +65,7 @@ func TestInlineBytes(t *testing.T) {
 	}
 }
 
-// TestCutOff: calls that are open when the rank leaves end there.
+// TestCutOff checks that calls that are open when the rank leaves end then.
 func TestCutOff(t *testing.T) {
 	x := NewTimes(0, 0, nil)
 	x.Submit(10, call(shm.OpRecv, 5, 1))
@@ -78,8 +78,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestLies: a client that uses a number twice, or none that there is, breaks
-// nothing.
+// TestLies checks that a client that uses a request number twice, or an invalid one, does
+// no harm.
 func TestLies(t *testing.T) {
 	x := NewTimes(0, 0, NewRecorder(4))
 	x.Submit(1, call(shm.OpRecv, 0, 1))
@@ -94,8 +94,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestSumsAgree: whatever is called, what the timeline shows and what the summary
-// says are one time.
+// TestSumsAgree checks for random calls that the timeline and the summary have the same
+// times.
 func TestSumsAgree(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
@@ -128,8 +128,8 @@ func TestSumsAgree(t *testing.T) {
 	}
 }
 
-// TestNothingIsAllocated: with and without a recorder, once a request number has
-// been used.
+// TestNothingIsAllocated checks that, with and without a recorder, a call allocates nothing
+// after the first use of its request number.
 func TestNothingIsAllocated(t *testing.T) {
 	for what, r := range map[string]*Recorder{"off": nil, "on": NewRecorder(16)} {
 		x := NewTimes(0, 0, r)
@@ -154,8 +154,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestOldestAreDropped: memory is bounded, the newest stay, and the number of the
-// others is told.
+// TestOldestAreDropped checks that memory is bounded, that the newest events stay, and that
+// the others are counted.
 func TestOldestAreDropped(t *testing.T) {
 	r := NewRecorder(10)
 	for i := range int64(25) {
@@ -174,9 +174,9 @@ func partOf(r *Recorder) *Part {
 	return c.Part()
 }
 
-// TestCopiedInPieces: the turn goes on recording between two pieces of a copy. What
-// is copied is what was kept at its beginning, in order; what newer events have
-// replaced meanwhile is missing, and counted.
+// TestCopiedInPieces checks a copy during which events are recorded: it has the events kept
+// at its beginning, in order, except for those replaced by newer ones meanwhile, which are
+// counted.
 func TestCopiedInPieces(t *testing.T) {
 	for _, between := range []int64{0, 1, 7, 100} {
 		r, n := NewRecorder(50), int64(0)
@@ -208,9 +208,9 @@ func TestCopiedInPieces(t *testing.T) {
 	}
 }
 
-// TestArrows: the two ends of a frame, in two pods whose engines began at
-// different times, are one arrow; a frame that came twice has one; one whose other
-// end is not kept has none.
+// TestArrows checks that the two ends of a frame, in two pods whose engines began at
+// different times, make one arrow; that a frame received twice has one; and that one whose
+// other end was not kept has none.
 func TestArrows(t *testing.T) {
 	a, b := NewRecorder(10), NewRecorder(10)
 	h := &wire.Header{Type: wire.Eager, Seq: 7, Src: 0, Dst: 1, Length: 8, Tag: 5}
@@ -238,7 +238,7 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// TestCheckFindsFaults of a timeline.
+// TestCheckFindsFaults checks that Check finds the faults of a timeline.
 func TestCheckFindsFaults(t *testing.T) {
 	d, long := 5.0, 50.0
 	for want, events := range map[string][]ChromeEvent{
@@ -256,7 +256,7 @@ func TestCheckFindsFaults(t *testing.T) {
 	}
 }
 
-// fileOf is what a recorder's pod writes.
+// fileOf returns the timeline that a recorder's pod writes.
 func fileOf(t *testing.T, r *Recorder, pod int, epoch int64) *File {
 	t.Helper()
 	var b bytes.Buffer

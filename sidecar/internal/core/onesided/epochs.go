@@ -70,7 +70,7 @@ func (r *Room) emitEpoch(p *peer, o *origin, id uint64) bool {
 // onEpoch handles a Post or Complete; if the window does not exist, no rank can wait for it.
 func (r *Room) onEpoch(h *wire.Header, kind epoch.Kind) {
 	if w := r.window(h.Context, h.Dst); w != nil {
-		if id, ok := w.tokens.Come(kind, h.Src); ok {
+		if id, ok := w.tokens.Add(kind, h.Src); ok {
 			r.End(id, shm.StatusOK)
 		}
 	}

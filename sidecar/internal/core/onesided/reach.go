@@ -129,8 +129,8 @@ func (r *Room) requestView(p *peer, o *origin) {
 	x.ids[v.key] = id
 	x.asked++
 	f := r.channel.Emit(p.id, wire.Expose)
-	for _, h := range r.hosted { // their earlier accesses are not recorded: none counts as flushed
-		v.Spoke(h.index, max(f.Head.Seq-1, 1))
+	for _, h := range r.hosted { // what they did before is not known
+		v.Accessed(h.index, max(f.Head.Seq-1, 1))
 	}
 	f.Head.Context, f.Head.Src, f.Head.Dst, f.Head.A = o.context, o.rank, o.target, id
 }
@@ -145,7 +145,7 @@ func (r *Room) onExposed(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := v.Told(link.Key{Key: body.Key, Addr: body.Addr}, body.Len); err != nil {
+	if err := v.Answered(link.Key{Key: body.Key, Addr: body.Addr}, body.Len); err != nil {
 		return err
 	}
 	if p.views.asked--; h.B == 1 { // the window does not exist: frames report that to the rank
@@ -231,7 +231,7 @@ func (r *Room) Accessed(from link.Peer, done Accessed, err error) {
 // recordFrame records that a rank has accessed a window of p by the frame seq.
 func (r *Room) recordFrame(p *peer, o *origin, seq uint64) {
 	if v := r.viewOf(p, o.context, o.target); v != nil {
-		v.Spoke(r.hosts[o.rank].index, seq)
+		v.Accessed(r.hosts[o.rank].index, seq)
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// TestThousandsOfIdleConnections: strangers that open thousands of connections, half of
-// which have asked and half of which have sent a part of a header, hold WatchPlaces of
-// them; the kubelet's probe is answered meanwhile.
+// TestThousandsOfIdleConnections checks that clients that open thousands of connections,
+// half of which have sent a request and half a part of a header, hold at most WatchPlaces
+// of them, and that the kubelet's probe is answered meanwhile.
 func TestThousandsOfIdleConnections(t *testing.T) {
 	const count = 3000
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }() // most are over
+		defer func() { _ = c.Close() }() // most have ended
 		request := "GET /report HTTP/1.1\r\nHost: x\r\n"
 		if i%2 == 0 {
 			request += "\r\n"
@@ -58,19 +58,19 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 		if err != nil || r.StatusCode != http.StatusOK {
 			t.Fatalf("a probe after %d connections: %v", i+1, err)
 		}
-		_ = r.Body.Close() // short
+		_ = r.Body.Close() // the body is short
 	}
 	end()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	most := counts.most.Load()
-	if most > memory.WatchPlaces+1 { // a newcomer is taken before another one goes
+	if most > memory.WatchPlaces+1 { // a new connection is accepted before another one closes
 		t.Errorf("%d connections were open at once, want %d at most", most, memory.WatchPlaces)
 	}
 }
 
-// counting counts the connections that are open, and the most that ever were.
+// counting counts the open connections, and the most that were open at once.
 type counting struct {
 	net.Listener
 	open, most atomic.Int64
@@ -96,8 +96,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// TestSlowReaders: however many clients read an answer slowly, two of its bodies are
-// kept, and others have an answer meanwhile.
+// TestSlowReaders checks that any number of slow readers of an answer keeps at most two of
+// its bodies, and that others are answered meanwhile.
 func TestSlowReaders(t *testing.T) {
 	made := 0
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestSlowReaders(t *testing.T) {
 		var slow []*answer
 		for range 10 {
 			slow = append(slow, a.wait(r))
-			time.Sleep(2 * pictureAge)
+			time.Sleep(2 * snapshotAge)
 		}
 		if made != 2 {
 			t.Errorf("%d bodies were made for clients that still read, want 2", made)
@@ -137,7 +137,7 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestHeaderIsBounded: a header that is longer than the bound is refused.
+// TestHeaderIsBounded checks that a header that is longer than the bound is refused.
 func TestHeaderIsBounded(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestHeaderIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = answer.Body.Close() // short
+	_ = answer.Body.Close() // the body is short
 	if answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a header of 16 KiB: %s", answer.Status)
 	}
