@@ -26,7 +26,7 @@ var (
 	log    = flag.String("corpus.log", "", "write its inputs and actions to this file, one a line")
 )
 
-// The files of a recording. The table has a line for each: its name, how many inputs it has,
+// The files of a recording. The table has a line for each: its name, its number of inputs,
 // and the hashes of its actions and texts. A change of the table or of a file of steps is a
 // change of behaviour, which its commit explains.
 const (
@@ -37,8 +37,8 @@ const (
 
 var table = filepath.Join(folder, "hashes.txt")
 
-// TestCorpus: the core answers each input of the recordings with the actions that it answered
-// it with when the table was written.
+// TestCorpus checks that the core answers each input of the recordings with the same
+// actions as when the table was written.
 func TestCorpus(t *testing.T) {
 	if *add != "" {
 		addAll(t, *add)
@@ -115,7 +115,7 @@ func playFile(t *testing.T, n string) string {
 	return fmt.Sprintf("%s %d %016x %016x", n, p.Inputs, h.Sum64(), p.Texts)
 }
 
-// play plays a recording, and writes its log if that is asked for.
+// play plays a recording, and writes its log if that is requested.
 func play(in io.Reader) (p *Played, err error) {
 	if *log == "" {
 		return Play(in, nil)
@@ -137,7 +137,7 @@ func play(in io.Reader) (p *Played, err error) {
 	})
 }
 
-// compare names the first input that was answered otherwise.
+// compare reports the first input with different actions.
 func compare(t *testing.T, n string, p *Played) {
 	t.Helper()
 	want, err := readFile(filepath.Join(folder, n+ofSteps))
@@ -150,7 +150,7 @@ func compare(t *testing.T, n string, p *Played) {
 	}
 }
 
-// difference is the first place in which two lists of steps differ; -1: none.
+// difference returns the first index at which two lists of steps differ, or -1.
 func difference(a, b []uint16) int {
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) || a[i] != b[i] {
@@ -210,18 +210,18 @@ func writeFile(name string, content []byte) error {
 	return os.WriteFile(name, b, 0o600)
 }
 
-// Of the jobs of one set so many recordings are added at most, spread over all that there are,
-// of different lengths, and none that is larger, as it was written or compressed: the repository
-// keeps them, and each is played within a second.
+// Bounds of the recordings that are added from the jobs of one set: they are spread over
+// all recordings, have different lengths, and none is larger, raw or compressed, because
+// the repository keeps them and each must be played within a second.
 const (
 	perSet   = 12
 	rawMax   = 16 << 20
 	bytesMax = 512 << 10
 )
 
-// addAll adds what sidecars have recorded, DIR/SET/pod-N-PROCESS.raw with the steps in .said.
-// A recording is refused if it does not play as it was recorded: memory changed while the core
-// read it, or data is not what it was taken for.
+// addAll adds the recordings of sidecars, DIR/SET/pod-N-PROCESS.raw with the steps in
+// .said. A recording is refused if it does not play as it was recorded: memory changed
+// while the core read it, or data was not what it was taken for.
 func addAll(t *testing.T, dir string) {
 	t.Helper()
 	sets, err := os.ReadDir(dir)
@@ -237,7 +237,7 @@ func addAll(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 		added, refused, inputs := 0, 0, map[int]bool{}
-		stride := max(1, len(files)/(2*perSet)) // half of them are too large, or like another
+		stride := max(1, len(files)/(2*perSet)) // half of them are too large, or similar to another one
 		for i := 0; i < len(files) && added < perSet; i += stride {
 			f := files[i]
 			if info, err := os.Stat(f); err != nil || info.Size() > rawMax {
@@ -262,14 +262,14 @@ func addAll(t *testing.T, dir string) {
 	}
 }
 
-// recording is what one sidecar has recorded.
+// recording is the recording of one sidecar.
 type recording struct {
 	set, file string
 	played    *Played
 	packed    []byte
 }
 
-// check plays a recording and compares it with the steps that were recorded.
+// check plays a recording and compares it with the recorded steps.
 func (r *recording) check() error {
 	raw, err := os.ReadFile(r.file + ".raw")
 	if err != nil {
@@ -302,7 +302,7 @@ func (r *recording) add(i int) error {
 	return writeFile(to+ofSteps, bytesOf(r.played.Steps))
 }
 
-// around is what a recording has at and just before an input.
+// around describes a recording at and just before an input.
 func around(raw []byte, input int) string {
 	var b strings.Builder
 	_, _ = Play(bytes.NewReader(raw), func(i int, what string, values ...uint64) { // it was played before
@@ -313,7 +313,8 @@ func around(raw []byte, input int) string {
 	return b.String()
 }
 
-// TestDifferences: a core that behaves otherwise is found, at the input from which on it does.
+// TestDifferences checks that a core with different behaviour is detected, at the first
+// different input.
 func TestDifferences(t *testing.T) {
 	raw, err := readFile(filepath.Join(folder, "cg-0"+ofInputs))
 	if err != nil {
@@ -344,7 +345,8 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestCutRecording: of a recording whose sidecar was killed the whole inputs are played.
+// TestCutRecording checks that the complete inputs of a recording whose sidecar was killed
+// are played.
 func TestCutRecording(t *testing.T) {
 	raw, err := readFile(filepath.Join(folder, "ep-0"+ofInputs))
 	if err != nil {
@@ -365,13 +367,14 @@ func TestCutRecording(t *testing.T) {
 	}
 }
 
-// queries are the core's methods that change nothing, or what nothing later depends on.
+// queries are the core's methods that change nothing on which later results depend.
 var queries = []string{
 	"Deserted", "Effort", "Failed", "Held", "Hosted", "HasLeft", "Leaving", "Left", "Leftover", "Moved", "Neighbours", "Parted", "Pending", "Polled", "Ranks", "Renews", "Stats",
 	"Talks", "WaitsOf",
 }
 
-// TestRecorderHasAllInputs: a method of the core that is no query is written down.
+// TestRecorderHasAllInputs checks that every method of the core that is no query is
+// recorded.
 func TestRecorderHasAllInputs(t *testing.T) {
 	of := reflect.TypeFor[*Recorder]()
 	for i := range of.NumMethod() {

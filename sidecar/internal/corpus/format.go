@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// kind is the first byte of an item of a recording. Numbers are never used again.
+// kind is the first byte of an item of a recording. Numbers are never reused.
 type kind byte
 
 // Inputs.
@@ -47,8 +47,8 @@ const (
 	inAborted
 )
 
-// What stands before an input: changes that others have made before it, or while it was
-// taken, and the values that its calls of core.Ports have returned.
+// Items before an input: changes by others before it, or during it, and the results of its
+// calls of core.Ports.
 const (
 	bytesChanged  kind = 64 + iota // region, offset, bytes
 	pieceKnown                     // session, from, to
@@ -73,7 +73,7 @@ func (e *encoder) numbers(v ...uint64) {
 	}
 }
 
-// The kinds of errors that the core tells apart.
+// Classes of errors that the core distinguishes.
 const (
 	errNone = iota
 	errBroken
@@ -116,7 +116,7 @@ func (e *encoder) flag(on bool) {
 	}
 }
 
-// decoder reads items. Its first error stays, and values are 0 from then on.
+// decoder reads items. Its first error is kept, and values are 0 from then on.
 type decoder struct {
 	r   *bufio.Reader
 	err error
@@ -168,7 +168,7 @@ func (d *decoder) ref() link.Ref {
 
 func (d *decoder) key() link.Key { return link.Key{Key: d.number(), Addr: d.number()} }
 
-// replayed is an error of a recording: of the kind that it had, with its text.
+// replayed is an error of a recording: with its class and its text.
 type replayed struct {
 	text string
 	kind error
@@ -177,7 +177,7 @@ type replayed struct {
 func (r *replayed) Error() string { return r.text }
 func (r *replayed) Unwrap() error { return r.kind }
 
-// error reads an error; the returned one is nil where none was recorded.
+// error reads an error; the returned one is nil if none was recorded.
 func (d *decoder) error() error {
 	var of error
 	switch class := d.number(); class {

@@ -17,17 +17,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Played is what a core did with a recording.
+// Played is the result of playing a recording.
 type Played struct {
 	Inputs int
 	Steps  []uint16 // hash of the actions of each input
 	Texts  uint64   // hash of the reasons
 }
 
-// Log gets every input and action; nil: none is wanted.
+// Log receives every input and action; it may be nil.
 type Log func(input int, what string, values ...uint64)
 
-// player is what surrounds a core that is fed with a recording.
+// player is the environment of a core that plays a recording.
 type player struct {
 	d       decoder
 	core    *core.Core
@@ -39,7 +39,7 @@ type player struct {
 	log     Log
 }
 
-// returned is what a call of a port returns.
+// returned is the result of a call of a port.
 type returned struct {
 	kind  kind
 	key   link.Key
@@ -47,10 +47,10 @@ type returned struct {
 	err   error
 }
 
-// errDiffers is what calls return that the recording does not have.
+// errDiffers is the result of a call that the recording does not have.
 var errDiffers = fmt.Errorf("%w: the recording has no such call", link.ErrBroken)
 
-// Play feeds a recording to a core.
+// Play plays a recording to a core.
 func Play(r io.Reader, log Log) (*Played, error) {
 	p := &player{d: decoder{r: bufio.NewReaderSize(r, 1<<16)}, steps: newSteps(), regions: map[link.Region][]byte{}, pieces: map[core.SessionID]*playedPieces{}, log: log}
 	defer p.release()
@@ -99,7 +99,7 @@ func (p *player) begin() error {
 	return err
 }
 
-// reserve gives a region n bytes of zeros.
+// reserve makes a region of n zero bytes.
 func (p *player) reserve(region link.Region, n uint64) error {
 	p.drop(region)
 	if n == 0 {
@@ -126,7 +126,7 @@ func (p *player) release() {
 	}
 }
 
-// item takes one item of the recording.
+// item reads one item of the recording.
 func (p *player) item(k kind) error {
 	d := &p.d
 	switch k {
@@ -174,7 +174,7 @@ func (p *player) input(k kind) error {
 	return err
 }
 
-// guard makes a panic of the core an error, which names the input.
+// guard converts a panic of the core to an error, which names the input.
 func guard(call func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -185,7 +185,7 @@ func guard(call func()) (err error) {
 	return nil
 }
 
-// decode reads an input and returns the call that it is. Nothing is called for an input
+// decode reads an input and returns the corresponding call. It calls nothing for an input
 // that was cut.
 func (p *player) decode(k kind) (call func(), err error) {
 	switch k {
@@ -319,7 +319,7 @@ func (p *player) ofJob(k kind) (call func(), err error) {
 		return func() { p.core.Absent(p.now, rank) }, nil
 	case inRenew:
 		return func() { p.steps.act("renewed", number(p.core.Renew(p.now))) }, nil
-	case inSit: // of recordings that were made when sidecars told each other their processors
+	case inSit: // of recordings made when sidecars exchanged their CPUs
 		d.bytes()
 		return func() {}, nil
 	case inDoze:
@@ -343,8 +343,8 @@ var inputNames = map[kind]string{
 	inPollMemory: "poll memory", inAdvance: "advance", inFlush: "flush", inTick: "tick",
 }
 
-// bytes is memory of a region. What is outside of it is not there: a core that asks for it
-// differs from the one that was recorded.
+// bytes returns memory of a region. A range outside of it does not exist: a core that asks
+// for it differs from the recorded one.
 func (p *player) bytes(ref link.Ref) []byte {
 	mem := p.regions[ref.Region]
 	if end := ref.Off + ref.Len; end < ref.Off || end > uint64(len(mem)) {
@@ -354,7 +354,7 @@ func (p *player) bytes(ref link.Ref) []byte {
 	return mem[ref.Off : ref.Off+ref.Len : ref.Off+ref.Len]
 }
 
-// next is what the next call returns.
+// next returns the result of the next call.
 func (p *player) next(k kind) returned {
 	if len(p.returns) == 0 || p.returns[0].kind != k {
 		p.steps.act("no return")
@@ -365,7 +365,7 @@ func (p *player) next(k kind) returned {
 	return r
 }
 
-// playedPorts are the ports of a core that is fed with a recording.
+// playedPorts are the ports of a core that plays a recording.
 type playedPorts struct{ p *player }
 
 func (q playedPorts) Bytes(ref link.Ref) []byte { return q.p.bytes(ref) }
@@ -441,11 +441,11 @@ func (l playedLender) Reclaim(region link.Region, number uint32) {
 	l.p.steps.act("reclaim", uint64(region), uint64(number))
 }
 
-// playedPieces are the pieces of an arena that the recording has named.
+// playedPieces are the pieces of an arena in the recording.
 type playedPieces struct{ list [][2]uint64 }
 
 func (p *playedPieces) Around(off uint64) (from, to uint64) {
-	for i := len(p.list) - 1; i >= 0; i-- { // a piece that has grown is named again
+	for i := len(p.list) - 1; i >= 0; i-- { // a piece that has grown is listed again
 		if x := p.list[i]; x[0] <= off && off < x[1] {
 			return x[0], x[1]
 		}

@@ -45,7 +45,7 @@ func (p recordedPorts) Disconnect(peer link.Peer) {
 	p.r.ports.Disconnect(peer)
 }
 
-// Note is no action: the flight recorder's entries may change with the code.
+// Note records nothing: the flight recorder's entries may change with the code.
 func (p recordedPorts) Note(kind core.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64) {
 	p.r.ports.Note(kind, peer, rank, tag, size, seq)
 }
@@ -142,8 +142,8 @@ func (l recordedLender) Reclaim(region link.Region, number uint32) {
 	l.of.Reclaim(region, number)
 }
 
-// recordedPieces writes each piece down when it is first asked for: how often the core
-// asks is no behaviour.
+// recordedPieces records each piece at its first query: the number of queries is not part
+// of the behaviour.
 type recordedPieces struct {
 	r    *Recorder
 	id   core.SessionID

@@ -17,17 +17,17 @@ import (
 const pageBytes = 4096
 
 // Memory and payloads of eager messages of more bytes are taken for the application's data,
-// which no action depends on: they are left out. A recording in which that is wrong is refused
-// when it is added, since its steps are not those that were recorded.
+// on which no action depends: they are left out. A recording for which that is wrong is
+// refused when it is added, because its steps are not the recorded ones.
 const (
 	memoryMost  = 256
 	payloadMost = 64
 )
 
-// page is what a player has of a page of memory.
+// page is the content of a page of memory that a player has.
 type page struct {
 	bytes [pageBytes]byte
-	data  bool // parts of it were left out: what is read there is written down each time
+	data  bool // parts of it were left out: what is read there is recorded each time
 }
 
 type pageOf struct {
@@ -35,7 +35,7 @@ type pageOf struct {
 	page   uint64
 }
 
-// Recorder is a core that writes down its inputs.
+// Recorder is a core that records its inputs.
 type Recorder struct {
 	*core.Core
 	ports core.Ports
@@ -43,16 +43,16 @@ type Recorder struct {
 	said  *bufio.Writer // of steps
 	steps *steps
 
-	item   encoder // the input that is being taken
-	before encoder // what stands before it
+	item   encoder // the present input
+	before encoder // items before it
 	known  map[pageOf]*page
-	read   []link.Ref      // memory that the core has had since the input began: it may have written there
+	read   []link.Ref      // memory that the core has read in this input: it may have written there
 	last   int64           // time of the last input
-	taken  uint64          // inputs that are written
-	after  map[kind]uint64 // as many were when the last of a kind was taken that may be left out
+	taken  uint64          // inputs that were written
+	after  map[kind]uint64 // value of taken at the last input of a kind that may be left out
 }
 
-// head is what a recording begins with.
+// head is the beginning of a recording.
 type head struct {
 	Config   core.Config
 	Gatherer bool // the core has one
@@ -81,7 +81,8 @@ func Record(cfg core.Config, ports core.Ports, out, said io.Writer) (*Recorder, 
 	return r, err
 }
 
-// write writes to a file. One that cannot be written is short, which its check finds.
+// write writes to a file. After a failed write the file is too short, which its check
+// detects.
 func (r *Recorder) write(to *bufio.Writer, b []byte) {
 	_, _ = to.Write(b) // the error stays in the writer
 }
@@ -94,7 +95,7 @@ func (r *Recorder) input(k kind, now int64, values ...uint64) {
 	r.item.numbers(values...)
 }
 
-// end writes the input that was taken.
+// end writes the present input.
 func (r *Recorder) end() {
 	r.absorb()
 	r.write(r.out, r.before.b)
@@ -106,8 +107,8 @@ func (r *Recorder) end() {
 	r.taken++
 }
 
-// endUnless is end, but an input is left out that has done nothing, if no other one has been
-// taken since the last of its kind: what it would do without a trace that one has done.
+// endUnless is end, but leaves out an input without an effect if no other input was
+// recorded since the last one of its kind: that one had the same invisible effect.
 func (r *Recorder) endUnless(k kind, idle bool, before int64) {
 	again := r.after[k] == r.taken
 	if !idle || r.steps.some || len(r.before.b) > 0 || !again {
@@ -121,8 +122,8 @@ func (r *Recorder) endUnless(k kind, idle bool, before int64) {
 	r.last = before
 }
 
-// look writes down what others have changed in memory that the core is about to have. Where
-// it has had memory before in this input, it may have made the change itself.
+// look records changes by others in memory that the core is about to read. Memory that the
+// core has read before in this input may have been changed by the core itself.
 func (r *Recorder) look(ref link.Ref, mem []byte) {
 	for _, x := range r.read {
 		if x.Region != ref.Region || ref.Off >= x.Off+x.Len || x.Off >= ref.Off+ref.Len {
@@ -157,7 +158,7 @@ func (r *Recorder) look(ref link.Ref, mem []byte) {
 	})
 }
 
-// absorb takes over what the core has written itself.
+// absorb records what the core has written itself.
 func (r *Recorder) absorb() {
 	for _, ref := range r.read {
 		r.each(ref, r.ports.Bytes(ref), func(at link.Ref, p *page, is []byte) { copy(p.bytes[at.Off%pageBytes:], is) })
@@ -181,7 +182,7 @@ func (r *Recorder) each(ref link.Ref, mem []byte, f func(at link.Ref, p *page, i
 	}
 }
 
-// forget forgets what is known of a region that begins anew.
+// forget forgets the content of a region that begins anew.
 func (r *Recorder) forget(region link.Region) {
 	for p := range r.known {
 		if p.region == region {
@@ -190,7 +191,7 @@ func (r *Recorder) forget(region link.Region) {
 	}
 }
 
-// Attach and the methods below are those of the core that change its state.
+// Attach and the methods below are the methods of the core that change its state.
 func (r *Recorder) Attach(now int64, id core.SessionID, rank uint32, features uint64, slab, arena link.Ref) error {
 	r.forget(slab.Region)
 	r.forget(arena.Region)
@@ -400,7 +401,7 @@ func (r *Recorder) Tick(now int64) int64 {
 	next := r.Core.Tick(now)
 	r.steps.act("due", uint64(next))
 	r.end()
-	_, _ = r.out.Flush(), r.said.Flush() // nothing tells of the process's end; as in write
+	_, _ = r.out.Flush(), r.said.Flush() // the end of the process is not announced; as in write
 	return next
 }
 

@@ -15,9 +15,9 @@ import (
 // steps are the hashes of actions, one for each input, and of texts.
 type steps struct {
 	list  []uint16
-	step  hash.Hash64 // of the input that is being taken
+	step  hash.Hash64 // of the present input
 	texts hash.Hash64
-	some  bool // it has had actions
+	some  bool // the input has had actions
 	log   func(action string, values ...uint64)
 }
 
@@ -45,13 +45,13 @@ func (s *steps) end() {
 	s.drop()
 }
 
-// drop forgets the step of an input that is left out.
+// drop drops the step of an input that is left out.
 func (s *steps) drop() {
 	s.step.Reset()
 	s.some = false
 }
 
-// returned adds what an input has returned to its caller.
+// returned adds the result of an input.
 func (s *steps) returned(err error) {
 	switch {
 	case err == nil:
@@ -86,7 +86,7 @@ func (s *steps) completion(id core.SessionID, d *shm.Descriptor) {
 	values := []uint64{
 		uint64(id), uint64(d.Op), uint64(d.Flags), uint64(d.Class), uint64(d.InlineLen), uint64(d.Req), uint64(d.Peer), uint64(d.Context), uint64(d.Status), d.Tag,
 	}
-	if d.Class != shm.ClassInline { // else it is data
+	if d.Class != shm.ClassInline { // otherwise it is data
 		values = append(values, d.Addr(), d.Len(), d.Aux(), d.Aux2())
 	}
 	s.act("done", values...)
@@ -110,7 +110,8 @@ func (s *steps) cast(peer link.Peer, data []byte, dst link.Key, notify uint64) {
 	_, _ = s.step.Write(data) // a hash never fails
 }
 
-// offer adds frames that a link is given. How many it takes is no action.
+// offer adds frames that are posted to a link. How many the link accepts is not part of the
+// actions.
 func (s *steps) offer(peer link.Peer, frames []*link.Frame) {
 	for _, f := range frames {
 		s.frame(peer, f)

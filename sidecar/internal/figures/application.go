@@ -5,13 +5,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// sends is the time that a trace spends in sends, each from its call until its buffer
-// may be used again, while the receiver waits (000, section 5.2).
+// sends returns an experiment with the time that a trace spends in sends, each from its
+// call until its buffer may be used again, while the receiver waits (000, section 5.2).
 func sends(t *pattern.Trace, rounds int) func(virtual.Config) (float64, error) {
 	return func(cfg virtual.Config) (took float64, err error) {
 		cfg.PodOf, cfg.Caps, cfg.Arena = []int32{0, 1}, eager(), pattern.Extent
 		err = measured(cfg, func(r *virtual.Rank) {
-			r.Barrier() // and so connected
+			r.Barrier() // makes the connection
 			for off, n := range t.Messages(rounds) {
 				if r.Number == 1 {
 					r.Wait(r.Recv(0, 1, 0, 8192))
@@ -39,7 +39,7 @@ func applications(r *Report, e Effort) error {
 	}
 	r.Plots = append(r.Plots, plot)
 	const law = "part of the messages from buffers used again x (C - V) / time of a send"
-	const ours = "what time in sends has beside the copy the paper does not say; here a send ends when the peer has taken its buffer's bytes over"
+	const ours = "the paper does not say what time in sends includes besides the copy; here a send ends when the peer has taken its buffer's bytes over"
 	r.Rows = append(r.Rows,
 		Row{Paper: "000 fig. 9", What: "LU: time in sends less", Unit: "%", Theirs: 18.3, Ours: gains["LU"], Law: law, Note: ours},
 		Row{Paper: "002 fig. 7", What: "LU, in 2009", Unit: "%", Theirs: 10.6, Ours: gains["LU"], Law: law},

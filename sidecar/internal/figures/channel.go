@@ -9,12 +9,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// liu is two nodes of paper 004's.
+// liu returns two nodes of paper 004's machine.
 func liu(caps link.Caps, c core.Config) virtual.Config {
 	return virtual.Config{Model: platform.Liu(), PodOf: []int32{0, 1}, Caps: caps, Arena: 20 << 20, Core: c}
 }
 
-// smallLatency is half a round trip of a few bytes by an eager channel.
+// smallLatency returns half a round trip of a few bytes by an eager channel.
 func smallLatency(channel eagerring.Kind, rounds int) (took float64, err error) {
 	err = measured(liu(rdma(), core.Config{Channel: channel}), func(r *virtual.Rank) {
 		other := 1 - r.Number
@@ -34,11 +34,11 @@ func smallLatency(channel eagerring.Kind, rounds int) (took float64, err error) 
 	return took, err
 }
 
-// window is how many messages are under way in a bandwidth test (004, section 4.2.1
-// has a predefined number that it does not name).
+// window is the number of messages in progress in a bandwidth test (004, section 4.2.1 has
+// a predefined number that it does not state).
 const window = 16
 
-// bandwidth is in MB/s, back to back windows of messages (004, section 4.2.1).
+// bandwidth returns MB/s of back-to-back windows of messages (004, section 4.2.1).
 func bandwidth(p rendezvous.Protocol, fragment uint32, rounds, window, n int) (rate float64, err error) {
 	c := core.Config{Rendezvous: p, FragmentBytes: fragment, EagerBytes: 8 << 10}
 	err = measured(liu(rdma(), c), func(r *virtual.Rank) {
@@ -63,15 +63,16 @@ func bandwidth(p rendezvous.Protocol, fragment uint32, rounds, window, n int) (r
 	return rate, err
 }
 
-// basicBandwidth is that of the basic ring for large messages. What does not fit the
-// ring waits until that has been emptied, and a part is copied, written and copied out
-// one after another (004, section 4.2.1): one frame under way, as large as the message.
+// basicBandwidth returns the bandwidth of the basic ring for large messages. A part that
+// does not fit the ring waits until the ring has been emptied, and each part is copied,
+// written and copied out one after another (004, section 4.2.1): one frame at a time, as
+// large as the message.
 func basicBandwidth(rounds int) (float64, error) {
 	const n = 1 << 20
 	return bandwidth(rendezvous.Stream, n, 16*rounds, 1, n)
 }
 
-// sizes004 are those of paper 004's large messages.
+// sizes004 are the sizes of paper 004's large messages.
 var sizes004 = []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20}
 
 func channels(r *Report, e Effort) error {

@@ -5,8 +5,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// collective is the average over the ranks of what a broadcast or scatter takes each,
-// with a barrier between two of them (000, section 5.1.3).
+// collective returns an experiment with the average over the ranks of the duration of a
+// broadcast or scatter, with a barrier after each (000, section 5.1.3).
 func collective(kind uint8, podOf []int32, rounds, n int) func(virtual.Config) (float64, error) {
 	return func(cfg virtual.Config) (took float64, err error) {
 		cfg.PodOf, cfg.Caps, cfg.Arena, cfg.Core.FastPeers = podOf, rdma(), 2<<20, -1

@@ -46,7 +46,7 @@ func (p *Plot) lines(d *plot.Plot) error {
 	return nil
 }
 
-// sizeAxis makes the lower axis one of message sizes.
+// sizeAxis labels the lower axis with message sizes.
 func (p *Plot) sizeAxis(d *plot.Plot) {
 	var ticks []plot.Tick
 	for n := float64(64); n <= 2<<20; n *= 2 {
@@ -67,7 +67,7 @@ func sizeName(n int) string {
 	return fmt.Sprint(n)
 }
 
-// Write puts the page and its pictures into dir.
+// Write writes the page and its pictures to dir.
 func (r *Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("folder of the figures: %w", err)

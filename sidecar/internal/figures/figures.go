@@ -1,7 +1,7 @@
-// Package figures runs the experiments of papers 000, 001, 002 and 004 with this
-// engine in virtual time, on the machines that the papers describe (package
-// platform), and puts what comes out beside what they measured. Nothing is fitted: a
-// figure that does not come out is shown with the reason.
+// Package figures runs the experiments of papers 000, 001, 002 and 004 with this engine in
+// virtual time, on the machines that the papers describe (package platform), and compares
+// the results with those of the papers. Nothing is fitted: a result that differs is shown
+// with the reason.
 package figures
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// Row is one number of a paper beside ours.
+// Row is one number of a paper and the result of this engine.
 type Row struct {
 	Paper  string // and figure or table
 	What   string
 	Unit   string
 	Theirs float64
-	Ours   float64 // NaN: it does not run yet
-	Bound  bool    // Theirs is a bound that Ours should be under, not a value
-	Law    string  // which part of the model makes it
-	Note   string  // why it differs, or what it waits for
+	Ours   float64 // NaN: the experiment does not run yet
+	Bound  bool    // Theirs is a bound for Ours, and not a value
+	Law    string  // part of the model that determines it
+	Note   string  // why it differs, or what is missing to run it
 }
 
-// Runs reports whether there is a figure of ours.
+// Runs reports whether this engine has a result.
 func (r *Row) Runs() bool { return !math.IsNaN(r.Ours) }
 
-// Ratio is ours to theirs.
+// Ratio returns Ours divided by Theirs.
 func (r *Row) Ratio() float64 { return r.Ours / r.Theirs }
 
-// Near reports whether ours is within a third of theirs, or keeps the bound.
+// Near reports whether Ours is within a third of Theirs, or within the bound.
 func (r *Row) Near() bool {
 	if r.Bound {
 		return math.Abs(r.Ours) <= r.Theirs
@@ -53,7 +53,7 @@ type Curve struct {
 // Point is a value at a size.
 type Point struct{ X, Y float64 }
 
-// Plot is one figure of a paper, as ours.
+// Plot is one figure of a paper, with the results of this engine.
 type Plot struct {
 	Name   string // of its file
 	Title  string
@@ -62,20 +62,20 @@ type Plot struct {
 	Curves []Curve
 }
 
-// Report is everything.
+// Report has all results.
 type Report struct {
 	Rows  []Row
 	Plots []Plot
 }
 
-// Effort is how much of the papers' repetition is done.
+// Effort is the part of the papers' repetitions that is done.
 type Effort struct {
-	Rounds int  // of each operation; the papers' 10,000 is 10000
+	Rounds int  // of each operation; the papers have 10,000
 	Step   int  // of the spectrum's 1000 buffers, every Step-th is used; at least 4
 	Ends   bool // only the smallest and the largest message of each figure
 }
 
-// of chooses among the sizes of a figure.
+// of selects the sizes of a figure.
 func (e Effort) of(sizes []int) []int {
 	if e.Ends {
 		return []int{sizes[0], sizes[len(sizes)-1]}
@@ -83,14 +83,14 @@ func (e Effort) of(sizes []int) []int {
 	return sizes
 }
 
-// Full is the effort of `outrigger figures`. The spectrum uses every tenth buffer:
-// reuse counts have the same distribution.
+// Full returns the effort of `outrigger figures`. The spectrum uses every tenth buffer: the
+// counts of uses have the same distribution.
 func Full() Effort { return Effort{Rounds: 10_000, Step: 10} }
 
-// Quick is enough for a look, and for tests.
+// Quick returns an effort for an overview, and for tests.
 func Quick() Effort { return Effort{Rounds: 1000, Step: 50} }
 
-// Run runs all experiments. tell is called with what comes next.
+// Run runs all experiments. tell is called with the name of each before it runs.
 func Run(e Effort, tell func(string)) (*Report, error) {
 	r := &Report{}
 	for _, part := range []struct {
@@ -114,17 +114,19 @@ func Run(e Effort, tell func(string)) (*Report, error) {
 	return r, nil
 }
 
-// eager is a network without remote access: messages go eagerly or as frames.
+// eager returns the abilities of a network without remote access: messages are sent eagerly
+// or as frames.
 func eager() link.Caps { return link.Caps{Name: "virtual", GatherMax: 1, EagerMax: 64 << 10} }
 
-// rdma is one that writes and reads remotely, in order, and does not notify.
+// rdma returns the abilities of a network that writes and reads remotely, in order, and
+// does not notify.
 func rdma() link.Caps {
 	c := eager()
 	c.Register, c.Read, c.Write, c.InOrder, c.Ordered = true, true, true, true, true
 	return c
 }
 
-// measured runs a program of a job and returns what its world is like afterwards.
+// measured runs a program of a job and calls look with its world afterwards.
 func measured(cfg virtual.Config, program func(*virtual.Rank), look func(*virtual.World)) error {
 	w, err := virtual.New(cfg)
 	if err != nil {
@@ -140,11 +142,11 @@ func measured(cfg virtual.Config, program func(*virtual.Rank), look func(*virtua
 	return err
 }
 
-// improvement is how much less after is than before, in percent.
+// improvement returns how much less after is than before, in percent.
 func improvement(before, after float64) float64 { return 100 * (before - after) / before }
 
-// compared runs an experiment with and without adaptive reuse, and returns the
-// improvement in percent.
+// compared runs an experiment with and without adaptive reuse, and returns the improvement
+// in percent.
 func compared(cfg virtual.Config, run func(virtual.Config) (float64, error)) (float64, error) {
 	cfg.Model = platform.Rashti()
 	before, err := run(cfg)
@@ -156,5 +158,5 @@ func compared(cfg virtual.Config, run func(virtual.Config) (float64, error)) (fl
 	return improvement(before, after), err
 }
 
-// sizes of papers 000's and 002's figures.
+// sizes are those of papers 000's and 002's figures.
 var sizes = []int{128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10}

@@ -11,11 +11,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// least is enough to see the laws.
+// least returns the smallest effort that shows the laws.
 func least() Effort { return Effort{Rounds: 100, Step: 250, Ends: true} }
 
-// TestReport runs everything once and writes it: every headline of the papers has a
-// row, every row says what makes it or why it is not there, and every plot has its
+// TestReport runs each experiment once and writes the report: every headline of the papers
+// has a row, every row names its law or the reason for its absence, and every plot has its
 // file.
 func TestReport(t *testing.T) {
 	var parts []string
@@ -27,7 +27,7 @@ func TestReport(t *testing.T) {
 	for _, x := range r.Rows {
 		rows[fmt.Sprint(x.Paper[:3], " ", x.Theirs)] = true
 		if x.What == "" || x.Unit == "" || x.Runs() && x.Law == "" || !x.Runs() && x.Note == "" {
-			t.Errorf("a row says too little: %+v", x)
+			t.Errorf("a row is incomplete: %+v", x)
 		}
 	}
 	for paper, values := range headlines {
@@ -60,9 +60,8 @@ func TestReport(t *testing.T) {
 	checkLaws(t, r)
 }
 
-// headlines are the ratios and values for which the papers are known: ping-pong,
-// spectrum, put, get, broadcast, scatter and the four applications; 2009's; orderings
-// are rows of 1.
+// headlines are the ratios and values for which the papers are known: ping-pong, spectrum,
+// put, get, broadcast, scatter and the four applications; 2009's; orderings are rows of 1.
 var headlines = map[string][]float64{
 	"000": {14, 12.7, 20, 17, 25, 0, 18.3, 7, 1, 2},
 	"001": {0, 24.6, 16.37, 26.13, 37.84, 25.67, 41.72, 11.14},
@@ -70,8 +69,8 @@ var headlines = map[string][]float64{
 	"004": {18.6, 230, 7.4, 500, 7.6, 857, 1},
 }
 
-// checkLaws holds those rows to the papers that the models alone decide, whatever the
-// effort. (How many rows come near is what `outrigger figures` reports.)
+// checkLaws compares with the papers those rows that the models alone determine, at any
+// effort. (`outrigger figures` reports how many rows are near.)
 func checkLaws(t *testing.T, r *Report) {
 	t.Helper()
 	must := map[string]bool{"001 fig. 6": true, "001 fig. 7": true, "001 fig. 8": true, "001 fig. 9": true, "004 fig. 8": true, "004 fig. 11": true, "004 fig. 14": true, "000 fig. 5a": true, "004 fig. 5": true, "004 figs. 16, 17": true}
@@ -82,7 +81,7 @@ func checkLaws(t *testing.T, r *Report) {
 	}
 }
 
-// TestSameFigures: virtual time does not depend on the machine, nor on chance.
+// TestSameFigures checks that virtual time depends neither on the machine nor on chance.
 func TestSameFigures(t *testing.T) {
 	run := func() float64 {
 		ns, err := bowtie(rendezvous.Put, 5, 4096, zeroes)

@@ -10,29 +10,29 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// The NAS Parallel Benchmarks as papers 001 and 004 run them: the messages of CG and
-// FT with their sizes, partners and order, and a time for the computing between them.
-// The messages are those of NPB's own programs and of clientlib/examples/npb; what is
-// sent is not computed.
+// The NAS Parallel Benchmarks as papers 001 and 004 run them: the messages of CG and FT
+// with their sizes, partners and order, and a time for the computation between them. The
+// messages are those of NPB's own programs and of clientlib/examples/npb; their contents
+// are not computed.
 
-// perFlop is what one floating-point operation of a benchmark takes: 2 cycles. No paper
+// cyclesPerFlop is the duration of a floating-point operation of a benchmark. No paper
 // states it. Sparse products and transforms of arrays that do not fit a cache reach a
-// fraction of an operation a cycle; how large the fraction is moves execution times,
-// and not the time of messages.
+// fraction of an operation per cycle; the fraction changes execution times, and not the
+// time of messages.
 const cyclesPerFlop = 2.0
 
-// machine is where a benchmark runs.
+// machine is the machine of a benchmark.
 type machine struct {
 	model    *platform.Model
 	clock    float64 // cycles/ns
 	podOf    []int32
-	rendez   int // larger messages go by rendezvous
+	rendez   int // larger messages use rendezvous
 	protocol rendezvous.Protocol
 	caps     link.Caps
 }
 
-// takagiNPB is 64 processes on paper 001's four nodes; messages of more than 4,047
-// bytes go by rendezvous (001, section 4.2.3).
+// takagiNPB returns 64 processes on paper 001's four nodes; messages of more than 4,047
+// bytes use rendezvous (001, section 4.2.3).
 func takagiNPB(p rendezvous.Protocol) machine {
 	m := *platform.Takagi()
 	m.EagerBytes = 4047
@@ -43,13 +43,13 @@ func takagiNPB(p rendezvous.Protocol) machine {
 	return x
 }
 
-// liuNPB is four nodes of paper 004's, with a process each (004, section 7).
+// liuNPB returns four nodes of paper 004's machine, with one process each (004, section 7).
 func liuNPB(p rendezvous.Protocol) machine {
 	return machine{model: platform.Liu(), clock: 2.4, podOf: []int32{0, 1, 2, 3}, rendez: 8 << 10, protocol: p, caps: rdma()}
 }
 
-// times of a benchmark: of the slowest process in all, and of its waits for messages
-// by rendezvous from and to other nodes.
+// times are the times of a benchmark: of the slowest process in total, and of its waits for
+// messages by rendezvous from and to other nodes.
 type times struct{ total, waiting float64 }
 
 // runs runs a benchmark's program on a machine.
@@ -74,15 +74,15 @@ func (m machine) runs(arena int, program func(*kernel)) (all times, err error) {
 type kernel struct {
 	r       *virtual.Rank
 	m       *machine
-	offers  map[uint32]int // receives that a peer has offered, of what is sent to it
-	half    int            // of the arena: where messages arrive
+	offers  map[uint32]int // receives that a peer has offered to this process
+	half    int            // offset in the arena where messages arrive
 	waiting float64
 }
 
 func (k *kernel) ranks() int  { return len(k.m.podOf) }
 func (k *kernel) number() int { return int(k.r.Number) }
 
-// compute is this process's part of so many operations of all.
+// compute does this process's part of a number of operations of all processes.
 func (k *kernel) compute(flops float64) {
 	k.r.Work(flops / float64(k.ranks()) * cyclesPerFlop / k.m.clock)
 }
@@ -104,7 +104,7 @@ func (k *kernel) swap(n int, peers ...int) {
 			remote = true
 			if receiverFirst(k.m.protocol) {
 				k.offers[uint32(p)]++
-				k.r.AwaitOffer(uint32(p), k.offers[uint32(p)], patience)
+				k.r.AwaitOffer(uint32(p), k.offers[uint32(p)], offerTimeout)
 			}
 		}
 		open = append(open, k.r.Send(uint32(p), 1, i*n%(k.half/2), n))
@@ -115,9 +115,9 @@ func (k *kernel) swap(n int, peers ...int) {
 	}
 }
 
-// cg is iterations of the conjugate gradient inside of CG, of n rows with so many
-// nonzeroes each way (RNR-94-007, "Kernel CG"): on a square grid of processes a sum
-// over the rows, a transposition, and two scalar products.
+// cg returns iterations of the conjugate gradient inside of CG, of n rows with a number of
+// nonzeroes (RNR-94-007, "Kernel CG"): on a square grid of processes a sum over the rows, a
+// transposition, and two scalar products.
 func cg(n, nonzeroes, iterations int) func(*kernel) {
 	return func(k *kernel) {
 		edge := int(math.Sqrt(float64(k.ranks())))
@@ -139,9 +139,9 @@ func cg(n, nonzeroes, iterations int) func(*kernel) {
 	}
 }
 
-// ft is time steps of FT with so many points (RNR-94-007, "Kernel FT"): one transposition
-// where the processes divide the box along one axis, as up to 4 do here, two where they
-// divide it along two.
+// ft returns time steps of FT with a number of points (RNR-94-007, "Kernel FT"): one
+// transposition if the processes divide the box along one axis, as up to 4 do here, two if
+// they divide it along two.
 func ft(points, steps int) func(*kernel) {
 	return func(k *kernel) {
 		ln := math.Log(float64(points))
@@ -167,7 +167,7 @@ func ft(points, steps int) func(*kernel) {
 	}
 }
 
-// benchmarks of a class, with the arena that a process needs.
+// benchmark is a benchmark of a class, with the arena that a process needs.
 type benchmark struct {
 	name  string
 	arena int
@@ -219,7 +219,7 @@ func npb(r *Report, _ Effort) error {
 		Row{Paper: "001 fig. 10a", What: "NPB W, PUT against GET: rendezvous wait time less", Unit: "%", Theirs: 41.72, Ours: wait, Law: law, Note: rest},
 		Row{Paper: "001 fig. 10b", What: "NPB W, PUT against GET: execution time less", Unit: "%", Theirs: 11.14, Ours: total, Law: law, Note: rest},
 		Row{
-			Paper: "004 figs. 16, 17", What: "NPB: CH3 better than zero copy by", Unit: "%", Theirs: 1, Bound: true, Ours: mean, Law: "one control message more for a write that is asked for, beside what is computed",
+			Paper: "004 figs. 16, 17", What: "NPB: CH3 better than zero copy by", Unit: "%", Theirs: 1, Bound: true, Ours: mean, Law: "one control message more for a write that is asked for, next to the computation",
 			Note: "the average of CG and FT, class A, on 4 nodes",
 		},
 		Row{Paper: "004 figs. 16, 17", What: "NPB: pipelined copies are the slowest in all", Unit: ordering, Theirs: 1, Ours: yes(slowest), Law: "copies take the processor and the memory bus", Note: "CG and FT, class A, on 4 nodes"},

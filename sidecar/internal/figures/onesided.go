@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// fenced is what a put or get of n bytes takes with the fence that ends it: a flush
-// and a barrier (000, section 5.1.2).
+// fenced returns an experiment with the duration of a put or get of n bytes and of the
+// fence that ends it: a flush and a barrier (000, section 5.1.2).
 func fenced(buffers iter.Seq[int], n int, get bool) func(virtual.Config) (float64, error) {
 	return func(cfg virtual.Config) (took float64, err error) {
 		cfg.PodOf, cfg.Caps, cfg.Arena = []int32{0, 1}, eager(), inbox+128<<10
@@ -19,8 +19,8 @@ func fenced(buffers iter.Seq[int], n int, get bool) func(virtual.Config) (float6
 			for off := range buffers {
 				if r.Number == 0 {
 					if get {
-						// The copy that a get saves is made where its answer is sent from. A get
-						// has ended when its data is here: its fence flushes nothing.
+						// The copy that a get saves is made where its answer is sent. A get
+						// has ended when its data has arrived: its fence flushes nothing.
 						r.Wait(r.GetAt(1, inbox, off, n))
 					} else {
 						r.Wait(r.Put(1, off, n), r.Flush(1))

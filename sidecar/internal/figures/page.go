@@ -13,7 +13,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// Class is how a row is coloured.
+// Class returns the CSS class of a row.
 func (r Row) Class() string {
 	switch {
 	case !r.Runs():
@@ -24,7 +24,7 @@ func (r Row) Class() string {
 	return "far"
 }
 
-// TheirText is the paper's value, with <= before a bound.
+// TheirText returns the paper's value, with <= before a bound.
 func (r Row) TheirText() string {
 	if r.Bound {
 		return fmt.Sprintf("≤ %.4g", r.Theirs)
@@ -32,7 +32,7 @@ func (r Row) TheirText() string {
 	return fmt.Sprintf("%.4g", r.Theirs)
 }
 
-// OurText is ours.
+// OurText returns this engine's value.
 func (r Row) OurText() string {
 	if !r.Runs() {
 		return "cannot run yet"
@@ -40,7 +40,7 @@ func (r Row) OurText() string {
 	return fmt.Sprintf("%.3g", r.Ours)
 }
 
-// RatioText is ours to theirs, where that says something.
+// RatioText returns the ratio, if it is meaningful.
 func (r Row) RatioText() string {
 	if !r.Runs() || r.Bound || r.Theirs == 0 {
 		return ""
@@ -51,16 +51,16 @@ func (r Row) RatioText() string {
 // ordering is the unit of rows that say which of two is better, and not by how much.
 const ordering = "1 = yes"
 
-// Count is how rows compare.
+// Count counts the rows by their comparison.
 type Count struct {
 	Near, Far, Later int // values: within a third of the paper's, not, and not run yet
 	Held, Orderings  int // rows that say which of two is better: those that hold, and all
 }
 
-// Values is how many there are.
+// Values returns the number of values.
 func (c Count) Values() int { return c.Near + c.Far + c.Later }
 
-// Count compares all rows.
+// Count counts all rows.
 func (r *Report) Count() (c Count) {
 	for i := range r.Rows {
 		x := &r.Rows[i]

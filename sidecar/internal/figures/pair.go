@@ -8,12 +8,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// inbox is where a rank receives: buffers that are sent lie before it. There is room
-// for those of a spectrum with every fourth buffer.
+// inbox is the offset in the arena where a rank receives: buffers that are sent precede it.
+// There is room for the buffers of a spectrum with every fourth buffer.
 const inbox = 2 << 20
 
-// pingPong is half the round trip of messages whose buffers are given by place and
-// size, one round trip for each (000, section 5.1.1).
+// pingPong returns an experiment with half the round trip of messages from given buffers,
+// one round trip for each (000, section 5.1.1).
 func pingPong(buffers iter.Seq[int], n int) func(virtual.Config) (float64, error) {
 	return func(cfg virtual.Config) (took float64, err error) {
 		cfg.PodOf, cfg.Caps, cfg.Arena = []int32{0, 1}, eager(), inbox+64<<10
@@ -39,7 +39,7 @@ func pingPong(buffers iter.Seq[int], n int) func(virtual.Config) (float64, error
 	}
 }
 
-// again is one buffer, used so often.
+// again yields one buffer a number of times.
 func again(rounds int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for range rounds {
@@ -50,7 +50,7 @@ func again(rounds int) iter.Seq[int] {
 	}
 }
 
-// overSizes draws a curve of an experiment.
+// overSizes returns the curve of an experiment over the sizes.
 func overSizes(name string, e Effort, run func(n int) (float64, error)) (Curve, error) {
 	c := Curve{Name: name}
 	for _, n := range e.of(sizes) {
@@ -63,7 +63,7 @@ func overSizes(name string, e Effort, run func(n int) (float64, error)) (Curve, 
 	return c, nil
 }
 
-// at is the value at a size, or at the smallest one.
+// at returns the value at a size, or at the smallest one.
 func (c *Curve) at(size float64) float64 {
 	for _, p := range c.Points {
 		if p.X == size {
@@ -73,7 +73,7 @@ func (c *Curve) at(size float64) float64 {
 	return c.Points[0].Y
 }
 
-// last is the value at the largest size, 8 KB.
+// last returns the value at the largest size, 8 KB.
 func (c *Curve) last() float64 { return c.Points[len(c.Points)-1].Y }
 
 func pingPongs(r *Report, e Effort) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/virtual"
 )
 
-// takagi is paper 001's two nodes, with so many processes on each.
+// takagi returns paper 001's two nodes, with a number of processes on each.
 func takagi(p rendezvous.Protocol, processes int) virtual.Config {
 	podOf := make([]int32, 2*processes)
 	for i := range podOf {
@@ -19,15 +19,16 @@ func takagi(p rendezvous.Protocol, processes int) virtual.Config {
 	}
 }
 
-// receiverFirst reports that a sender waits for its receiver's control message, as in
-// paper 001's PUT. (This engine would announce the message instead, at the cost of a
+// receiverFirst reports whether a sender waits for its receiver's control message, as in
+// paper 001's PUT. (This engine would announce the message instead, at the cost of one
 // message more; so the program waits.)
 func receiverFirst(p rendezvous.Protocol) bool { return p == rendezvous.Put || p == rendezvous.PutNR }
 
-// patience bounds the wait for an offer: the first ones of a connection may be none.
-const patience = 1e6
+// offerTimeout bounds the wait for an offer: the first receives of a connection may not be
+// offered.
+const offerTimeout = 1e6
 
-// zeroes and others are what messages end with: zeroes are PUTNR's guard.
+// zeroes and others are the last bytes of messages: zeroes are PUTNR's guard.
 type ending byte
 
 const (
@@ -35,7 +36,7 @@ const (
 	others ending = 1
 )
 
-// bowtie is the latency of a round in which 16 pairs of processes send to each other
+// bowtie returns the latency of a round in which 16 pairs of processes send to each other
 // at the same time (001, section 4.1.1).
 func bowtie(p rendezvous.Protocol, rounds, n int, last ending) (took float64, err error) {
 	const processes = 16
@@ -47,7 +48,7 @@ func bowtie(p rendezvous.Protocol, rounds, n int, last ending) (took float64, er
 		for i := range rounds {
 			in := r.Recv(other, 1, 1<<20, n)
 			if receiverFirst(p) {
-				r.AwaitOffer(other, i+1, patience)
+				r.AwaitOffer(other, i+1, offerTimeout)
 			}
 			r.Wait(in, r.Send(other, 1, 0, n))
 		}
@@ -56,7 +57,7 @@ func bowtie(p rendezvous.Protocol, rounds, n int, last ending) (took float64, er
 	return took, err
 }
 
-// alltoall is the latency of one in groups of four (001, section 4.2.2).
+// alltoall returns the latency of an alltoall in groups of four (001, section 4.2.2).
 func alltoall(p rendezvous.Protocol, rounds, n int) (took float64, err error) {
 	const processes = 16
 	err = measured(takagi(p, processes), func(r *virtual.Rank) {
@@ -73,7 +74,7 @@ func alltoall(p rendezvous.Protocol, rounds, n int) (took float64, err error) {
 				for k := range uint32(4) {
 					to := (r.Number + j + k) % all
 					if receiverFirst(p) && to/processes != r.Number/processes {
-						r.AwaitOffer(to, i+1, patience)
+						r.AwaitOffer(to, i+1, offerTimeout)
 					}
 					open = append(open, r.Send(to, 1, 0, n))
 				}
@@ -85,10 +86,10 @@ func alltoall(p rendezvous.Protocol, rounds, n int) (took float64, err error) {
 	return took, err
 }
 
-// sizes001 are those of paper 001's figures.
+// sizes001 are the sizes of paper 001's figures.
 var sizes001 = []int{1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10}
 
-// timed draws the latency of a protocol over the sizes.
+// timed returns the curve of a protocol's latency over the sizes.
 func timed(name string, e Effort, run func(n int) (float64, error)) (Curve, error) {
 	c := Curve{Name: name}
 	for _, n := range e.of(sizes001) {
@@ -101,7 +102,7 @@ func timed(name string, e Effort, run func(n int) (float64, error)) (Curve, erro
 	return c, nil
 }
 
-// best is the largest improvement of one curve over another, in percent.
+// best returns the largest improvement of one curve over another, in percent.
 func best(before, after Curve) float64 {
 	most := 0.0
 	for i := range before.Points {

@@ -1,6 +1,6 @@
-// Package image wraps a static program into a container image: an archive as
-// `docker save` writes, which container engines import, without any of them and
-// without a base image. The same program gives the same bytes.
+// Package image wraps a static program into a container image: an archive as `docker save`
+// writes it, which container engines import. It needs no engine and no base image. The same
+// program gives the same bytes.
 package image
 
 import (
@@ -10,7 +10,7 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// Image is what is written.
+// Image describes an image.
 type Image struct {
 	Reference string // full: see Reference
 	Name      string // of the program's file
@@ -18,8 +18,7 @@ type Image struct {
 	Arch      string // as Go and OCI name it: see Static
 }
 
-// Save writes the image's archive into the file called name, and returns the image's
-// digest.
+// Save writes the image's archive to the file called name, and returns the image's digest.
 func (i *Image) Save(name string) (digest string, err error) {
 	program := path.Join(oci.ProgramsDir, i.Name)
 	config := oci.Config(i.Arch, time.Unix(0, 0).UTC())

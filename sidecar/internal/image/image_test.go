@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// build makes a program of a few lines.
+// build compiles a program of a few lines.
 func build(t *testing.T, env ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,8 +36,8 @@ func build(t *testing.T, env ...string) []byte {
 	return b
 }
 
-// TestImage: an image of a program runs that program. What an archive is made of is
-// api/image's.
+// TestImage checks that an image of a program runs that program. api/image tests the
+// contents of the archive.
 func TestImage(t *testing.T) {
 	program := build(t, "CGO_ENABLED=0", "GOARCH=arm64")
 	arch, err := Static(program)
@@ -82,7 +82,7 @@ func TestStaticRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mpi := bytes.ReplaceAll(sh, []byte("\x00libc.so.6\x00"), []byte("\x00libmpi.so\x00")) // as long
+	mpi := bytes.ReplaceAll(sh, []byte("\x00libc.so.6\x00"), []byte("\x00libmpi.so\x00")) // of the same length
 	for want, b := range map[string][]byte{
 		`linked to "libmpi.so", an MPI`: mpi,
 		"docs/mpi.md (An image)":        sh,

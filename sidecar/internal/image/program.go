@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Static checks that a program needs no other file, and says for which architecture
-// it is: an image of ours has no library and no shell.
+// Static checks that a program needs no other file, and returns its architecture: an image
+// of Outrigger has no library and no shell.
 func Static(program []byte) (arch string, err error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -30,9 +30,9 @@ func Static(program []byte) (arch string, err error) {
 	return "", fmt.Errorf("it is for %v: want x86-64 or arm64", f.Machine)
 }
 
-// dynamic says what helps for a program that needs libraries.
+// dynamic returns the remedy for a program that needs libraries.
 func dynamic(f *elf.File) error {
-	needed, _ := f.ImportedLibraries() // a program that is damaged names none
+	needed, _ := f.ImportedLibraries() // a damaged program names none
 	for _, name := range needed {
 		if strings.HasPrefix(name, "libmpi.so") || strings.HasPrefix(name, "libmpi_") || strings.HasPrefix(name, "libmpich") {
 			return fmt.Errorf("it is linked to %.80q, an MPI, and this image would have no library: make an image that has the program and its MPI; docs/mpi.md (An image) has a Dockerfile for Open MPI and one for MPICH", name)
@@ -41,16 +41,16 @@ func dynamic(f *elf.File) error {
 	return errors.New("it is linked dynamically, and an image has no libraries: build it with CGO_ENABLED=0, or link it with -static; a program that uses an MPI needs an image with that MPI, as docs/mpi.md (An image) has it")
 }
 
-// referenceForm is a name with a tag (OCI distribution specification, "Pulling
+// referenceForm matches a name with a tag (OCI distribution specification, "Pulling
 // manifests"), with at most one port in it.
 var referenceForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// ErrReference: what should be an image's name is none.
+// ErrReference reports an invalid image name.
 var ErrReference = errors.New("is no image's name")
 
-// Reference is the full name that people mean by a short one, as kubelets and docker
-// take it: solver:v1 is docker.io/library/solver:v1. Without a tag it is dev, since
-// kubelets ask a registry for what is latest, each time.
+// Reference returns the full name for a short one, as kubelets and docker do: solver:v1 is
+// docker.io/library/solver:v1. Without a tag it is dev, because kubelets ask a registry
+// each time for an image with the tag latest.
 func Reference(name string) (string, error) {
 	if !strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") {
 		name += ":dev"

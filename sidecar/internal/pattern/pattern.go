@@ -1,5 +1,5 @@
-// Package pattern is how applications use the buffers that they send from, as paper 000
-// counted it: places and sizes of messages, one after another. It is pure.
+// Package pattern describes how applications use the buffers from which they send, as paper
+// 000 counted it: offsets and sizes of successive messages. It is pure.
 package pattern
 
 import (
@@ -7,10 +7,10 @@ import (
 	"math"
 )
 
-// Trace is an application's use of its eager buffers, made from Tables 1 and 3 of
-// paper 000 alone: of its accesses a part is to buffers that are used so many times
-// each; those are so large a part of the buffers that are larger than 128 B, of which
-// the others are used once; and what is left of the accesses are small messages.
+// Trace is an application's use of its eager buffers, made from Tables 1 and 3 of paper 000
+// alone: a part of its accesses is to buffers that are used a number of times each; these
+// are a part of the buffers larger than 128 B, of which the others are used once; and the
+// remaining accesses are small messages.
 type Trace struct {
 	Name     string
 	Low      int     // sizes of buffers, bytes: spread evenly from low, so that
@@ -28,18 +28,18 @@ var Traces = []Trace{
 	{"MILC", 8, 2876, 2049, 0.4426, 0.226},
 }
 
-// buffersOf is how many buffers of a trace take turns, until each has had its uses.
+// buffersOf is how many buffers of a trace alternate, until each has had its uses.
 const buffersOf = 8
 
-// Where frequent buffers are, and those that are used once, 64 bytes after each other.
+// Offsets of frequent buffers, and of those that are used once, 64 bytes apart.
 const (
 	FrequentAt = 4 << 20
 	onceBytes  = 4 << 20
-	Extent     = 12 << 20 // of all of them, for so many rounds as the paper's
+	Extent     = 12 << 20 // of all of them, for as many rounds as the paper's
 	SmallBytes = 8
 )
 
-// once is the part of the accesses that is to buffers used once.
+// once returns the part of the accesses that is to buffers used once.
 func (t *Trace) once() float64 {
 	if t.Frequent == 0 {
 		return 0
@@ -47,7 +47,7 @@ func (t *Trace) once() float64 {
 	return t.Reused * (1 - t.Frequent) / t.Frequent / float64(t.Uses)
 }
 
-// Messages yields place and size of each message of a trace: rounds of them.
+// Messages yields offset and size of each message of a trace, for a number of rounds.
 func (t *Trace) Messages(rounds int) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		frequent, once := 0, 0
@@ -70,14 +70,14 @@ func (t *Trace) Messages(rounds int) iter.Seq2[int, int] {
 	}
 }
 
-// size is that of a buffer: by the golden ratio, evenly over the trace's range.
+// size returns the size of a buffer: by the golden ratio, evenly over the trace's range.
 func (t *Trace) size(buffer int) int {
 	_, part := math.Modf(float64(buffer+1) * (math.Sqrt(5) - 1) / 2)
 	return t.Low + int(2*part*float64(t.Mean-t.Low))
 }
 
-// Spectrum is buffers of which the i-th is used i times, to 1000, each so many bytes
-// after the one before (000, section 5.1.1); of the buffers every step-th.
+// Spectrum yields buffers of which the i-th is used i times, up to 1000, stride bytes apart
+// (000, section 5.1.1); only every step-th buffer.
 func Spectrum(step, stride int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := step; i <= 1000; i += step {

@@ -2,8 +2,8 @@ package pattern
 
 import "testing"
 
-// TestTraces: the synthetic applications use their buffers as Tables 1 and 3 of paper
-// 000 say.
+// TestTraces checks that the synthetic applications use their buffers as Tables 1 and 3 of
+// paper 000 state.
 func TestTraces(t *testing.T) {
 	for _, x := range Traces {
 		const rounds = 200_000

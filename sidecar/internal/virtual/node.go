@@ -19,22 +19,22 @@ type node struct {
 	ranks   []*Rank
 	now     float64 // nanoseconds
 
-	inbox   queue // what arrives, by time
+	inbox   queue // arrivals, by time
 	greeted []link.Peer
 	keys    map[uint64]link.Ref
 	nextKey uint64
 	mine    map[link.Region]bool // regions of applications
-	offers  map[[2]uint32]int    // receives offered, by their rank and the one that is to send
+	offers  map[[2]uint32]int    // offered receives, by their rank and the rank that will send
 
-	sendFree, recvFree float64 // when the adapter's two directions are free
+	sendFree, recvFree float64 // when the adapter's two directions become free
 	busFree            float64
-	sending            float64 // processor time spent on sending
+	sending            float64 // CPU time spent on sending
 }
 
-// tick is the time after which an engine that waits looks at its timers.
+// tick is the interval at which a waiting engine runs its timers.
 const tick = 500_000
 
-// wakes is when the node has something to do.
+// wakes returns when the node has something to do.
 func (n *node) wakes() float64 {
 	if len(n.greeted) > 0 {
 		return n.now
@@ -47,7 +47,7 @@ func (n *node) wakes() float64 {
 	return min(n.inbox.first(), n.now+tick)
 }
 
-// step does all that can be done at the node's time, which moves on by what it costs.
+// step does all that can be done at the node's time, which advances by its cost.
 func (n *node) step() error {
 	for busy := true; busy; {
 		busy = false
@@ -77,10 +77,10 @@ func (n *node) step() error {
 	return nil
 }
 
-// spend lets the processor work.
+// spend advances the time by CPU work.
 func (n *node) spend(ns float64) { n.now += ns }
 
-// copied lets the processor copy n bytes, with the memory bus to itself meanwhile.
+// copied advances the time by a copy of n bytes, which has the memory bus to itself.
 func (n *node) copied(bytes uint64, ns float64) {
 	bus := 2 * n.world.cfg.Model.BusPerByte * float64(bytes)
 	if bus > 0 {
@@ -90,8 +90,8 @@ func (n *node) copied(bytes uint64, ns float64) {
 	n.now += ns
 }
 
-// within is the link of a node to itself: shared memory, through which each byte is
-// copied in and out.
+// within is the link of a node to itself: shared memory, through which each byte is copied
+// in and out.
 type within struct {
 	*local.Link
 	node *node
@@ -108,7 +108,7 @@ func (l *within) Post(peer link.Peer, frames []*link.Frame) int {
 	return taken
 }
 
-// Connect implements engine.Dialer: connections are there at once.
+// Connect implements engine.Dialer: connections exist at once.
 func (n *node) Connect(peer link.Peer) {
 	n.greeted = append(n.greeted, peer)
 	other := n.world.nodes[peer]
@@ -123,7 +123,7 @@ func (n *node) Abilities() link.Abilities {
 	return link.Abilities{Attach: n.Attach, Remote: n, AddRegion: n.AddRegion, DropRegion: n.DropRegion}
 }
 
-// Attach takes a connection: there is no socket.
+// Attach accepts a connection: there is no socket.
 func (n *node) Attach(link.Peer, int) error { return nil }
 
 // Forget implements link.Link.
@@ -132,7 +132,7 @@ func (n *node) Forget(link.Peer) {}
 // Close implements link.Link.
 func (n *node) Close() error { return nil }
 
-// AddRegion notes that a region is an application's.
+// AddRegion records that a region is an application's.
 func (n *node) AddRegion(region link.Region, session uint32, size uint64) {
 	n.mine[region] = true
 	if n.chooser != nil {
@@ -140,7 +140,7 @@ func (n *node) AddRegion(region link.Region, session uint32, size uint64) {
 	}
 }
 
-// DropRegion forgets it.
+// DropRegion removes such a region.
 func (n *node) DropRegion(region link.Region) {
 	delete(n.mine, region)
 	if n.chooser != nil {
@@ -151,13 +151,13 @@ func (n *node) DropRegion(region link.Region) {
 // Caps implements link.Link.
 func (n *node) Caps() link.Caps { return n.world.cfg.Caps }
 
-// queue is what will happen at a node, in order of time.
+// queue holds the future events of a node, in order of time.
 type queue struct {
 	list []arrival
 	seq  uint64
 }
 
-// arrival is something that happens at a time.
+// arrival is an event at a time.
 type arrival struct {
 	at   float64
 	seq  uint64
@@ -176,7 +176,7 @@ func (q *queue) less(i, j int) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 
-// add puts an arrival into the heap.
+// add adds an arrival to the heap.
 func (q *queue) add(at float64, what func(link.Sink) error) {
 	q.seq++
 	q.list = append(q.list, arrival{at, q.seq, what})
@@ -185,7 +185,7 @@ func (q *queue) add(at float64, what func(link.Sink) error) {
 	}
 }
 
-// pop takes the first one. Preconditions: there is one.
+// pop removes and returns the first arrival. Preconditions: there is one.
 func (q *queue) pop() arrival {
 	a := q.list[0]
 	last := len(q.list) - 1

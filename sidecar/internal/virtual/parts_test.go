@@ -7,9 +7,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// TestParts: a message that is more than is registered at once arrives whole, whatever
-// others of its kind go by, and takes a little longer for the answers between its parts:
-// of 256 KiB at a GB/s and a latency of 1 us, as of 16 MiB at 12 GB/s and 5 us.
+// TestParts checks that a message larger than what is registered at once arrives whole by
+// each protocol, and takes a little longer because of the answers between its parts: 256
+// KiB at 1 GB/s and a latency of 1 us, which corresponds to 16 MiB at 12 GB/s and 5 us.
 func TestParts(t *testing.T) {
 	took := func(rdv rendezvous.Protocol, most uint64, notify bool) (end float64) {
 		t.Helper()
@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 				for i := range n {
 					r.Arena[i] = byte(i * 7)
 				}
-				r.Wait(r.Send(1, 2, 0, 8)) // which makes the connection
+				r.Wait(r.Send(1, 2, 0, 8)) // makes the connection
 				r.Wait(r.Recv(1, 2, n, 8))
 				r.Wait(r.Send(1, 3, 0, n))
 				return

@@ -11,9 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// Rank is a process of the job, as its program sees it. Its methods are for the
-// program only. They panic where the engine refuses what the program asks for: a
-// program that is wrong measures nothing.
+// Rank is a process of the job, as its program sees it. Its methods are for the program
+// only. They panic if the engine refuses an operation: a wrong program measures nothing.
 type Rank struct {
 	Number uint32
 	Arena  []byte // shared memory: offsets in it name buffers
@@ -36,7 +35,7 @@ type Rank struct {
 	offered func() bool
 }
 
-// Request is an operation under way.
+// Request is an operation in progress.
 type Request uint32
 
 const ringEntries = 1 << 10
@@ -51,7 +50,7 @@ func (w *World) addRank(number uint32, n *node) error {
 	if r.session, err = session.New(c, r.Arena, number); err != nil {
 		return err
 	}
-	r.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not say what it waits for
+	r.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not report what it waits for
 	mem, entries := c.SubmitRing()
 	if r.submit, err = ring.NewProducer(mem, entries); err != nil {
 		return err
@@ -68,7 +67,7 @@ func (w *World) addRank(number uint32, n *node) error {
 	return nil
 }
 
-// start makes the program a coroutine: it runs while the node's processor is its own.
+// start makes the program a coroutine: it runs while it has the node's CPU.
 func (r *Rank) start(program func(*Rank)) {
 	r.next, r.quit = iter.Pull(func(yield func(struct{}) bool) {
 		r.yield = yield
@@ -82,7 +81,7 @@ func (r *Rank) stop() {
 	}
 }
 
-// ready reports whether the program can go on.
+// ready reports whether the program can continue.
 func (r *Rank) ready() bool {
 	if r.over || r.next == nil || r.offered != nil && r.until > r.node.now && !r.offered() {
 		return false
@@ -108,7 +107,7 @@ func (r *Rank) resume() {
 	}
 }
 
-// collect takes completions.
+// collect handles completions.
 func (r *Rank) collect() error {
 	var d shm.Descriptor
 	for r.complete.Pop(&d) {
@@ -172,14 +171,14 @@ func (r *Rank) Recv(from uint32, tag uint64, off, n int) Request {
 	return r.message(shm.OpRecv, from, tag, off, n)
 }
 
-// Now is the time of this rank's node, in nanoseconds.
+// Now returns the time of this rank's node, in nanoseconds.
 func (r *Rank) Now() float64 { return r.node.now }
 
-// Compute lets the processor work for the program.
+// Compute spends CPU time of the node for the program.
 func (r *Rank) Compute(ns float64) { r.node.spend(ns) }
 
-// Work is Compute on a processor of this rank's own: the node's other ranks and its
-// engine go on meanwhile.
+// Work is Compute on a CPU of this rank's own: the node's other ranks and its engine go on
+// meanwhile.
 func (r *Rank) Work(ns float64) {
 	r.until = r.node.now + ns
 	r.offered = func() bool { return false }
@@ -188,9 +187,9 @@ func (r *Rank) Work(ns float64) {
 	r.offered = nil
 }
 
-// AwaitOffer blocks until a peer has offered so many receives to this rank in all
-// (P§5.4), or for so long at most. A sender of paper 001's PUT waits for the offer;
-// this engine announces the message instead, and the program has to wait.
+// AwaitOffer blocks until a peer has offered a total number of receives to this rank
+// (P§5.4), or until a timeout. A sender of paper 001's PUT waits for the offer; this engine
+// announces the message instead, and the program has to wait.
 func (r *Rank) AwaitOffer(peer uint32, offers int, most float64) {
 	r.until = r.node.now + most
 	r.offered = func() bool { return r.node.offers[[2]uint32{peer, r.Number}] >= offers }
@@ -199,7 +198,7 @@ func (r *Rank) AwaitOffer(peer uint32, offers int, most float64) {
 	r.offered = nil
 }
 
-// windowNumber names the one window of a job.
+// windowNumber is the number of the one window of a job.
 const windowNumber = 9
 
 // Window exposes n bytes at off to all ranks, for Put and Get.
@@ -209,13 +208,13 @@ func (r *Rank) Window(off, n int) Request {
 	return r.post(d)
 }
 
-// Put and Get move n bytes between off and the target's window.
+// Put copies n bytes at off to the target's window.
 func (r *Rank) Put(target uint32, off, n int) Request { return r.access(shm.OpPut, target, off, n) }
 
-// Get is the other direction.
+// Get copies n bytes of the target's window to off.
 func (r *Rank) Get(target uint32, off, n int) Request { return r.access(shm.OpGet, target, off, n) }
 
-// GetAt is Get from a place in the target's window.
+// GetAt is Get from an offset in the target's window.
 func (r *Rank) GetAt(target uint32, off, at, n int) Request {
 	return r.accessAt(shm.OpGet, target, off, at, n)
 }
@@ -230,20 +229,20 @@ func (r *Rank) accessAt(op shm.Op, target uint32, off, at, n int) Request {
 	return r.post(d)
 }
 
-// Flush ends when all accesses of this rank at target are in place.
+// Flush ends when all accesses of this rank at target are complete.
 func (r *Rank) Flush(target uint32) Request {
 	return r.post(shm.Descriptor{Op: shm.OpFlush, Context: windowNumber, Peer: target})
 }
 
-// Collective is one of all ranks: kind and algorithm of the shared-memory contract,
-// blocks of n bytes, at in and out.
+// Collective starts a collective of all ranks: kind and algorithm of the shared-memory
+// contract, blocks of n bytes, at in and out.
 func (r *Rank) Collective(kind uint8, root uint32, n, in, inBytes, out, outBytes int) Request {
 	b := shm.CollBlock{
 		Kind: kind, Type: shm.TypeUint8, Op: shm.ReduceSum, Flags: shm.CollCommutative, Root: root, Count: uint64(n), Elem: 1,
 		In: uint64(in), InBytes: uint64(inBytes), Out: uint64(out), OutBytes: uint64(outBytes),
 	}
 	b.ScratchBytes = shm.CollScratch[int](&b, int(r.Number), len(r.node.world.ranks), nil)
-	// The last part of the arena is for parameters and scratch, always the same.
+	// The last part of the arena is for parameters and scratch, at a fixed offset.
 	block := len(r.Arena) - (shm.CollBlockBytes+int(b.ScratchBytes)+63)&^63
 	b.Scratch = uint64(block + shm.CollBlockBytes)
 	b.Encode(r.Arena[block:])

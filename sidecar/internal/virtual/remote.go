@@ -9,10 +9,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// pins makes a node's link a regcache.Registrar: what is gathered from.
+// pins makes a node's link a regcache.Registrar for memory that is gathered.
 type pins struct{ node *node }
 
-// Register pins memory, which takes the processor's time.
+// Register pins memory, which takes CPU time.
 func (p pins) Register(ref link.Ref) (link.Key, error) {
 	p.node.spend(p.node.world.cfg.Model.Register.At(ref.Len))
 	return p.node.Register(ref)
@@ -44,12 +44,12 @@ func (n *node) resolve(k link.Key, size uint64) ([]byte, error) {
 	return n.engine.Bytes(ref.Slice(k.Addr, size)), nil
 }
 
-// Read implements link.Remote: a request to the peer's adapter, which answers by
-// itself.
+// Read implements link.Remote: it sends a request to the peer's adapter, which answers
+// without its CPU.
 func (n *node) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	to := n.world.nodes[peer]
 	n.spend(n.world.cfg.Model.SendCPU)
-	// No command of the peer's bus: its adapter takes the request itself.
+	// No transfer over the peer's bus: its adapter handles the request itself.
 	_, asked := n.pass(to, wire.HeaderBytes, n.now, 0)
 	n.world.alone.add(asked, func(link.Sink) error {
 		data, err := to.resolve(src, dst.Len)
@@ -70,8 +70,7 @@ func (n *node) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	return nil
 }
 
-// Write implements link.Remote. Its end is known here when the peer's adapter has
-// acknowledged it.
+// Write implements link.Remote. It completes when the peer's adapter has acknowledged it.
 func (n *node) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
 	to, m := n.world.nodes[peer], n.world.cfg.Model
 	small := src.Region == core.RegionRings // a ring's slot, which the core has copied into
@@ -86,7 +85,7 @@ func (n *node) Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, n
 		target, err := to.resolve(dst, uint64(len(data)))
 		if err == nil {
 			copy(target, data)
-			if small { // and copies out of
+			if small { // and from which the peer copies
 				to.spend(m.RecvCPU)
 				to.copied(uint64(len(data)), m.Copy.Write.At(uint64(len(data))))
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// plain is a machine with round numbers.
+// plain returns a machine with round numbers.
 func plain() *platform.Model {
 	c := platform.Curve{{Bytes: 0, NS: 0}, {Bytes: 1000, NS: 500}}
 	return &platform.Model{
@@ -40,7 +40,7 @@ func run(t *testing.T, cfg Config, program func(*Rank)) *World {
 
 func caps() link.Caps { return link.Caps{Name: "virtual", GatherMax: 1, EagerMax: 64 << 10} }
 
-// pingPong returns half the round trip of n bytes after a few to warm up.
+// pingPong returns half the round trip of n bytes after a few rounds of warm-up.
 func pingPong(t *testing.T, cfg Config, n, rounds int) (half float64, w *World) {
 	t.Helper()
 	cfg.PodOf = []int32{0, 1}
@@ -65,8 +65,8 @@ func pingPong(t *testing.T, cfg Config, n, rounds int) (half float64, w *World) 
 	return half, w
 }
 
-// TestPingPong: a message takes what the model says of its parts, and the copy less
-// when its buffer is registered.
+// TestPingPong checks that a message takes the sum of the model's parts, and less by the
+// copy when its buffer is registered.
 func TestPingPong(t *testing.T) {
 	const n = 2000
 	copied, _ := pingPong(t, Config{Model: plain(), Caps: caps()}, n, 400)
@@ -83,7 +83,7 @@ func TestPingPong(t *testing.T) {
 	}
 }
 
-// TestRepeats: the same job takes the same time, to the last bit.
+// TestRepeats checks that the same job takes exactly the same time.
 func TestRepeats(t *testing.T) {
 	a, _ := pingPong(t, Config{Model: platform.Rashti(), Caps: caps(), Gather: &gather.Config{}}, 4096, 100)
 	b, _ := pingPong(t, Config{Model: platform.Rashti(), Caps: caps(), Gather: &gather.Config{}}, 4096, 100)
@@ -92,7 +92,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// TestRendezvous: data arrive whole by each protocol.
+// TestRendezvous checks that data arrive complete by each protocol.
 func TestRendezvous(t *testing.T) {
 	for _, rdv := range []rendezvous.Protocol{rendezvous.GetCQE, rendezvous.Get, rendezvous.Put, rendezvous.PutNR, rendezvous.RPut, rendezvous.Stream} {
 		c := caps()
@@ -117,7 +117,7 @@ func TestRendezvous(t *testing.T) {
 	}
 }
 
-// TestWindow: puts and gets reach the other side's window.
+// TestWindow checks that puts and gets reach the other side's window.
 func TestWindow(t *testing.T) {
 	const n = 5000
 	run(t, Config{Model: plain(), PodOf: []int32{0, 1}, Caps: caps(), Gather: &gather.Config{}}, func(r *Rank) {
@@ -142,8 +142,8 @@ func fill(b []byte, salt byte) {
 	}
 }
 
-// TestSharedBus: copies and transfers compete for the memory bus, and a stream of
-// copied fragments gets what is left: two parts of three of the copies' rate, here.
+// TestSharedBus checks that copies and transfers compete for the memory bus, and that a
+// stream of copied fragments gets the remainder: here two thirds of the copies' rate.
 func TestSharedBus(t *testing.T) {
 	m := plain()
 	m.PerByte, m.BusPerByte = 0.4, 0.25

@@ -12,21 +12,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// What stands for the adapter's own doing costs no processor time: the core's
-// acknowledgements are those of a reliable connection.
+// free reports whether a frame costs no CPU time, because it stands for work of the
+// adapter: the core's acknowledgements are those of a reliable connection.
 func free(t wire.Type) bool {
 	return t == wire.Ack || t == wire.Heartbeat || t == wire.Ring || t == wire.Look
 }
 
-// transmit sends n bytes that are ready at a time, and returns when they have left
-// and when they are at the peer: both adapters are busy with the message while it
-// passes, cut through.
+// transmit sends n bytes that are ready at a time, and returns when they have left and when
+// they are at the peer: both adapters are busy with the message while it passes, cut
+// through.
 func (n *node) transmit(to *node, size uint64, ready float64) (sent, arrives float64) {
 	return n.pass(to, size, ready, n.world.cfg.Model.Adapter)
 }
 
-// pass is transmit for a message that the adapters are busy with for so long, beside
-// its bytes.
+// pass is transmit for a message that occupies the adapters for a time in addition to its
+// bytes.
 func (n *node) pass(to *node, size uint64, ready, adapter float64) (sent, arrives float64) {
 	m := n.world.cfg.Model
 	passing := adapter + m.PerByte*float64(size)
@@ -37,9 +37,9 @@ func (n *node) pass(to *node, size uint64, ready, adapter float64) (sent, arrive
 	return sent, arrives
 }
 
-// overBus lets an adapter move n bytes over the memory bus, from a time on, and
-// returns when it has. The bus is taken in the order of asking: a sender's side asks
-// when a message is ready, a receiver's when it looks at it (unload).
+// overBus moves n bytes over the memory bus by the adapter, from a time on, and returns
+// when that is complete. The bus is granted in the order of requests: a sender's side
+// requests it when a message is ready, a receiver's when it handles the message (unload).
 func (n *node) overBus(size uint64, from float64) float64 {
 	bus := n.world.cfg.Model.BusPerByte * float64(size)
 	if bus == 0 {
@@ -49,15 +49,15 @@ func (n *node) overBus(size uint64, from float64) float64 {
 	return n.busFree
 }
 
-// unload is overBus for n bytes that have come in: the processor sees them when they
-// are in memory.
+// unload is overBus for n bytes that have arrived: the CPU sees them when they are in
+// memory.
 func (n *node) unload(size uint64) {
 	since := n.now - n.world.cfg.Model.PerByte*float64(size)
 	n.now = max(n.now, n.overBus(size, since))
 }
 
-// Post implements link.Link: it pays for each frame's overhead and for its payload,
-// copied or gathered.
+// Post implements link.Link: it charges each frame's overhead and its payload, copied or
+// gathered.
 func (n *node) Post(peer link.Peer, frames []*link.Frame) int {
 	to := n.world.nodes[peer]
 	for _, f := range frames {
@@ -82,8 +82,8 @@ func (n *node) Post(peer link.Peer, frames []*link.Frame) int {
 	return len(frames)
 }
 
-// load makes a frame's payload ready to leave: from memory of the application it is
-// copied, or gathered where the chooser says so.
+// load makes a frame's payload ready to leave: payload in memory of the application is
+// copied, or gathered if the chooser decides so.
 func (n *node) load(f *link.Frame) ([]byte, gather.Lease) {
 	if f.Payload.Region == core.RegionNone {
 		return bytes.Clone(f.Inline[:f.Head.Length]), gather.Lease{}
@@ -107,11 +107,10 @@ func (n *node) load(f *link.Frame) ([]byte, gather.Lease) {
 	return payload, gather.Lease{}
 }
 
-// minBytes is the message size from which on buffers are looked up at all (000,
-// section 5.1.1).
+// minBytes is the message size from which on buffers are looked up (000, section 5.1.1).
 const minBytes = 128
 
-// path is the way of a frame.
+// path returns the path of a frame.
 func (w *World) path(t wire.Type) reuse.Path {
 	switch t {
 	case wire.Put, wire.Acc:
@@ -132,7 +131,7 @@ func (w *World) copyCurve(p reuse.Path) platform.Curve {
 	return w.cfg.Model.Copy.Write
 }
 
-// Poll implements link.Link: it hands over what has arrived.
+// Poll implements link.Link: it delivers what has arrived.
 func (n *node) Poll(sink link.Sink) (work int) {
 	for n.inbox.first() <= n.now {
 		a := n.inbox.pop()
@@ -144,11 +143,11 @@ func (n *node) Poll(sink link.Sink) (work int) {
 	return work
 }
 
-// placeMin is the size from which payloads are placed.
+// placeMin is the size from which on payloads are placed by the link.
 const placeMin = 2 << 10
 
-// deliver copies a payload out of the receiver's registered memory: the copy that
-// stays (000, section 3.1).
+// deliver copies a payload out of the receiver's registered memory: the copy that remains
+// (000, section 3.1).
 func (n *node) deliver(sink link.Sink, from link.Peer, h *wire.Header, payload []byte) error {
 	if !free(h.Type) {
 		n.spend(n.world.cfg.Model.RecvCPU)

@@ -1,12 +1,12 @@
 // Package virtual runs real engines in virtual time over a network whose costs are a
-// platform.Model: what a paper's experiment takes on the paper's machine, with this
-// engine's protocols. Nothing is random, nothing is lost, and nothing depends on the
-// machine that it runs on.
+// platform.Model: it computes the duration of a paper's experiment on the paper's machine,
+// with this engine's protocols. Nothing is random, nothing is lost, and nothing depends on
+// the machine on which it runs.
 //
-// A node has one processor, which its ranks and its engine share, as they do where
-// the messaging engine is a library of the application's. Its clock moves on by what
-// its work costs; a node that waits moves to the next event that concerns it. Wires,
-// adapters and memory buses are busy until a time, and who needs them waits.
+// A node has one CPU, which its ranks and its engine share, as if the messaging engine were
+// a library of the application. Its clock advances by the cost of its work; a node that
+// waits advances to the next event that concerns it. Wires, adapters and memory buses are
+// busy until a time, and a node that needs one waits until then.
 package virtual
 
 import (
@@ -25,14 +25,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/reuse"
 )
 
-// Config of a World.
+// Config configures a World.
 type Config struct {
 	Model  *platform.Model
 	PodOf  []int32 // node of each rank
 	Caps   link.Caps
-	Core   core.Config    // protocol and sizes; the rest is filled in
+	Core   core.Config    // protocol and sizes; the other fields are filled in
 	Gather *gather.Config // adaptive reuse; nil: everything is copied
-	Path   reuse.Path     // of eager messages: its copies cost what the model says of it
+	Path   reuse.Path     // path of eager messages: their copies cost what the model has for it
 	Arena  int            // bytes of each rank; default 8 MiB
 }
 
@@ -41,7 +41,7 @@ type World struct {
 	cfg   Config
 	nodes []*node
 	ranks []*Rank
-	alone queue // what adapters do without their node's processor
+	alone queue // work of adapters without their node's CPU
 }
 
 // New makes a job. Run runs a program on it, once.
@@ -73,7 +73,7 @@ func (w *World) addNode(i, pods int) error {
 	loop := local.New(n.self, nil)
 	cfg := w.cfg.Core
 	cfg.Self, cfg.PodOf, cfg.Pods, cfg.Seed = n.self, w.cfg.PodOf, pods, 1
-	cfg = cfg.Within(core.Limits{CopyBytes: 1}) // what is copied is the link's to decide
+	cfg = cfg.Within(core.Limits{CopyBytes: 1}) // the link decides what is copied
 	if w.cfg.Model.EagerBytes != 0 {
 		cfg.EagerBytes = w.cfg.Model.EagerBytes
 	}
@@ -97,7 +97,7 @@ func (w *World) addNode(i, pods int) error {
 	return nil
 }
 
-// chooser makes a node's adaptive reuse, with the model's costs.
+// chooser returns a node's adaptive reuse, with the model's costs.
 func (w *World) chooser(n *node, sessions int) (*gather.Chooser, error) {
 	cfg := gather.Config{Reuse: reuse.Config{Buckets: 2, Entries: 1}}
 	if w.cfg.Gather != nil {
@@ -117,7 +117,7 @@ func (w *World) chooser(n *node, sessions int) (*gather.Chooser, error) {
 	return c, nil
 }
 
-// samples are the measurements that a calibration on the modelled machine would make.
+// samples returns the measurements that a calibration on the modelled machine would make.
 func samples(c platform.Curve) []reuse.Sample {
 	var s []reuse.Sample
 	for n := uint64(64); n <= 128<<10; n += n / 8 {
@@ -126,7 +126,7 @@ func samples(c platform.Curve) []reuse.Sample {
 	return s
 }
 
-// Close gives back what New took.
+// Close releases what New allocated.
 func (w *World) Close() error {
 	var err error
 	for _, r := range w.ranks {
@@ -143,7 +143,7 @@ func (w *World) Close() error {
 // limit is the virtual time after which a job counts as stuck.
 const limit = 600e9
 
-// Run runs program on every rank until it has returned everywhere.
+// Run runs program on every rank until all have returned.
 func (w *World) Run(program func(*Rank)) error {
 	for _, r := range w.ranks {
 		r.start(program)
@@ -169,7 +169,8 @@ func (w *World) Run(program func(*Rank)) error {
 	}
 }
 
-// next is the node whose turn it is, and when; nil: all programs have ended.
+// next returns the node with the next event, and its time, or nil if all programs have
+// ended.
 func (w *World) next() (*node, float64) {
 	var first *node
 	at, done := math.Inf(1), true
@@ -195,7 +196,7 @@ func (w *World) state() string {
 	return text
 }
 
-// Counts sums the reuse counters of all ranks.
+// Counts returns the sum of the reuse counters of all ranks.
 func (w *World) Counts() (sum link.BufferCounts) {
 	for _, n := range w.nodes {
 		if n.chooser == nil {
@@ -214,6 +215,6 @@ func (w *World) Counts() (sum link.BufferCounts) {
 	return sum
 }
 
-// SendTime is the processor time that a node has spent sending, in nanoseconds:
-// overhead, copies, look-ups and registrations.
+// SendTime returns the CPU time that a node has spent on sending, in nanoseconds: overhead,
+// copies, look-ups and registrations.
 func (w *World) SendTime(node int) float64 { return w.nodes[node].sending }
