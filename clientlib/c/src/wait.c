@@ -1,6 +1,6 @@
 /* Waiting (LAYOUT §8): a wait polls and yields the CPU, and sleeps after YIELD_NS. If a yield
  * has shown that another thread computes on the same CPU, it sleeps instead of yielding, with
- * exponential back-off. The Go client has it in clientlib/wait.go and crowd.go. */
+ * exponential back-off. The Go client has it in clientlib/wait.go and backoff.go. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <time.h>
