@@ -78,7 +78,7 @@ func TestBetterCause(t *testing.T) {
 		{ended, refused, timeout, refused},
 		{late, refused, timeout, refused},
 	} {
-		if got := betterCause(x.ctx, x.before, x.last); got != x.want { // the same value
+		if got := betterCause(x.ctx, x.before, x.last); got != x.want { //nolint:errorlint // the same value
 			t.Errorf("%v, then %v: %v, want %v", x.before, x.last, got, x.want)
 		}
 	}
