@@ -21,11 +21,11 @@ type Begun struct {
 // has reports that the collective of a number is one of them. Numbers wrap.
 func (b *Begun) has(number uint32) bool { return b.Number-number < max(b.Count, 1) }
 
-// place identifies one collective. The communicators of a split share a number and have no
+// position identifies one collective. The communicators of a split share a number and have no
 // rank in common; the lead tells them apart. A rank that attaches again counts from 1; the
-// generation tells its programs apart. The collective that a rank has begun at a place never
+// generation tells its programs apart. The collective that a rank has begun at a position never
 // changes, so ranks may be asked one after the other.
-type place struct {
+type position struct {
 	group
 	number uint32
 }
@@ -37,7 +37,7 @@ type side struct {
 	waits       bool // one of them is still in it
 }
 
-// Disagreements tells of ranks that are in different collectives at one place of a
+// Disagreements tells of ranks that are in different collectives at one position of a
 // communicator's order, or were, while one of them waits: a program in which that
 // happens is wrong (MPI 4.1, section 6.1), however far apart its ranks are.
 func Disagreements(ranks []Rank) []string { return disagreements(ranks, false) }
@@ -49,7 +49,7 @@ func Disagreed(ranks []Rank) []string { return disagreements(ranks, true) }
 const disagreeMost = 4
 
 func disagreements(ranks []Rank, over bool) (lines []string) {
-	at := map[place][]side{}
+	at := map[position][]side{}
 	asked := numbers{}
 	for i := range ranks { // collectives in which at least one rank waits
 		for j := range ranks[i].Waits {
@@ -78,13 +78,13 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 			}
 		}
 	}
-	var wrong []place
+	var wrong []position
 	for p, sides := range at {
 		if len(sides) > 1 && !doubled(sides) {
 			wrong = append(wrong, p)
 		}
 	}
-	slices.SortFunc(wrong, func(a, b place) int {
+	slices.SortFunc(wrong, func(a, b position) int {
 		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.context, b.context), cmp.Compare(a.lead, b.lead), int(int32(a.number-b.number))) // numbers wrap
 	})
 	for i, p := range wrong {
@@ -98,7 +98,7 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 	return lines
 }
 
-// group is a communicator, told apart as in place.
+// group is a communicator, told apart as in position.
 type group struct {
 	generation uint64
 	context    uint32
@@ -121,12 +121,12 @@ func (n numbers) add(g group, number uint32) {
 	}
 }
 
-// note adds a rank to the side of a place that it is on.
-func note(at map[place][]side, r *Rank, b *Begun, waits bool) {
+// note adds a rank to the side of a position that it is on.
+func note(at map[position][]side, r *Rank, b *Begun, waits bool) {
 	if b.Number == 0 {
-		return // it has no place yet
+		return // it has no position yet
 	}
-	p, rank := place{r.group(b), b.Number}, r.Rank
+	p, rank := position{r.group(b), b.Number}, r.Rank
 	sides := at[p]
 	i := slices.IndexFunc(sides, func(s side) bool { return s.name == b.Name && sameOrder(s.order, b.Order) })
 	if i < 0 && len(sides) == sidesMost {
@@ -144,7 +144,7 @@ func note(at map[place][]side, r *Rank, b *Begun, waits bool) {
 	at[p] = sides
 }
 
-// sidesMost bounds those of a place, whose names another program may make up.
+// sidesMost bounds those of a position, whose names another program may make up.
 const sidesMost = 16
 
 // doubled reports that a rank is on two sides: its client has used a communicator's
@@ -162,7 +162,7 @@ func doubled(sides []side) bool {
 	return false
 }
 
-func disagreement(p place, sides []side) string {
+func disagreement(p position, sides []side) string {
 	slices.SortFunc(sides, func(a, b side) int { return cmp.Compare(a.ranks[0], b.ranks[0]) })
 	var parts []string
 	for _, s := range sides {

@@ -24,16 +24,16 @@ const LockName = "lock"
 
 // findLocks tells those who wait for a lock who has it: its target knows.
 func findLocks(ranks []Rank) {
-	type place struct {
+	type windowKey struct {
 		generation uint64 // windows are numbered anew in each
 		target     int
 		window     uint32
 	}
-	locks := map[place]*Lock{}
+	locks := map[windowKey]*Lock{}
 	for i := range ranks {
 		for j := range ranks[i].Locks {
 			l := &ranks[i].Locks[j]
-			locks[place{ranks[i].Generation, ranks[i].Rank, l.Window}] = l
+			locks[windowKey{ranks[i].Generation, ranks[i].Rank, l.Window}] = l
 		}
 	}
 	if len(locks) == 0 {
@@ -44,7 +44,7 @@ func findLocks(ranks []Rank) {
 		r.Waits = slices.Clone(r.Waits) // the caller's own are not changed
 		for j := range r.Waits {
 			if w := &r.Waits[j]; w.Kind == OneSided && w.Name == LockName {
-				w.lock = locks[place{r.Generation, w.Peer, w.Context}]
+				w.lock = locks[windowKey{r.Generation, w.Peer, w.Context}]
 			}
 		}
 	}

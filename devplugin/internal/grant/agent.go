@@ -68,8 +68,8 @@ type Agent struct {
 	record      *record
 	origin      Originator    // nil: all callers share one bound
 	places      chan struct{} // one element per open connection
-	mu          sync.Mutex    // guards crowds
-	crowds      map[string]*crowd
+	mu          sync.Mutex    // guards pods
+	pods        map[string]*podConns
 	identifying chan struct{}
 	wg          sync.WaitGroup
 }
@@ -95,7 +95,7 @@ func Listen(c Config) (*Agent, error) {
 	}
 	origin, _ := c.Who.(Originator)
 	return &Agent{
-		config: c, listener: l, broker: newBroker(), record: newRecord(c.Log), origin: origin, crowds: map[string]*crowd{},
+		config: c, listener: l, broker: newBroker(), record: newRecord(c.Log), origin: origin, pods: map[string]*podConns{},
 		places: make(chan struct{}, connectionsMax), identifying: make(chan struct{}, identifyMax),
 	}, nil
 }
@@ -152,15 +152,15 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// crowd counts the connections of one pod.
-type crowd struct {
+// podConns counts the connections of one pod.
+type podConns struct {
 	of          string
 	open        int           // guarded by the agent's mutex
 	identifying chan struct{} // connections that are being identified
 }
 
 // enter counts a connection of its pod; nil if there are too many.
-func (a *Agent) enter(conn *net.UnixConn) *crowd {
+func (a *Agent) enter(conn *net.UnixConn) *podConns {
 	of, most := "", connectionsMax
 	if a.origin != nil {
 		most = originMax
@@ -170,13 +170,13 @@ func (a *Agent) enter(conn *net.UnixConn) *crowd {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.crowds[of]
+	c := a.pods[of]
 	if c == nil {
-		c = &crowd{of: of, identifying: make(chan struct{}, originIdentifyMax)}
+		c = &podConns{of: of, identifying: make(chan struct{}, originIdentifyMax)}
 		if a.origin == nil {
 			c.identifying = make(chan struct{}, identifyMax)
 		}
-		a.crowds[of] = c
+		a.pods[of] = c
 	}
 	if c.open >= most {
 		return nil
@@ -185,11 +185,11 @@ func (a *Agent) enter(conn *net.UnixConn) *crowd {
 	return c
 }
 
-func (a *Agent) exit(c *crowd) {
+func (a *Agent) exit(c *podConns) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c.open--; c.open == 0 {
-		delete(a.crowds, c.of)
+		delete(a.pods, c.of)
 	}
 }
 
@@ -214,7 +214,7 @@ func (a *Agent) admit(ctx context.Context, conn *net.UnixConn) {
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // reads and writes return errors
 		defer stop()
 		defer conn.Close()
-		s := &session{agent: a, crowd: own, line: line{conn: conn}}
+		s := &session{agent: a, conns: own, line: line{conn: conn}}
 		s.attend(ctx)
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// place is the pod and the container of a process, according to its cgroup.
-type place struct {
+// podContainer is the pod and the container of a process, according to its cgroup.
+type podContainer struct {
 	podUID, container string
 }
 
@@ -35,45 +35,45 @@ var errNoPod = errors.New("the process is in no pod")
 //
 // Contradicting lines are an error. Lines of a hierarchy that the kubelet does not use
 // are ignored.
-func parseCgroup(text, root string) (place, error) {
-	var found place
+func parseCgroup(text, root string) (podContainer, error) {
+	var found podContainer
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 {
-			return place{}, fmt.Errorf("%q is not a line of /proc/PID/cgroup", line)
+			return podContainer{}, fmt.Errorf("%q is not a line of /proc/PID/cgroup", line)
 		}
 		p, ok := placeIn(fields[2], root)
 		switch {
 		case !ok:
-		case found == place{}:
+		case found == podContainer{}:
 			found = p
 		case found != p:
-			return place{}, errors.New("the process is in several pods at once")
+			return podContainer{}, errors.New("the process is in several pods at once")
 		}
 	}
-	if found == (place{}) {
-		return place{}, errNoPod
+	if found == (podContainer{}) {
+		return podContainer{}, errNoPod
 	}
 	return found, nil
 }
 
 // placeIn finds the pod and the container directly below it.
-func placeIn(where, root string) (place, bool) {
+func placeIn(where, root string) (podContainer, bool) {
 	names, ok := below(where, root)
 	if !ok {
-		return place{}, false
+		return podContainer{}, false
 	}
 	for len(names) > 0 && podsCgroup.MatchString(names[0]) {
 		names = names[1:]
 	}
 	if len(names) < 2 {
-		return place{}, false
+		return podContainer{}, false
 	}
 	pod, container := podCgroup.FindStringSubmatch(names[0]), containerCgroup.FindStringSubmatch(names[1])
 	if pod == nil || container == nil {
-		return place{}, false
+		return podContainer{}, false
 	}
-	return place{podUID: strings.ReplaceAll(pod[1], "_", "-"), container: container[1]}, true
+	return podContainer{podUID: strings.ReplaceAll(pod[1], "_", "-"), container: container[1]}, true
 }
 
 // below returns the names of a path below root. An agent in its own cgroup namespace

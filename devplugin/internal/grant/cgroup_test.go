@@ -44,7 +44,7 @@ func TestParseCgroup(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.cause) {
 				t.Errorf("%s: %v, %v, want %q", name, got, err, c.cause)
 			}
-		case err != nil || got != place{podUID: uid, container: id}:
+		case err != nil || got != podContainer{podUID: uid, container: id}:
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}

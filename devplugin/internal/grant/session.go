@@ -14,7 +14,7 @@ import (
 // write to its line.
 type session struct {
 	agent   *Agent
-	crowd   *crowd
+	conns   *podConns
 	line    line
 	process *process
 	caller  *Caller
@@ -60,7 +60,7 @@ func (s *session) identify(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, identifyPatience)
 	defer cancel()
-	for _, turn := range []chan struct{}{s.crowd.identifying, s.agent.identifying} {
+	for _, turn := range []chan struct{}{s.conns.identifying, s.agent.identifying} {
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()

@@ -15,20 +15,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// place is one end of a connection, as policies see it.
-type place struct {
+// endpoint is one end of a connection, as policies see it.
+type endpoint struct {
 	namespace string
 	labels    map[string]string
 }
 
 var (
-	rank     = place{"hpc", map[string]string{names.LabelJob: "cg"}}
-	other    = place{"hpc", map[string]string{names.LabelJob: "other"}}
-	stranger = place{"hpc", map[string]string{"app": "web"}}
-	operator = place{"outrigger-system", map[string]string{"app.kubernetes.io/name": "outrigger-operator"}}
-	neighbor = place{"outrigger-system", map[string]string{"app": "web"}}
-	scraper  = place{"monitoring", map[string]string{"app": "prometheus"}}
-	resolver = place{"kube-system", map[string]string{"k8s-app": "kube-dns"}}
+	rank     = endpoint{"hpc", map[string]string{names.LabelJob: "cg"}}
+	other    = endpoint{"hpc", map[string]string{names.LabelJob: "other"}}
+	stranger = endpoint{"hpc", map[string]string{"app": "web"}}
+	operator = endpoint{"outrigger-system", map[string]string{"app.kubernetes.io/name": "outrigger-operator"}}
+	neighbor = endpoint{"outrigger-system", map[string]string{"app": "web"}}
+	scraper  = endpoint{"monitoring", map[string]string{"app": "prometheus"}}
+	resolver = endpoint{"kube-system", map[string]string{"k8s-app": "kube-dns"}}
 )
 
 func selects(t *testing.T, s *metav1.LabelSelector, set map[string]string) bool {
@@ -41,7 +41,7 @@ func selects(t *testing.T, s *metav1.LabelSelector, set map[string]string) bool 
 }
 
 // admits evaluates the peers and ports of one rule of a policy (networking.k8s.io/v1).
-func admits(t *testing.T, namespace string, peers []networkingv1.NetworkPolicyPeer, list []networkingv1.NetworkPolicyPort, far place, protocol corev1.Protocol, port int32) bool {
+func admits(t *testing.T, namespace string, peers []networkingv1.NetworkPolicyPeer, list []networkingv1.NetworkPolicyPort, far endpoint, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
 	from := len(peers) == 0 || slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool {
 		in := far.namespace == namespace
@@ -68,7 +68,7 @@ func admits(t *testing.T, namespace string, peers []networkingv1.NetworkPolicyPe
 
 // allowed evaluates all policies for a connection of a pod: a pod that no policy selects
 // for a direction is open there, and else what one of them admits.
-func allowed(t *testing.T, all []networkingv1.NetworkPolicy, in bool, near, far place, protocol corev1.Protocol, port int32) bool {
+func allowed(t *testing.T, all []networkingv1.NetworkPolicy, in bool, near, far endpoint, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
 	direction := networkingv1.PolicyTypeEgress
 	if in {
@@ -120,7 +120,7 @@ const (
 
 type connection struct {
 	in       bool
-	far      place
+	far      endpoint
 	protocol corev1.Protocol
 	port     int32
 	want     bool

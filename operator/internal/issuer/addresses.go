@@ -54,7 +54,7 @@ func (s *Server) addresses(_ http.ResponseWriter, r *http.Request) ([]byte, erro
 
 // located returns the known addresses of the pods of one part. A replica whose caches
 // are behind knows fewer, and the sidecar asks again.
-func (s *Server) located(ctx context.Context, at *place, part int32) (map[int][]netip.Addr, error) {
+func (s *Server) located(ctx context.Context, at *callerPod, part int32) (map[int][]netip.Addr, error) {
 	found := map[int][]netip.Addr{}
 	first := part * bootstrap.AddressesMax
 	for number := first; number < min(first+bootstrap.AddressesMax, desired.Pods(&at.job.Spec)); number++ {

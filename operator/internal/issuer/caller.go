@@ -91,23 +91,23 @@ func (s *Server) review(ctx context.Context, token string) (*caller, error) {
 	return &caller{namespace, name[0], uid[0]}, nil
 }
 
-// place returns the position of the caller in its job. A refusal is final for a
+// locate returns the position of the caller in its job. A refusal is final for a
 // sidecar, and the caches of a replica may be behind, so a refusal by the caches is
 // confirmed at the API server. These reads are rate-limited in total, by namespace and
 // by pod.
-func (s *Server) place(ctx context.Context, c *caller, address string) (*place, error) {
-	at, err := (&search{s, s.Cache, s.OfPlace}).place(ctx, c, address)
+func (s *Server) locate(ctx context.Context, c *caller, address string) (*callerPod, error) {
+	at, err := (&search{s, s.Cache, s.OfPlace}).locate(ctx, c, address)
 	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
 		return at, err
 	}
 	if s.searchPods.take(c.uid) > 0 || s.searchNamespaces.take(c.namespace) > 0 || !s.search.Allow() {
 		return nil, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
 	}
-	return (&search{s, s.Live, ofLabels}).place(ctx, c, address)
+	return (&search{s, s.Live, ofLabels}).locate(ctx, c, address)
 }
 
-// place is the position of a caller: its job, the attempt and the number of its pod.
-type place struct {
+// callerPod is the position of a caller: its job, the attempt and the number of its pod.
+type callerPod struct {
 	job             *v1alpha1.MPIJob
 	attempt, number int32
 }
@@ -126,7 +126,7 @@ type search struct {
 	ofPlace func(job string, attempt, number int32) client.ListOption
 }
 
-func (s *search) place(ctx context.Context, c *caller, address string) (*place, error) {
+func (s *search) locate(ctx context.Context, c *caller, address string) (*callerPod, error) {
 	pod, err := s.pod(ctx, c)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (s *search) place(ctx context.Context, c *caller, address string) (*place, 
 	if err := s.first(ctx, pod, job, attempt, number); err != nil {
 		return nil, err
 	}
-	return &place{job, attempt, number}, nil
+	return &callerPod{job, attempt, number}, nil
 }
 
 // pod returns the caller's pod. If the pod's address is not known yet, the caller has

@@ -252,7 +252,7 @@ func tokenOf(r *http.Request) (string, error) {
 
 // admit determines the pod that has sent a request, by the request's token, and its
 // position in its job.
-func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*caller, *place, error) {
+func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*caller, *callerPod, error) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return nil, nil, refuse(http.StatusBadRequest, "the caller's address: %v", err)
@@ -269,7 +269,7 @@ func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*cal
 	if wait := s.pods.take(c.uid); wait > 0 {
 		return nil, nil, tooOften(wait, "pod %s asks more than %v times a second", c.name, perPod.rate)
 	}
-	at, err := s.place(ctx, c, address)
+	at, err := s.locate(ctx, c, address)
 	return c, at, err
 }
 

@@ -284,7 +284,7 @@ func TestForeignPodsCostLittle(t *testing.T) {
 	own.searchPods = ration{rate: 1e-9, burst: 5, max: 1000}.shares()
 	own.searchNamespaces = ration{rate: 1e-9, burst: searchPerNamespace.burst, max: 1000}.shares()
 	look := func(pod int) error {
-		_, err := own.place(t.Context(), &caller{"hpc", "p", fmt.Sprint(pod)}, "")
+		_, err := own.locate(t.Context(), &caller{"hpc", "p", fmt.Sprint(pod)}, "")
 		return err
 	}
 	final := func(err error) bool {

@@ -91,11 +91,11 @@ func TestSyncSenderOfAnArrivingMessage(t *testing.T) {
 }
 
 type statuses struct {
-	*crowd
+	*manyPeers
 	got map[SessionID]shm.Status
 }
 
-func newStatuses(x *crowd) *statuses {
+func newStatuses(x *manyPeers) *statuses {
 	s := &statuses{x, map[SessionID]shm.Status{}}
 	x.ended = func(id SessionID, d *shm.Descriptor) {
 		if d.Op == shm.OpDone {

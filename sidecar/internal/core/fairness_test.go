@@ -11,10 +11,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// crowd is a core of pod 0 that hosts the ranks 0 and 1, and talks to the ranks 2
+// manyPeers is a core of pod 0 that hosts the ranks 0 and 1, and talks to the ranks 2
 // and 3 of pod 1. Arenas are of any size: what is read and written of them is
 // counted, and is all the same memory.
-type crowd struct {
+type manyPeers struct {
 	lone
 	t       *testing.T
 	core    *Core
@@ -28,25 +28,25 @@ type crowd struct {
 	gatherer Gatherer // nil: each small message is copied
 }
 
-const crowdArena = 1 << 30
+const manyArena = 1 << 30
 
-func newCrowd(t *testing.T) *crowd {
+func newCrowd(t *testing.T) *manyPeers {
 	t.Helper()
 	x := newStranger(t)
 	x.meet()
 	return x
 }
 
-// gathering is a crowd whose link gathers.
-func gathering(t *testing.T, g Gatherer) *crowd {
+// gathering is a manyPeers whose link gathers.
+func gathering(t *testing.T, g Gatherer) *manyPeers {
 	t.Helper()
-	x := &crowd{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1, gatherer: g}
+	x := &manyPeers{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1, gatherer: g}
 	x.attach()
 	x.meet()
 	return x
 }
 
-func (x *crowd) attach() {
+func (x *manyPeers) attach() {
 	x.t.Helper()
 	t := x.t
 	var err error
@@ -57,14 +57,14 @@ func (x *crowd) attach() {
 	x.core.ofRanks, x.core.ofPeers = ranks.NewAllowance(1<<40, 0), ranks.NewAllowance(1<<40, 0)
 	for rank := range uint32(2) {
 		base := RegionFirst + link.Region(2*rank)
-		if err := x.core.Attach(1, SessionID(rank), rank, shm.FeaturesAll, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
+		if err := x.core.Attach(1, SessionID(rank), rank, shm.FeaturesAll, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: manyArena}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // meet connects the other pod for the first time.
-func (x *crowd) meet() {
+func (x *manyPeers) meet() {
 	x.t.Helper()
 	x.core.LinkUp(1, 1, link.Caps{Name: "test"})
 	greeting := wire.Header{Type: wire.Ack, Credit: x.core.peers[1].Credit().Granted()}
@@ -73,7 +73,7 @@ func (x *crowd) meet() {
 	}
 }
 
-func (x *crowd) Bytes(r link.Ref) []byte {
+func (x *manyPeers) Bytes(r link.Ref) []byte {
 	if r.Region < RegionFirst || (r.Region-RegionFirst)%2 == 0 {
 		return x.lone.Bytes(r)
 	}
@@ -84,13 +84,13 @@ func (x *crowd) Bytes(r link.Ref) []byte {
 	return x.scratch[:r.Len]
 }
 
-func (x *crowd) Complete(id SessionID, d *shm.Descriptor) {
+func (x *manyPeers) Complete(id SessionID, d *shm.Descriptor) {
 	if x.done++; x.ended != nil {
 		x.ended(id, d)
 	}
 }
 
-func (x *crowd) Post(peer link.Peer, frames []*link.Frame) int {
+func (x *manyPeers) Post(peer link.Peer, frames []*link.Frame) int {
 	n := len(frames)
 	if x.room >= 0 {
 		n = min(n, x.room)
@@ -99,14 +99,14 @@ func (x *crowd) Post(peer link.Peer, frames []*link.Frame) int {
 	return x.lone.Post(peer, frames[:n])
 }
 
-func (x *crowd) submit(rank SessionID, d shm.Descriptor) {
+func (x *manyPeers) submit(rank SessionID, d shm.Descriptor) {
 	x.t.Helper()
 	if err := x.core.Submit(2, rank, &d); err != nil {
 		x.t.Fatal(err)
 	}
 }
 
-func (x *crowd) deliver(h wire.Header, payload []byte) {
+func (x *manyPeers) deliver(h wire.Header, payload []byte) {
 	x.t.Helper()
 	x.seq++
 	h.Seq = x.seq
@@ -126,14 +126,14 @@ func arena(op shm.Op, peer uint32, req uint32, n uint64) shm.Descriptor {
 // frames as the link can use, and what another rank says next goes behind those.
 func TestOneSidedIsPaced(t *testing.T) {
 	const large = 512 << 20
-	for name, begin := range map[string]func(x *crowd){
-		"put": func(x *crowd) { x.submit(0, arena(shm.OpPut, 2, 1, large)) },
-		"accumulate": func(x *crowd) {
+	for name, begin := range map[string]func(x *manyPeers){
+		"put": func(x *manyPeers) { x.submit(0, arena(shm.OpPut, 2, 1, large)) },
+		"accumulate": func(x *manyPeers) {
 			d := arena(shm.OpAcc, 2, 1, large)
 			d.Tag = uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum)
 			x.submit(0, d)
 		},
-		"get": func(x *crowd) {
+		"get": func(x *manyPeers) {
 			x.submit(0, arena(shm.OpWin, 0, 1, large))
 			for i := range uint64(onesided.GetWindow) {
 				x.deliver(wire.Header{Type: wire.Get, Context: 9, Src: 2, A: i + 1, B: large}, nil)
@@ -212,7 +212,7 @@ func TestFoldsAreBounded(t *testing.T) {
 	reduce := func(rank SessionID, count uint64) {
 		b := shm.CollBlock{
 			Kind: shm.CollAllreduce, Type: shm.TypeUint8, Op: shm.ReduceMax, Flags: shm.CollCommutative, Context: 4,
-			Count: count, Elem: 1, In: 0, InBytes: count, Out: crowdArena / 2, OutBytes: count,
+			Count: count, Elem: 1, In: 0, InBytes: count, Out: manyArena / 2, OutBytes: count,
 		}
 		b.Encode(x.lone.Bytes(link.Ref{Region: RegionFirst + link.Region(2*rank), Len: shm.CollBlockBytes}))
 		d := shm.Descriptor{Op: shm.OpColl, Req: 2, Class: shm.ClassSlab}
@@ -245,8 +245,8 @@ func TestFoldsAreBounded(t *testing.T) {
 // steps.
 func TestEndsAreBounded(t *testing.T) {
 	const many = shm.MaxRequests - 2
-	for name, fill := range map[string]func(x *crowd, req uint32){
-		"collectives": func(x *crowd, req uint32) {
+	for name, fill := range map[string]func(x *manyPeers, req uint32){
+		"collectives": func(x *manyPeers, req uint32) {
 			if req == 1 {
 				b := shm.CollBlock{Kind: shm.CollBarrier}
 				b.Encode(x.lone.Bytes(link.Ref{Region: RegionFirst, Len: shm.CollBlockBytes}))
@@ -255,13 +255,13 @@ func TestEndsAreBounded(t *testing.T) {
 			d.SetBody(0, shm.CollBlockBytes, 0, 0)
 			x.submit(0, d)
 		},
-		"receives": func(x *crowd, req uint32) { x.submit(0, arena(shm.OpRecv, 2, req, 64)) },
-		"sends":    func(x *crowd, req uint32) { x.submit(0, arena(shm.OpSend, 2, req, 1<<20)) },
-		"probes": func(x *crowd, req uint32) {
+		"receives": func(x *manyPeers, req uint32) { x.submit(0, arena(shm.OpRecv, 2, req, 64)) },
+		"sends":    func(x *manyPeers, req uint32) { x.submit(0, arena(shm.OpSend, 2, req, 1<<20)) },
+		"probes": func(x *manyPeers, req uint32) {
 			x.submit(0, shm.Descriptor{Op: shm.OpProbe, Req: req, Peer: 2, Context: 9})
 		},
-		"puts": func(x *crowd, req uint32) { x.submit(0, arena(shm.OpPut, 2, req, 1<<20)) },
-		"silent": func(x *crowd, req uint32) {
+		"puts": func(x *manyPeers, req uint32) { x.submit(0, arena(shm.OpPut, 2, req, 1<<20)) },
+		"silent": func(x *manyPeers, req uint32) {
 			d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
 			d.SetInline([]byte("12345678"))
 			x.submit(0, d)

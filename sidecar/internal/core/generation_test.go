@@ -47,7 +47,7 @@ func (r *repeated) attach() {
 	r.t.Helper()
 	for rank := range uint32(2) {
 		base := RegionFirst + link.Region(2*rank)
-		if err := r.core.Attach(5, SessionID(rank), rank, shm.FeaturesAll, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: crowdArena}); err != nil {
+		if err := r.core.Attach(5, SessionID(rank), rank, shm.FeaturesAll, link.Ref{Region: base, Len: 1 << 20}, link.Ref{Region: base + 1, Len: manyArena}); err != nil {
 			r.t.Fatal(err)
 		}
 	}

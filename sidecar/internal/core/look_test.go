@@ -178,7 +178,7 @@ func (l *looks) turn(i int) {
 
 // rest is what an engine does that has found nothing.
 func (l *looks) rest(i int) {
-	if c := l.cores[i]; !c.Doze() && !c.Pending() {
+	if c := l.cores[i]; !c.PrepareSleep() && !c.Pending() {
 		l.ports[i].asleep = true
 		l.ports[i].sleeps++
 	} else {

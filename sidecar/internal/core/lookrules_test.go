@@ -87,7 +87,7 @@ func TestLooks(t *testing.T) {
 	if looks := w.write(lookAfter - 1); len(looks) != 0 {
 		t.Fatalf("%d frames, and it says %d", lookAfter-1, looks)
 	}
-	if w.core.Doze() {
+	if w.core.PrepareSleep() {
 		t.Fatal("there is nothing to take back")
 	}
 	if looks := w.write(lookAfter - 1); len(looks) != 0 {
@@ -96,13 +96,13 @@ func TestLooks(t *testing.T) {
 	if looks := w.write(3 * lookAfter); len(looks) != 1 || looks[0] != 1 {
 		t.Fatalf("after many frames it says %d, want 1, once", looks)
 	}
-	if !w.core.Doze() || !w.core.Pending() {
+	if !w.core.PrepareSleep() || !w.core.Pending() {
 		t.Fatal("it may sleep, and has not said so")
 	}
 	if looks := w.turn(); len(looks) != 1 || looks[0] != 0 {
 		t.Fatalf("before it sleeps it says %d", looks)
 	}
-	if w.core.Doze() || w.core.Pending() || w.core.Polled() {
+	if w.core.PrepareSleep() || w.core.Pending() || w.core.Polled() {
 		t.Error("it has said that it may sleep, and does not")
 	}
 	if looks := w.turn(); len(looks) != 0 {
@@ -115,9 +115,9 @@ func TestLooks(t *testing.T) {
 func TestLookWaitsForItsLink(t *testing.T) {
 	w := newWatched(t, looking64)
 	w.write(lookAfter)
-	w.core.Doze()
+	w.core.PrepareSleep()
 	w.full = true
-	if w.turn(); w.core.Doze() || !w.core.Polled() {
+	if w.turn(); w.core.PrepareSleep() || !w.core.Polled() {
 		t.Fatal("the peer writes without notices, and this side sleeps")
 	}
 	w.full = false
@@ -131,7 +131,7 @@ func TestLookAcknowledges(t *testing.T) {
 	w := newWatched(t, looking64)
 	w.write(lookAfter)
 	w.write(5)
-	w.core.Doze()
+	w.core.PrepareSleep()
 	if looks := w.turn(); len(looks) != 1 {
 		t.Fatalf("it says %d", looks)
 	}
@@ -150,7 +150,7 @@ func TestWhoDoesNotLook(t *testing.T) {
 		"no notice": {Name: "test", Register: true, Write: true, InOrder: true},
 	} {
 		w := newWatched(t, caps)
-		if looks := w.write(3 * lookAfter); len(looks) != 0 || w.core.Doze() {
+		if looks := w.write(3 * lookAfter); len(looks) != 0 || w.core.PrepareSleep() {
 			t.Errorf("%s: it says %d", name, looks)
 		}
 	}

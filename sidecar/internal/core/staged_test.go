@@ -10,7 +10,7 @@ import (
 )
 
 // flushed lists the frames of a type that a Flush has posted.
-func (x *crowd) flushed(t wire.Type) (list []wire.Header) {
+func (x *manyPeers) flushed(t wire.Type) (list []wire.Header) {
 	from := len(x.frames)
 	for x.core.Flush(3, x) {
 	}

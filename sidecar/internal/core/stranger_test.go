@@ -64,10 +64,10 @@ func TestTooLateForWhoHasJustLeft(t *testing.T) {
 	}
 }
 
-// newStranger is a crowd whose other pod has never been connected.
-func newStranger(t *testing.T) *crowd {
+// newStranger is a manyPeers whose other pod has never been connected.
+func newStranger(t *testing.T) *manyPeers {
 	t.Helper()
-	x := &crowd{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1}
+	x := &manyPeers{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1}
 	x.attach()
 	return x
 }

@@ -323,7 +323,7 @@ func (p *player) ofJob(k kind) (call func(), err error) {
 		d.bytes()
 		return func() {}, nil
 	case inDoze:
-		return func() { p.core.Doze() }, nil
+		return func() { p.core.PrepareSleep() }, nil
 	case inPollMemory:
 		return func() { p.core.PollMemory(p.now) }, nil
 	case inAdvance:

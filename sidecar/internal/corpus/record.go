@@ -364,10 +364,10 @@ func (r *Recorder) Renew(now int64) bool {
 	return done
 }
 
-func (r *Recorder) Doze() bool {
+func (r *Recorder) PrepareSleep() bool {
 	before := r.last
 	r.input(inDoze, r.last)
-	again := r.Core.Doze()
+	again := r.Core.PrepareSleep()
 	r.endUnless(inDoze, !again, before)
 	return again
 }

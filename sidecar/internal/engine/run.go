@@ -116,7 +116,7 @@ func (e *Engine) block() bool {
 // so that no descriptor published meanwhile is missed; the core tells the peers before
 // that.
 func (e *Engine) PrepareSleep() (d time.Duration, may bool) {
-	if e.core.Doze() {
+	if e.core.PrepareSleep() {
 		return 0, false
 	}
 	e.turns.Sleeps++

@@ -30,9 +30,9 @@ func (r *Room) looked(p *Peer) {
 	}
 }
 
-// Doze has to be called before each sleep. It reports whether peers have to be told that writes need
+// PrepareSleep has to be called before each sleep. It reports whether peers have to be told that writes need
 // their notifications again: then another turn posts that, and polls once more.
-func (r *Room) Doze() (again bool) {
+func (r *Room) PrepareSleep() (again bool) {
 	for _, id := range r.lanes {
 		p := &r.peers[id]
 		if p.rings.notices.Sleep(p.rings.in.Taken()) {
