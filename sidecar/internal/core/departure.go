@@ -69,14 +69,15 @@ func (c *Core) depart(rank uint32) {
 		c.parting.tellAt = c.now + int64(leaveDelay)
 	}
 	if self := &c.peers[c.cfg.Self]; self.State() != channel.Idle {
-		c.tellLeft(self)
+		c.emitLeft(self)
 	} else {
 		c.markLeft(rank)
 	}
 }
 
-// tellLeft tells a peer of the ranks that have left since it was last told, and returns their number.
-func (c *Core) tellLeft(p *peer) (n int) {
+// emitLeft reports to a peer the ranks that have left since the last report, a frame Left for each,
+// and returns their number.
+func (c *Core) emitLeft(p *peer) (n int) {
 	for ; p.toldLeft < len(c.parting.departed); p.toldLeft++ {
 		f, _ := c.channel.Emit(p.Peer, wire.Left)
 		f.Head.Src, f.Head.Dst = c.parting.departed[p.toldLeft], p.first
@@ -101,7 +102,7 @@ func (c *Core) tickLeft() int64 {
 			return c.now
 		}
 		if p := &c.peers[i]; !p.Self() && p.State() != channel.Idle && p.State() != channel.Dead && p.State() != channel.Rejected {
-			told += c.tellLeft(p)
+			told += c.emitLeft(p)
 		}
 	}
 	c.parting.tellAt = 0

@@ -36,7 +36,7 @@ func (c *Core) endSessions(budget int) int {
 		c.endings = c.endings[:copy(c.endings, c.endings[1:])]
 		if done.leaves {
 			done.endpoint.ended = true
-			c.sayBye()
+			c.emitByes()
 			if done.session != nil {
 				c.ranks.Unhold(done.session.ID())
 			}

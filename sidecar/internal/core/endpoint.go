@@ -50,7 +50,7 @@ func (c *Core) Attach(now int64, id SessionID, rank uint32, features uint64, sla
 	c.onesided.Attach(&s.Session)
 	c.sessions[id], e.session = s, s
 	if c.fail != nil {
-		c.tellFailure(s)
+		c.reportFailure(s)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (c *Core) failJob(f *Failure) {
 	c.startSweep() // windows that have ended do not wait for peers any more
 	for _, e := range c.hosted {
 		if s := e.session; s != nil {
-			c.tellFailure(s)
+			c.reportFailure(s)
 			c.begin(ending{session: s})
 		}
 	}
@@ -68,7 +68,8 @@ func (c *Core) emitAbort(p *peer, f *Failure) {
 	out.Head.Length = uint32(copy(out.Inline[:], cutText(f.Reason)))
 }
 
-func (c *Core) tellFailure(s *session) {
+// reportFailure completes the session with the failure of the job.
+func (c *Core) reportFailure(s *session) {
 	c.ports.Failed(s.ID(), c.fail.Error())
 	c.ranks.Publish(s.ID(), &shm.Descriptor{Op: shm.OpFailed, Peer: c.fail.Rank, Status: shm.Status(c.fail.Code)})
 }
@@ -148,7 +149,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 		return
 	}
 	if c.fail != nil && !p.knows {
-		c.tellKin(c.fail) // the dead peer had to tell other pods
+		c.announceFailure(c.fail) // the dead peer had to tell other pods
 	}
 	c.failJob(f)
 }

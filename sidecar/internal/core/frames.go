@@ -136,7 +136,7 @@ func (u upper) Frame(id link.Peer, h *wire.Header, payload []byte) error {
 	switch h.Type {
 	case wire.Eager:
 		if !p.Self() && !c.left && c.hasGone(h.Dst) {
-			c.tellLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
+			c.emitLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
 		}
 		return c.p2p.Eager(id, h, payload)
 	case wire.RTS, wire.Pull, wire.Fin, wire.Matched, wire.Written, wire.Retract, wire.Retracted, wire.Ended,
@@ -212,7 +212,7 @@ func (u upper) Feed(id link.Peer, t channel.Transfer) (more bool) {
 	return u.c.p2p.Feed(id, t)
 }
 
-func (u upper) Announce(id link.Peer) { u.c.tellAgain(&u.c.peers[id]) }
+func (u upper) Announce(id link.Peer) { u.c.emitAgain(&u.c.peers[id]) }
 
 func (u upper) Up(id link.Peer) { u.c.peerUp(&u.c.peers[id]) }
 
@@ -283,15 +283,15 @@ func (c *Core) destination(p *peer, h *wire.Header) (link.Ref, error) {
 // peerUp emits what a peer has to know before any other frame.
 func (c *Core) peerUp(p *peer) {
 	if c.fail != nil {
-		c.tell(p, c.fail) // before the frames that follow from the failure
+		c.emitAbortOnce(p, c.fail) // before the frames that follow from the failure
 	}
 	if p.genTold != c.gen {
-		c.tellAgain(p)
+		c.emitAgain(p)
 	}
 	if c.left && p.byeSeq == 0 {
 		c.emitBye(p)
 	} else if !c.left && c.parting.tellAt == 0 {
-		c.tellLeft(p)
+		c.emitLeft(p)
 	}
 }
 

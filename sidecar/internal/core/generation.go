@@ -190,13 +190,13 @@ func (c *Core) renewPeer(p *peer) {
 		}
 	}
 	if p.State() != channel.Dead && p.State() != channel.Rejected && (p.State() != channel.Idle || p.Known()) {
-		c.tellAgain(p)
+		c.emitAgain(p)
 	}
 }
 
-// tellAgain tells p which generation has begun here, before all other frames of it. It is never
+// emitAgain reports to p which generation has begun here, before all other frames of it. It is never
 // called in a job whose ranks attach once.
-func (c *Core) tellAgain(p *peer) {
+func (c *Core) emitAgain(p *peer) {
 	p.genTold = c.gen
 	p.SetUnannounced(false)
 	f, _ := c.channel.Emit(p.Peer, wire.Again)
@@ -233,7 +233,7 @@ func (c *Core) onAgain(p *peer, h *wire.Header) error {
 		}
 	}
 	if c.gen > p.genTold && p.gen >= c.gen {
-		c.tellAgain(p)
+		c.emitAgain(p)
 	}
 	c.channel.Touch(p.Peer) // frames that have waited for it
 	return nil

@@ -15,12 +15,12 @@ func (c *Core) Leave(now int64) {
 			c.leftOut(e)
 		}
 	}
-	c.sayBye()
+	c.emitByes()
 }
 
-// sayBye tells the peers that no rank is left here, so that the end of this sidecar is no failure.
-// Peers that are connected later are told then (peerUp).
-func (c *Core) sayBye() {
+// emitByes reports to the peers that no rank is left here, so that the end of this sidecar is no
+// failure. A peer that is connected later gets its Bye then (peerUp).
+func (c *Core) emitByes() {
 	if c.left {
 		return
 	}
@@ -37,6 +37,7 @@ func (c *Core) sayBye() {
 	}
 }
 
+// emitBye sends Bye to p, and asks for its acknowledgement.
 func (c *Core) emitBye(p *peer) {
 	f, _ := c.channel.Emit(p.Peer, wire.Bye)
 	f.Head.Flags |= wire.FlagAckNow

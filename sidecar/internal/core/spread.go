@@ -30,14 +30,14 @@ func kin(pod, pods int, f func(link.Peer)) {
 func (c *Core) spread(f *Failure) {
 	for i := range c.peers {
 		if p := &c.peers[i]; p.State() != channel.Idle {
-			c.tell(p, f)
+			c.emitAbortOnce(p, f)
 		}
 	}
-	c.tellKin(f)
+	c.announceFailure(f)
 }
 
-// tell sends the failure to p, unless it knows of it.
-func (c *Core) tell(p *peer, f *Failure) {
+// emitAbortOnce sends the failure to p, unless p knows of it.
+func (c *Core) emitAbortOnce(p *peer, f *Failure) {
 	if p.Self() || p.knows || beyond(p) {
 		return
 	}
@@ -46,8 +46,9 @@ func (c *Core) tell(p *peer, f *Failure) {
 	c.channel.Watch(p.Peer) // its limit has changed
 }
 
-// tellKin tells the neighbours in the tree. It is called again if one of them is dead.
-func (c *Core) tellKin(f *Failure) {
+// announceFailure sends the failure to the neighbours in the tree. It is called again if one of them
+// is dead.
+func (c *Core) announceFailure(f *Failure) {
 	lost := c.lostPod(f)
 	seen := map[link.Peer]bool{c.cfg.Self: true}
 	for next := []link.Peer{c.cfg.Self}; len(next) > 0; next = next[1:] {
@@ -63,7 +64,7 @@ func (c *Core) tellKin(f *Failure) {
 			if beyond(p) || id == lost && p.State() == channel.Idle {
 				next = append(next, id)
 			} else {
-				c.tell(p, f)
+				c.emitAbortOnce(p, f)
 			}
 		})
 	}

@@ -228,7 +228,7 @@ func TestKindOverLinks(t *testing.T) {
 		if _, ok, _ := e.next(1); ok {
 			t.Errorf("%v: a frame is read before its notification", k)
 		}
-		if err := e.from.Notice(e.to.Notice(writes[0]), 1); err != nil {
+		if err := e.from.Notified(e.to.Notification(writes[0]), 1); err != nil {
 			t.Fatal(err)
 		}
 		e.take(t, 1, payload)

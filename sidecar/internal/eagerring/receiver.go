@@ -50,9 +50,9 @@ func (r *Receiver) Offer(key link.Key) wire.RingBody {
 // Taken returns how many slots have been emptied.
 func (r *Receiver) Taken() uint64 { return r.taken }
 
-// Notice records the notification of a write. Notifications for the rings of lost
+// Notified records the notification of a write. Notifications for the rings of lost
 // connections may arrive late, and are ignored; rings is the highest number so far.
-func (r *Receiver) Notice(notice, rings uint64) error {
+func (r *Receiver) Notified(notice, rings uint64) error {
 	if notice == 0 || notice > rings*Slots+Slots && rings < maxNotices {
 		return fmt.Errorf("%w: notice %d of no ring", link.ErrProtocol, notice)
 	}

@@ -122,7 +122,7 @@ func TestEmptiedIsChecked(t *testing.T) {
 	if e.to.InFlight() != 2*int(n) {
 		t.Errorf("%d writes are in flight, of %d frames", e.to.InFlight(), n)
 	}
-	if w, ok := e.back.Emptied(7); !ok || w.Len != 8 || w.Slot >= 0 || e.back.InFlight() != 1 || e.back.Notice(w) != 0 {
+	if w, ok := e.back.Emptied(7); !ok || w.Len != 8 || w.Slot >= 0 || e.back.InFlight() != 1 || e.back.Notification(w) != 0 {
 		t.Errorf("Emptied returns %+v, %v, %d writes are in flight", w, ok, e.back.InFlight())
 	}
 	if e.back.Ended(link.ErrBroken); e.back.IsOpen() || e.back.InFlight() != 0 {
@@ -158,25 +158,25 @@ func TestNotifications(t *testing.T) {
 		{1<<64 - 1, 3, false},
 		{0, maxNotices, false},
 	} {
-		if err := r.Notice(x.notice, x.rings); (err == nil) != x.ok || err != nil && !errors.Is(err, link.ErrProtocol) {
+		if err := r.Notified(x.notice, x.rings); (err == nil) != x.ok || err != nil && !errors.Is(err, link.ErrProtocol) {
 			t.Errorf("notice %d, of %d rings: %v", x.notice, x.rings, err)
 		}
 	}
 	r.Open(PiggyBack, loose, 3, mem)
 	for _, old := range []uint64{1, 3 * Slots, 4*Slots + 1} { // of other rings
-		_ = r.Notice(old, 4)
+		_ = r.Notified(old, 4)
 		if r.Changed() {
 			t.Errorf("the notification %d of another ring is used", old)
 		}
 	}
-	if _ = r.Notice(3*Slots+2, 3); r.Changed() {
+	if _ = r.Notified(3*Slots+2, 3); r.Changed() {
 		t.Error("the notification of the second slot counts for the first")
 	}
-	if _ = r.Notice(3*Slots+1, 3); !r.Changed() {
+	if _ = r.Notified(3*Slots+1, 3); !r.Changed() {
 		t.Error("the notification of the first slot is ignored")
 	}
 	r.Close()
-	_ = r.Notice(1, 3)
+	_ = r.Notified(1, 3)
 	if r.IsOpen() || r.Changed() {
 		t.Error("a closed ring has changed")
 	}
@@ -186,7 +186,7 @@ func TestNotifications(t *testing.T) {
 	s.Open(PiggyBack, loose, &offer, 7, make([]byte, PiggyBack.Bytes()), nil)
 	for i := range uint64(Slots) {
 		w := s.Put(frame(i+1, nil, true), nil, 0)
-		if n := s.Notice(w[0]); n != 3*Slots+1+i {
+		if n := s.Notification(w[0]); n != 3*Slots+1+i {
 			t.Errorf("notice %d of slot %d", n, i)
 		}
 	}
@@ -194,7 +194,7 @@ func TestNotifications(t *testing.T) {
 		t.Errorf("ring %d, without notification: %v", s.Number(), s.Unnotified(0))
 	}
 	s.SetPeerPolls(true)
-	if w := s.Put(frame(20, nil, true), nil, Slots); s.Notice(w[0]) != 0 || !s.Unnotified(19) || s.Unnotified(20) {
+	if w := s.Put(frame(20, nil, true), nil, Slots); s.Notification(w[0]) != 0 || !s.Unnotified(19) || s.Unnotified(20) {
 		t.Error("a polling peer gets a notification, or Unnotified is wrong")
 	}
 	if s.SetPeerPolls(false); !s.Unnotified(19) {
@@ -306,7 +306,7 @@ func TestLap(t *testing.T) {
 					if _, ok, _ := e.next(seq); ok {
 						t.Fatalf("%v: frame %d is read before its notification", k, seq)
 					}
-					if err := e.from.Notice(e.to.Notice(writes[0]), 1); err != nil {
+					if err := e.from.Notified(e.to.Notification(writes[0]), 1); err != nil {
 						t.Fatal(err)
 					}
 				}

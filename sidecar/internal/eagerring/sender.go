@@ -57,8 +57,8 @@ func (s *Sender) Key(w Write) link.Key { return link.Key{Key: s.offer.Key, Addr:
 // Bytes returns the bytes of a write that is not a frame's payload.
 func (s *Sender) Bytes(w Write) []byte { return s.copied[w.At : w.At+w.Len] }
 
-// Notice returns the notification of a write, on links that notify; 0: none is needed.
-func (s *Sender) Notice(w Write) uint64 {
+// Notification returns the notification of a write, on links that notify; 0: none is needed.
+func (s *Sender) Notification(w Write) uint64 {
 	if w.Slot < 0 || s.peerPolls {
 		return 0
 	}

@@ -52,7 +52,7 @@ func (m *inbox) postLater(f func(*Engine)) {
 	m.mu.Unlock()
 }
 
-func (m *inbox) takeCalls() []func(*Engine) {
+func (m *inbox) removeCalls() []func(*Engine) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.calls
@@ -66,7 +66,7 @@ func (m *inbox) close() []func(*Engine) {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	return m.takeCalls()
+	return m.removeCalls()
 }
 
 func (m *inbox) stopped() bool {
@@ -79,7 +79,7 @@ func (e *Engine) runCalls() int {
 	if !e.inbox.waiting.Load() {
 		return 0
 	}
-	calls := e.inbox.takeCalls()
+	calls := e.inbox.removeCalls()
 	for _, f := range calls {
 		f(e)
 	}

@@ -71,8 +71,8 @@ func (x *Credit) Return(units uint32) { x.grant += units }
 // Own is Learn for the stream of a sidecar to itself.
 func (x *Credit) Own() { x.granted = x.grant }
 
-// Unsaid returns how many bytes of credit the peer has not been told of.
-func (x *Credit) Unsaid() uint64 { return uint64(x.grant-x.told) * wire.CreditUnit }
+// Unreported returns how many bytes of granted credit no frame has reported to the peer yet.
+func (x *Credit) Unreported() uint64 { return uint64(x.grant-x.told) * wire.CreditUnit }
 
 // Said notes that a frame has carried the latest grant.
 func (x *Credit) Said() { x.told = x.grant }

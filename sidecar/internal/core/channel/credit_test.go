@@ -19,11 +19,11 @@ func TestCredit(t *testing.T) {
 		if !a.Take(units) || a.Take(1) {
 			t.Fatalf("window %d: there is more or less credit than was granted", n)
 		}
-		if !b.Charge(units) || b.Unsaid() != 0 {
-			t.Fatalf("window %d: the receiver counts otherwise, or has %d bytes untold", n, b.Unsaid())
+		if !b.Charge(units) || b.Unreported() != 0 {
+			t.Fatalf("window %d: the receiver counts otherwise, or has %d bytes unreported", n, b.Unreported())
 		}
-		if b.Return(units); b.Unsaid() != window {
-			t.Fatalf("window %d: %d bytes of credit are untold", n, b.Unsaid())
+		if b.Return(units); b.Unreported() != window {
+			t.Fatalf("window %d: %d bytes of credit are unreported", n, b.Unreported())
 		}
 		old := a.Granted()
 		if g := b.Grant(); !a.Grows(g) || a.Learn(g+1, window) || !a.Learn(g, window) || a.Grows(g) || a.Grows(old) {

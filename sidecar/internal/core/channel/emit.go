@@ -121,7 +121,7 @@ func (r *Room) Consumed(p *Peer, bytes uint64) {
 		p.credit.Own()
 		return
 	}
-	if p.credit.Unsaid() >= r.cfg.CreditBytes/4 {
+	if p.credit.Unreported() >= r.cfg.CreditBytes/4 {
 		p.arrivals.Hurry(r.now)
 		r.Touch(p)
 	}

@@ -78,10 +78,10 @@ func (r *Room) flushPeer(p *Peer, to Poster) bool {
 		return true
 	}
 	p.rings.offer = false
-	if p.rings.notices.Unsaid() && !r.postLook(p, to) {
+	if p.rings.moderation.Changed() && !r.postLook(p, to) {
 		return true
 	}
-	p.rings.notices.Said()
+	p.rings.moderation.Announced()
 	for {
 		r.feed(p)
 		frames := p.out.Unposted()

@@ -21,11 +21,11 @@ import (
 //	                ╰───────────▶ (sleeps)
 //	writes ended: Ack ──────────▶ wakes, polls: taken
 
-// looked is called when frames were taken out of p's ring. It turns notifications off after many
-// frames without a sleep.
-func (r *Room) looked(p *Peer) {
+// moderate turns the notifications of p's writes off after many frames without a sleep. It is called
+// when frames were read out of p's ring.
+func (r *Room) moderate(p *Peer) {
 	in := &p.rings.in
-	if in.Ordered() && p.caps.Notify && p.rings.notices.Awake(in.Taken(), r.cfg.LookAfter) {
+	if in.Ordered() && p.caps.Notify && p.rings.moderation.TurnOff(in.Taken(), r.cfg.LookAfter) {
 		r.Touch(p)
 	}
 }
@@ -35,7 +35,7 @@ func (r *Room) looked(p *Peer) {
 func (r *Room) PrepareSleep() (again bool) {
 	for _, id := range r.lanes {
 		p := &r.peers[id]
-		if p.rings.notices.Sleep(p.rings.in.Taken()) {
+		if p.rings.moderation.TurnOn(p.rings.in.Taken()) {
 			r.Touch(p)
 			again = true
 		}
@@ -46,7 +46,7 @@ func (r *Room) PrepareSleep() (again bool) {
 // postLook tells p whether its writes need notifications.
 func (r *Room) postLook(p *Peer, to Poster) bool {
 	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
-	if p.rings.notices.Off() {
+	if p.rings.moderation.Off() {
 		p.ackFrame.Head.A = 1
 	}
 	if to.Post(p.id, p.ackFrames[:]) == 0 {

@@ -77,14 +77,14 @@ type times struct {
 
 // rings are the two rings of a connection, which carry small frames by remote write (P§5.7).
 type rings struct {
-	lane    int    // index in RegionRings; -1: none
-	count   uint64 // rings that either side has offered, over all connections
-	in      eagerring.Receiver
-	key     link.Key // registration of in
-	offer   bool     // the peer has not been told of in yet
-	notices Notices  // whether the peer has to notify of its writes into in
-	out     eagerring.Sender
-	bell    bool // the peer may sleep, and writes into out were not notified: a frame is owed (look.go)
+	lane       int    // index in RegionRings; -1: none
+	count      uint64 // rings that either side has offered, over all connections
+	in         eagerring.Receiver
+	key        link.Key   // registration of in
+	offer      bool       // the peer has not been told of in yet
+	moderation Moderation // whether the peer has to notify of its writes into in
+	out        eagerring.Sender
+	bell       bool // the peer may sleep, and writes into out were not notified: a frame is owed (look.go)
 }
 
 func (p *Peer) init(id link.Peer, cfg *Config, allowed *ranks.Allowance) {

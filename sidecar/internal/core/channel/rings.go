@@ -45,7 +45,7 @@ func (r *Room) openRing(p *Peer) {
 		return
 	}
 	p.rings.count++
-	p.rings.in, p.rings.notices, p.rings.offer, p.rings.key = eagerring.Receiver{}, Notices{}, true, key
+	p.rings.in, p.rings.moderation, p.rings.offer, p.rings.key = eagerring.Receiver{}, Moderation{}, true, key
 	p.rings.in.Open(r.cfg.Rings, p.caps, p.rings.count, r.ports.Bytes(mem))
 	r.stats.Rings++
 }
@@ -146,7 +146,7 @@ func (r *Room) castRing(p *Peer, w eagerring.Write) bool {
 	}
 	notify := uint64(0)
 	if p.caps.Notify {
-		notify = p.rings.out.Notice(w)
+		notify = p.rings.out.Notification(w)
 	}
 	if !r.cfg.Caster.Cast(p.id, p.rings.out.Bytes(w), p.rings.out.Key(w), notify) {
 		return false
@@ -162,7 +162,7 @@ func (r *Room) startRing(p *Peer, f *link.Frame, w eagerring.Write) bool {
 	}
 	notify := uint64(0)
 	if p.caps.Notify {
-		notify = p.rings.out.Notice(w)
+		notify = p.rings.out.Notification(w)
 	}
 	return r.user.WriteRing(p.id, p.rings.out.Number(), src, p.rings.out.Key(w), notify) == nil
 }
@@ -184,7 +184,7 @@ func (r *Room) RingWritten(id link.Peer, number uint64, err error) {
 // Notified reports a write of a peer into its ring (link.Sink.Written).
 func (r *Room) Notified(id link.Peer, notify uint64) error {
 	p := &r.peers[id]
-	return p.rings.in.Notice(notify, p.rings.count)
+	return p.rings.in.Notified(notify, p.rings.count)
 }
 
 // PollRings takes frames out of the rings that peers write to, and returns how many slots it has
@@ -211,7 +211,7 @@ func (r *Room) PollRings() int {
 func (r *Room) drainRing(p *Peer) error {
 	before := p.rings.in.Taken()
 	for n := 0; n < eagerring.Slots && p.rings.in.Changed() && !p.in.link; n++ {
-		if took, err := r.takeRing(p); err != nil {
+		if took, err := r.readRing(p); err != nil {
 			return err
 		} else if !took {
 			break
@@ -224,14 +224,14 @@ func (r *Room) drainRing(p *Peer) error {
 		if tell && !(cast && r.castRing(p, w)) && !r.startRing(p, nil, w) {
 			p.rings.out.Refused(1)
 		}
-		r.looked(p)
+		r.moderate(p)
 	}
 	return nil
 }
 
-// takeRing takes the next part of a frame out of p's ring, if it is there and the frame is next in the
-// sequence.
-func (r *Room) takeRing(p *Peer) (bool, error) {
+// readRing reads the next part of a frame out of p's ring, if it is there and the frame is next in the
+// sequence, and reports whether it did.
+func (r *Room) readRing(p *Peer) (bool, error) {
 	f := &r.part
 	if ok, err := p.rings.in.Next(p.arrivals.Last()+1, f); !ok || err != nil {
 		return false, err
@@ -240,14 +240,14 @@ func (r *Room) takeRing(p *Peer) (bool, error) {
 	if f.Whole {
 		err = r.Deliver(r.now, p.id, &f.Head, f.Payload)
 	} else {
-		err = r.takePart(p, f)
+		err = r.readPart(p, f)
 	}
 	p.rings.in.Wipe()
 	return true, err
 }
 
-// takePart places a part of a frame, unless the frame has arrived already.
-func (r *Room) takePart(p *Peer, f *eagerring.Frame) error {
+// readPart copies a part of a frame to its destination, unless the frame has arrived already.
+func (r *Room) readPart(p *Peer, f *eagerring.Frame) error {
 	if f.Off == 0 {
 		fresh, err := r.accept(p, &f.Head)
 		if err == nil && fresh {
@@ -271,7 +271,7 @@ func (r *Room) takePart(p *Peer, f *eagerring.Frame) error {
 // writes.
 func (r *Room) Polled() bool {
 	for _, id := range r.lanes {
-		if p := &r.peers[id]; p.rings.in.IsOpen() && (!p.caps.Notify || p.rings.notices.Unsaid()) {
+		if p := &r.peers[id]; p.rings.in.IsOpen() && (!p.caps.Notify || p.rings.moderation.Changed()) {
 			return true
 		}
 	}

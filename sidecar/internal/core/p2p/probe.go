@@ -118,7 +118,7 @@ func (rx *receiver) submitMrecv(s *session, d *shm.Descriptor) error {
 	r, id := rx.recvs.Alloc()
 	err = rx.fillRecv(s, r, d)
 	if err == nil {
-		err = s.takeRecv(d.Req, r, id)
+		err = s.claimRecv(d.Req, r, id)
 	}
 	if err != nil {
 		rx.recvs.Release(id)

@@ -60,7 +60,7 @@ func (rx *receiver) submitRecv(s *session, d *shm.Descriptor) error {
 	r, id := rx.recvs.Alloc()
 	err := rx.fillRecv(s, r, d)
 	if err == nil {
-		err = s.takeRecv(d.Req, r, id)
+		err = s.claimRecv(d.Req, r, id)
 	}
 	if err != nil {
 		rx.recvs.Release(id)
@@ -70,8 +70,8 @@ func (rx *receiver) submitRecv(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// takeRecv claims the client's request number for r. From then on r uses its memory.
-func (s *session) takeRecv(req uint32, r *recv, id uint64) error {
+// claimRecv claims the client's request number for r. From then on r uses its memory.
+func (s *session) claimRecv(req uint32, r *recv, id uint64) error {
 	if err := s.Claim(req, ranks.RequestRecv, id); err != nil {
 		return err
 	}
