@@ -125,7 +125,7 @@ func (c *Client) ask(ctx context.Context, m *Message) (*Message, *os.File, error
 		}
 		switch {
 		case answer.Op == Incoming && f != nil:
-			err = c.keep(Peer{Pod: answer.Pod, Conn: f})
+			err = c.queuePeer(Peer{Pod: answer.Pod, Conn: f})
 		case answer.Op == End, answer.Op == m.Op && answer.Error != "":
 			return nil, nil, errors.Join(&Refused{Op: m.Op, Cause: answer.Error}, closeFile(f))
 		case answer.Op != m.Op:
@@ -139,7 +139,8 @@ func (c *Client) ask(ctx context.Context, m *Message) (*Message, *os.File, error
 	}
 }
 
-func (c *Client) keep(p Peer) error {
+// queuePeer keeps a connected peer until the caller asks for one, and closes it if waitingMax wait.
+func (c *Client) queuePeer(p Peer) error {
 	if len(c.waiting) >= waitingMax {
 		return p.Conn.Close()
 	}

@@ -49,10 +49,10 @@ func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 	}
 	for _, name := range d.packages {
 		if name != "libgcc-s1" { // its licence is gcc-12-base's
-			d.take("usr/share/doc/" + name + "/copyright")
+			d.addFiles("usr/share/doc/" + name + "/copyright")
 		}
 	}
-	d.take("etc/libibverbs.d/*")
+	d.addFiles("etc/libibverbs.d/*")
 	for _, l := range []string{"libibverbs.so.1", "libc.so.6", "libgcc_s.so.1", loader} {
 		d.library(l)
 	}
@@ -130,8 +130,8 @@ func describeDeb(deb string) (component, error) {
 	return packaged(name, version, fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", name, url.PathEscape(version), parts[2]), content), nil
 }
 
-// take adds the files of a pattern.
-func (d *debian) take(pattern string) {
+// addFiles adds the files of a pattern.
+func (d *debian) addFiles(pattern string) {
 	found, err := filepath.Glob(filepath.Join(d.root, pattern))
 	if err != nil || len(found) == 0 {
 		d.fail(fmt.Errorf("the packages have no %s", pattern))

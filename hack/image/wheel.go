@@ -42,7 +42,7 @@ func (w *wheel) unpack(dir string) ([]oci.File, component, error) {
 		return nil, component{}, fmt.Errorf("%s: %w", name, err)
 	}
 	version := strings.Split(filepath.Base(name), "-")[1]
-	files, err := w.take(packed.File, w.name+"-"+version+".data/data/")
+	files, err := w.filesBelow(packed.File, w.name+"-"+version+".data/data/")
 	if err != nil {
 		return nil, component{}, fmt.Errorf("%s: %w", name, err)
 	}
@@ -50,8 +50,8 @@ func (w *wheel) unpack(dir string) ([]oci.File, component, error) {
 	return files, packaged(pypi, version, "pkg:pypi/"+pypi+"@"+version, content), nil
 }
 
-// take are the files below the prefix that a pattern names. Each has to name one.
-func (w *wheel) take(packed []*zip.File, prefix string) ([]oci.File, error) {
+// filesBelow returns the files below the prefix that a pattern names. Each has to name one.
+func (w *wheel) filesBelow(packed []*zip.File, prefix string) ([]oci.File, error) {
 	var files []oci.File
 	named := map[string]bool{}
 	for _, f := range packed {

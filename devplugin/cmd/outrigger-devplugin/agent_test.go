@@ -283,7 +283,7 @@ func TestHealthz(t *testing.T) {
 	}
 	defer a.kubelet.Close()
 	a.o.interval = time.Hour
-	a.look()
+	a.refresh()
 	if code, body := get(t, a, "/healthz"); code != http.StatusOK {
 		t.Errorf("healthz: %d %s", code, body)
 	}
@@ -323,7 +323,7 @@ func TestProbeAmongStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = a.kubelet.Close() }() // nothing was asked
-	a.look()
+	a.refresh()
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- serveMetrics(ctx, a) }()
@@ -366,7 +366,7 @@ func TestFirstAllocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = a.kubelet.Close() }() // nothing was asked
-	a.look()
+	a.refresh()
 	if err := a.firstHeld(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources "+o.podResources) {
 		t.Errorf("%v", err)
 	}

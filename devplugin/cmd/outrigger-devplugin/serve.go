@@ -118,7 +118,7 @@ func newLog(o *options) (*slog.Logger, error) {
 // run scans the devices before it connects to the kubelet, so that the first list is
 // complete.
 func (a *agent) run(ctx context.Context) error {
-	a.look()
+	a.refresh()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.watch(ctx) })
 	for _, p := range a.plugins {
@@ -145,7 +145,7 @@ func (a *agent) watch(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			a.look()
+			a.refresh()
 		}
 	}
 }
@@ -154,10 +154,10 @@ func (a *agent) watch(ctx context.Context) error {
 // function is called.
 func (a *agent) withdraw(addresses []string, why string) (back func()) {
 	a.ledger.Withdraw(addresses, why)
-	a.look()
+	a.refresh()
 	return func() {
 		a.ledger.Withdraw(nil, "")
-		a.look()
+		a.refresh()
 	}
 }
 
@@ -185,13 +185,13 @@ func (a *agent) firstHeld(ctx context.Context) error {
 	if err := a.askHeld(ctx); err != nil {
 		return err
 	}
-	a.look()
+	a.refresh()
 	return nil
 }
 
-// look scans the devices of the node and the units that containers hold, and passes
+// refresh scans the devices of the node and the units that containers hold, and passes
 // changes to the kubelet and the container runtime.
-func (a *agent) look() {
+func (a *agent) refresh() {
 	a.looking.Lock()
 	defer a.looking.Unlock()
 	err := a.askHeld(context.Background())

@@ -71,7 +71,7 @@ func Prefer(r *Request) []string {
 	for _, d := range r.Available {
 		if must[d.ID] && len(c.answer) < r.Size {
 			required[d.NUMA]++
-			c.take(d)
+			c.choose(d)
 		}
 	}
 	for len(c.answer) < r.Size {
@@ -94,7 +94,8 @@ type choice struct {
 	left    map[string]int // and how many that are not
 }
 
-func (c *choice) take(d Candidate) {
+// choose adds a device to the answer.
+func (c *choice) choose(d Candidate) {
 	c.answer = append(c.answer, d.ID)
 	c.chosen[d.ID] = true
 	c.used[d.Hardware]++
@@ -194,7 +195,7 @@ func (c *choice) fill(free []Candidate) {
 	heap.Init(&order)
 	for len(order) > 0 && len(c.answer) < c.request.Size {
 		first := order[0]
-		c.take(first.free[0])
+		c.choose(first.free[0])
 		if first.free = first.free[1:]; len(first.free) == 0 {
 			heap.Pop(&order)
 			continue

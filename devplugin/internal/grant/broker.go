@@ -29,8 +29,8 @@ type line struct {
 // patience is how long a sidecar may leave a message unread (§5).
 const patience = time.Second
 
-// tell sends a message. If the peer does not read it, the connection is closed.
-func (l *line) tell(m *grant.Message, f *os.File) error {
+// send writes a message. If the peer does not read it, the connection is closed.
+func (l *line) send(m *grant.Message, f *os.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m.Version = grant.Version

@@ -28,11 +28,11 @@ func (s *session) attend(ctx context.Context) {
 		defer s.process.close()
 	}
 	if err != nil {
-		s.end("", err)
+		s.refuse("", err)
 		return
 	}
 	if !s.agent.broker.enter(s.caller) {
-		s.end(s.caller.String(), fmt.Errorf("more than %d connections of one pod", connectionsPerPod))
+		s.refuse(s.caller.String(), fmt.Errorf("more than %d connections of one pod", connectionsPerPod))
 		return
 	}
 	defer s.agent.broker.exit(s.caller)
@@ -43,7 +43,7 @@ func (s *session) attend(ctx context.Context) {
 			_ = f.Close() // no request has a descriptor
 		}
 		if errors.Is(err, grant.ErrMessage) {
-			s.end(s.caller.String(), err)
+			s.refuse(s.caller.String(), err)
 			return
 		}
 		if err != nil || s.answer(m) != nil {
@@ -74,12 +74,12 @@ func (s *session) identify(ctx context.Context) (err error) {
 	return s.process.alive()
 }
 
-// end refuses a caller: it sends the reason, and waits a moment for the caller to close
+// refuse refuses a caller: it sends the reason, and waits a moment for the caller to close
 // the connection. If it closed at once, with a request unread, the caller's kernel
 // could discard the reason.
-func (s *session) end(caller string, cause error) {
+func (s *session) refuse(caller string, cause error) {
 	s.agent.record.refused(caller, opConnection, cause)
-	if s.line.tell(&grant.Message{Op: grant.End, Error: cause.Error()}, nil) != nil || s.line.conn.CloseWrite() != nil ||
+	if s.line.send(&grant.Message{Op: grant.End, Error: cause.Error()}, nil) != nil || s.line.conn.CloseWrite() != nil ||
 		s.line.conn.SetReadDeadline(time.Now().Add(patience)) != nil {
 		return // the caller does not read
 	}
@@ -119,7 +119,7 @@ func (s *session) answer(m *grant.Message) error {
 	} else {
 		s.agent.record.granted(s.caller.String(), m.Op, what)
 	}
-	err = s.line.tell(out, f)
+	err = s.line.send(out, f)
 	if f != nil {
 		err = errors.Join(err, f.Close())
 	}
@@ -178,7 +178,7 @@ func (s *session) connect(pod int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = other.tell(&grant.Message{Op: grant.Incoming, Pod: s.joined.pod}, theirs)
+	err = other.send(&grant.Message{Op: grant.Incoming, Pod: s.joined.pod}, theirs)
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return nil, errors.Join(fmt.Errorf("the sidecar of pod %d does not take connections: %w", pod, err), mine.Close())
 	}

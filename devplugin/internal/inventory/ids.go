@@ -20,7 +20,7 @@ func (m *ids) name(found []Device) {
 	}
 	there := map[string]bool{}
 	for i := range found {
-		there[place(&found[i])] = true
+		there[functionAndName(&found[i])] = true
 	}
 	// Of several that are seen for the first time, the one whose verbs file is the
 	// oldest: files are numbered as devices are registered.
@@ -47,8 +47,8 @@ func (m *ids) name(found []Device) {
 	}
 }
 
-// place is a device by its function and name.
-func place(d *Device) string {
+// functionAndName names a device by its function and name.
+func functionAndName(d *Device) string {
 	if len(d.PCI) == 0 {
 		return d.Name
 	}

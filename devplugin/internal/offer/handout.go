@@ -104,7 +104,7 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 				h.Files = append(h.Files, f)
 			}
 		}
-		told = append(told, tell(d, files, r.pool.Sharing == pool.Shared))
+		told = append(told, describe(d, files, r.pool.Sharing == pool.Shared))
 	}
 	h.Env = map[string]string{devices.Env(name): devices.Encode(told)}
 	for _, unit := range units {
@@ -143,7 +143,8 @@ func (l *Ledger) Files(name string) map[string][]string {
 	return files
 }
 
-func tell(d *inventory.Device, files []string, shared bool) devices.Device {
+// describe returns a device as the container's file describes it.
+func describe(d *inventory.Device, files []string, shared bool) devices.Device {
 	t := devices.Device{Kind: string(d.Kind), Name: d.Name, PCI: d.PCI, NUMA: d.NUMA, Shared: shared}
 	for _, f := range files {
 		t.Files = append(t.Files, path.Join("/dev", f))

@@ -17,16 +17,16 @@ func (c *Config) Assign(all []inventory.Device, held map[string][]string) [][]in
 	taken := map[string]bool{}
 	lists := make([][]inventory.Device, len(c.Pools))
 	for i := range c.Pools {
-		lists[i] = c.Pools[i].keep(all, held[c.Pools[i].Resource], taken)
+		lists[i] = c.Pools[i].retainHeld(all, held[c.Pools[i].Resource], taken)
 	}
 	for i := range c.Pools {
-		lists[i] = c.Pools[i].take(lists[i], all, len(held[c.Pools[i].Resource]), taken)
+		lists[i] = c.Pools[i].addDevices(lists[i], all, len(held[c.Pools[i].Resource]), taken)
 	}
 	return lists
 }
 
-// keep gives the devices that the pool holds and that still match it.
-func (p *Pool) keep(all []inventory.Device, held []string, taken map[string]bool) []inventory.Device {
+// retainHeld gives the devices that the pool holds and that still match it.
+func (p *Pool) retainHeld(all []inventory.Device, held []string, taken map[string]bool) []inventory.Device {
 	var kept []inventory.Device
 	for i := range all {
 		d := &all[i]
@@ -38,9 +38,9 @@ func (p *Pool) keep(all []inventory.Device, held []string, taken map[string]bool
 	return kept
 }
 
-// take adds devices up to the pool's count. Held devices that are gone count
+// addDevices adds devices up to the pool's count. Held devices that are gone count
 // too: they are expected back.
-func (p *Pool) take(list, all []inventory.Device, held int, taken map[string]bool) []inventory.Device {
+func (p *Pool) addDevices(list, all []inventory.Device, held int, taken map[string]bool) []inventory.Device {
 	room := len(all)
 	if p.Count > 0 {
 		room = p.Count - max(held, len(list))

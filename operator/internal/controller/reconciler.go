@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !ok {
 		return ctrl.Result{RequeueAfter: putOff()}, nil
 	}
-	defer t.end()
+	defer t.release()
 	result, err := r.reconcileOnce(context.WithValue(ctx, turnKey{}, t), req)
 	if errors.Is(err, errGivenUp) {
 		return ctrl.Result{RequeueAfter: putOff()}, nil

@@ -97,7 +97,7 @@ func (t *turn) acquireSlot() bool {
 	return t.hasSlot
 }
 
-func (t *turn) end() {
+func (t *turn) release() {
 	s := t.of
 	s.mu.Lock()
 	defer s.mu.Unlock()

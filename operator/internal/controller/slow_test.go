@@ -230,7 +230,7 @@ func TestHangIsOfItsCall(t *testing.T) {
 			if !ok {
 				t.Fatal("there is no place")
 			}
-			defer l.end()
+			defer l.release()
 			placed = l.hasSlot
 			_ = r.write(context.WithValue(t.Context(), turnKey{}, l), what, func(context.Context) error { time.Sleep(takes); return nil })
 			return placed

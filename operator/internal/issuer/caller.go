@@ -58,7 +58,7 @@ func (s *Server) whose(ctx context.Context, token, address string) (*caller, err
 	}
 	c, err := s.Signatures.caller(ctx, token)
 	switch {
-	case errors.Is(err, errStrange) && s.CheckAddress && s.strangers.take(address) > 0, errors.Is(err, errStrange) && !s.strange.Allow():
+	case errors.Is(err, errStrange) && s.CheckAddress && s.strangers.spend(address) > 0, errors.Is(err, errStrange) && !s.strange.Allow():
 		return nil, refuse(http.StatusServiceUnavailable, "%v: come again", err)
 	case errors.Is(err, errStrange), errors.Is(err, errUnjudged):
 		s.Log.Debug("a token is reviewed by the API server", "cause", err)
@@ -100,7 +100,7 @@ func (s *Server) locate(ctx context.Context, c *caller, address string) (*caller
 	if f := new(refusal); !errors.As(err, &f) || f.status != http.StatusForbidden {
 		return at, err
 	}
-	if s.searchPods.take(c.uid) > 0 || s.searchNamespaces.take(c.namespace) > 0 || !s.search.Allow() {
+	if s.searchPods.spend(c.uid) > 0 || s.searchNamespaces.spend(c.namespace) > 0 || !s.search.Allow() {
 		return nil, refuse(http.StatusServiceUnavailable, "%v, as far as is known here: come again", err)
 	}
 	return (&search{s, s.Live, ofLabels}).locate(ctx, c, address)

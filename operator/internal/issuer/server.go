@@ -139,10 +139,10 @@ func (s *Server) greeted(h *tls.ClientHelloInfo) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.handshakes.take(address) > 0 {
+	if s.handshakes.spend(address) > 0 {
 		return nil, fmt.Errorf("%s connects more than %v times a second", address, handshakesPerAddress.rate)
 	}
-	if network := connlimit.Network(address); network != "" && s.networks.take(network) > 0 {
+	if network := connlimit.Network(address); network != "" && s.networks.spend(network) > 0 {
 		return nil, fmt.Errorf("%s connects more than %v times a second", network, handshakesPerNetwork.rate)
 	}
 	return nil, nil
@@ -229,9 +229,9 @@ func (s *Server) answers(refused, form string, answer func(http.ResponseWriter, 
 				}
 			}
 			if f.start {
-				s.refused.say(s.Log, f.cause, "from", r.RemoteAddr)
+				s.refused.warn(s.Log, f.cause, "from", r.RemoteAddr)
 			} else {
-				s.refused.say(s.Log, refused, "from", r.RemoteAddr, "status", status, "cause", err)
+				s.refused.warn(s.Log, refused, "from", r.RemoteAddr, "status", status, "cause", err)
 			}
 			http.Error(w, err.Error(), status)
 			return
@@ -258,7 +258,7 @@ func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*cal
 		return nil, nil, refuse(http.StatusBadRequest, "the caller's address: %v", err)
 	}
 	if s.CheckAddress {
-		if wait := s.addressed.take(address); wait > 0 {
+		if wait := s.addressed.spend(address); wait > 0 {
 			return nil, nil, tooOften(wait, "%s asks more than %v times a second", address, perAddress.rate)
 		}
 	}
@@ -266,7 +266,7 @@ func (s *Server) admit(ctx context.Context, r *http.Request, token string) (*cal
 	if err != nil {
 		return nil, nil, err
 	}
-	if wait := s.pods.take(c.uid); wait > 0 {
+	if wait := s.pods.spend(c.uid); wait > 0 {
 		return nil, nil, tooOften(wait, "pod %s asks more than %v times a second", c.name, perPod.rate)
 	}
 	at, err := s.locate(ctx, c, address)
@@ -296,6 +296,6 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.issued.say(s.Log, "certificate issued", "namespace", c.namespace, "pod", c.name, "number", at.number)
+	s.issued.warn(s.Log, "certificate issued", "namespace", c.namespace, "pod", c.name, "number", at.number)
 	return authority.Certify(key, int(at.number))
 }

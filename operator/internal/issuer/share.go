@@ -56,9 +56,9 @@ type shares struct {
 
 func (r ration) shares() *shares { return &shares{ration: r, left: map[string]*rate.Limiter{}} }
 
-// take takes one request of a caller. If none is left, it returns the time until the
+// spend takes one request of a caller. If none is left, it returns the time until the
 // next one.
-func (s *shares) take(caller string) (wait time.Duration) {
+func (s *shares) spend(caller string) (wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.left[caller]

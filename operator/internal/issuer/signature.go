@@ -130,7 +130,7 @@ func (s *Signatures) key(ctx context.Context, issuer string, h *jose.Header) (*j
 		return nil, errUnjudged
 	}
 	s.looked = now
-	if err := s.look(ctx); err != nil {
+	if err := s.fetchKeys(ctx); err != nil {
 		if fresh {
 			return nil, fmt.Errorf("%w: %w", errStrange, err)
 		}
@@ -156,8 +156,8 @@ func (s *Signatures) find(issuer string, h *jose.Header) *jose.JSONWebKey {
 	return nil
 }
 
-// look reads the keys that the API server publishes now.
-func (s *Signatures) look(ctx context.Context) error {
+// fetchKeys reads the keys that the API server publishes now.
+func (s *Signatures) fetchKeys(ctx context.Context) error {
 	// The caller may cancel its request; the keys are for all callers.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 	defer cancel()

@@ -317,7 +317,7 @@ func TestSharesAreBounded(t *testing.T) {
 	s := ration{rate: 1e-9, burst: 2, max: 100}.shares()
 	for i := range 400 {
 		for n := range 3 {
-			if wait := s.take(fmt.Sprint(i)); wait > 0 != (n == 2) {
+			if wait := s.spend(fmt.Sprint(i)); wait > 0 != (n == 2) {
 				t.Fatalf("caller %d, question %d: has to wait %v", i, n, wait)
 			}
 		}
@@ -456,10 +456,10 @@ func TestTalk(t *testing.T) {
 	s := talk{limit: rate.NewLimiter(rate.Every(time.Hour), 2)}
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for range 100 {
-		s.say(logger, "refused")
+		s.warn(logger, "refused")
 	}
 	s.limit = rate.NewLimiter(rate.Inf, 1)
-	s.say(logger, "refused")
+	s.warn(logger, "refused")
 	if lines := strings.Count(log.String(), "\n"); lines != 3 || !strings.Contains(log.String(), "unsaid=98") {
 		t.Errorf("%d lines:\n%s", lines, log.String())
 	}

@@ -20,7 +20,8 @@ type talk struct {
 	left  atomic.Int64 // lines that were omitted since the last one
 }
 
-func (t *talk) say(log *slog.Logger, text string, about ...any) {
+// warn logs a line within the rate, with the number of lines that were omitted before it.
+func (t *talk) warn(log *slog.Logger, text string, about ...any) {
 	if !t.limit.Allow() {
 		t.left.Add(1)
 		return

@@ -142,7 +142,7 @@ func (o *Observation) succeed(p Plan) Plan {
 func (o *Observation) completed(p Plan) Plan {
 	o.state(&p, v1alpha1.ConditionComplete, reasonSucceeded, fmt.Sprintf("all %d ranks ended with exit code 0", o.Job.Spec.Ranks))
 	p.Status.Ranks = counts(0, 0, o.Job.Spec.Ranks, 0) // the cache may not have the end of the last pods yet
-	return o.end(p)
+	return o.stopPlan(p)
 }
 
 // failing plans the next step for a job in which a failure was found.
@@ -338,10 +338,11 @@ func (o *Observation) fail(p Plan, f *v1alpha1.Failure) Plan {
 		text += fmt.Sprintf(" (after %d restarts, the limit)", n)
 	}
 	o.state(&p, v1alpha1.ConditionFailed, f.Reason, text)
-	return o.end(p)
+	return o.stopPlan(p)
 }
 
-func (o *Observation) end(p Plan) Plan {
+// stopPlan returns p with the end of the job.
+func (o *Observation) stopPlan(p Plan) Plan {
 	now := metav1.NewTime(o.Now)
 	p.Status.CompletionTime = &now
 	p.Action, p.Requeue = Stop, 0

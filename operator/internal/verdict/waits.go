@@ -73,13 +73,13 @@ const reasonDisagree = string(podlife.RanksDisagree)
 // Disagrees reports whether the status already says that the ranks disagree. What the
 // ranks have started does not change, so this is not withdrawn.
 func Disagrees(o *Observation) bool {
-	c := o.told()
+	c := o.runningCondition()
 	return c != nil && c.Reason == reasonDisagree
 }
 
 // running returns the reason and the message of a running job.
 func (o *Observation) running() (reason, message string) {
-	was, looked := o.told(), o.Job.Spec.RunPolicy.DeadlockAfter() > 0
+	was, looked := o.runningCondition(), o.Job.Spec.RunPolicy.DeadlockAfter() > 0
 	switch {
 	case looked && Disagrees(o):
 		return was.Reason, was.Message
@@ -119,9 +119,9 @@ func (o *Observation) starved() string {
 	return ""
 }
 
-// told returns the job's Running condition if it reports a disagreement or a suspected
+// runningCondition returns the job's Running condition if it reports a disagreement or a suspected
 // deadlock.
-func (o *Observation) told() *metav1.Condition {
+func (o *Observation) runningCondition() *metav1.Condition {
 	c := meta.FindStatusCondition(o.Job.Status.Conditions, v1alpha1.ConditionRunning)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != v1alpha1.ReasonSuspectedDeadlock && c.Reason != reasonDisagree {
 		return nil

@@ -80,7 +80,7 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 		return admission.Errored(http.StatusInternalServerError, err)
 	case err != nil:
 		if req.DryRun == nil || !*req.DryRun {
-			h.tell(ctx, client.ObjectKey{Namespace: req.Namespace, Name: p.Labels[names.LabelJob]}, p, err)
+			h.recordRefusal(ctx, client.ObjectKey{Namespace: req.Namespace, Name: p.Labels[names.LabelJob]}, p, err)
 		}
 		return admission.Denied(err.Error())
 	}
@@ -94,9 +94,9 @@ func (h *Pods) Handle(ctx context.Context, req admission.Request) admission.Resp
 // noteMax is the maximum length of the text of an Event, in bytes (events.k8s.io/v1).
 const noteMax = 1024
 
-// tell records in an Event of the MPIJob why a pod was refused: the owner of the job
+// recordRefusal records in an Event of the MPIJob why a pod was refused: the owner of the job
 // does not see the answer to the controller that makes the pods.
-func (h *Pods) tell(ctx context.Context, key client.ObjectKey, p *corev1.Pod, cause error) {
+func (h *Pods) recordRefusal(ctx context.Context, key client.ObjectKey, p *corev1.Pod, cause error) {
 	job := new(v1alpha1.MPIJob)
 	if h.Events == nil || key.Name == "" || h.watches(key.Namespace) != nil || h.Client.Get(ctx, key, job) != nil {
 		return

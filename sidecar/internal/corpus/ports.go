@@ -11,7 +11,7 @@ type recordedPorts struct{ r *Recorder }
 
 func (p recordedPorts) Bytes(ref link.Ref) []byte {
 	mem := p.r.ports.Bytes(ref)
-	p.r.look(ref, mem)
+	p.r.recordChanges(ref, mem)
 	return mem
 }
 

@@ -122,18 +122,18 @@ func (r *Recorder) endUnless(k kind, idle bool, before int64) {
 	r.last = before
 }
 
-// look records changes by others in memory that the core is about to read. Memory that the
+// recordChanges records changes by others in memory that the core is about to read. Memory that the
 // core has read before in this input may have been changed by the core itself.
-func (r *Recorder) look(ref link.Ref, mem []byte) {
+func (r *Recorder) recordChanges(ref link.Ref, mem []byte) {
 	for _, x := range r.read {
 		if x.Region != ref.Region || ref.Off >= x.Off+x.Len || x.Off >= ref.Off+ref.Len {
 			continue
 		}
 		if ref.Off < x.Off {
-			r.look(ref.Slice(0, x.Off-ref.Off), mem[:x.Off-ref.Off])
+			r.recordChanges(ref.Slice(0, x.Off-ref.Off), mem[:x.Off-ref.Off])
 		}
 		if end := x.Off + x.Len; end < ref.Off+ref.Len {
-			r.look(ref.Slice(end-ref.Off, ref.Off+ref.Len-end), mem[end-ref.Off:])
+			r.recordChanges(ref.Slice(end-ref.Off, ref.Off+ref.Len-end), mem[end-ref.Off:])
 		}
 		return
 	}

@@ -53,7 +53,7 @@ func (s *tailStream) Write(b []byte) (int, error) {
 			s.line, s.of.lost = s.line[:0], true
 		}
 		line, rest, ended := bytes.Cut(b, []byte{'\n'})
-		s.line = keep(s.line, last(line, podlife.OutputMax))
+		s.line = appendTail(s.line, last(line, podlife.OutputMax))
 		if !ended {
 			return n, nil
 		}
@@ -70,11 +70,11 @@ func (t *tail) end(s *tailStream) {
 		return
 	}
 	t.lost = t.lost || len(t.ended)+size > podlife.OutputMax
-	t.ended = append(keep(keep(t.ended, []byte(s.label)), s.line), '\n')
+	t.ended = append(appendTail(appendTail(t.ended, []byte(s.label)), s.line), '\n')
 }
 
-// keep appends more to b, and drops the beginning beyond podlife.OutputMax.
-func keep(b, more []byte) []byte {
+// appendTail appends more to b, and drops the beginning beyond podlife.OutputMax.
+func appendTail(b, more []byte) []byte {
 	b = append(b, more...)
 	if n := len(b) - podlife.OutputMax; n > 0 {
 		b = b[:copy(b, b[n:])]

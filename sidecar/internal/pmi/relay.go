@@ -163,8 +163,8 @@ func (f *offers) withdraw(o *offer) bool {
 	return true
 }
 
-// take waits for a launcher that serves commands.
-func (f *offers) take(ctx context.Context) (*offer, error) {
+// await waits for a launcher that serves commands.
+func (f *offers) await(ctx context.Context) (*offer, error) {
 	for {
 		f.mu.Lock()
 		o, came := f.waiting, f.came
@@ -338,7 +338,7 @@ func (s *Server) serveExec(ctx, there context.Context, settle func() error, conn
 	defer s.endCommand()
 	absent := fmt.Errorf("no launcher has served commands in this pod for %v: start all pods with the same command line", s.within())
 	soon, cancel := context.WithTimeoutCause(there, s.within(), absent)
-	o, err := s.offers.take(soon)
+	o, err := s.offers.await(soon)
 	cancel()
 	if err == nil {
 		defer close(o.over)

@@ -83,7 +83,7 @@ func (g *growth) allocate(a shm.Ask) (done uint64, err error) {
 	p, err := r.promise(uint64(memory.Piece(int64(a.Bytes))), kept < a.Bytes)
 	if err != nil {
 		g.first += kept
-		r.keep(uint64(memory.Piece(int64(kept))))
+		r.reserve(uint64(memory.Piece(int64(kept))))
 		return 0, err
 	}
 	n, err := segment.Allocate(g.fd, int64(a.Off), int64(a.Bytes))

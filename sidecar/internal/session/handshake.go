@@ -88,7 +88,7 @@ func (s *Server) arrived(rank uint32, sess *Session) {
 		s.mu.Lock()
 		delete(s.ever, rank)
 		s.mu.Unlock()
-		s.memory.keep(uint64(s.cfg.sizes(s.cfg.ArenaBytes).Rank()))
+		s.memory.reserve(uint64(s.cfg.sizes(s.cfg.ArenaBytes).Rank()))
 	}
 	took := s.cfg.sizes(s.cfg.ArenaBytes).Rank()
 	if g := sess.growth; g != nil {

@@ -52,8 +52,8 @@ type promise struct {
 	released bool
 }
 
-// keep reserves bytes for ranks that have not attached yet; arrive ends such a reservation.
-func (r *reservations) keep(bytes uint64) {
+// reserve counts bytes for ranks that have not attached yet; arrive ends such a reservation.
+func (r *reservations) reserve(bytes uint64) {
 	r.mu.Lock()
 	r.coming += bytes
 	r.mu.Unlock()

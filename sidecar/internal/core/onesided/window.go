@@ -253,7 +253,7 @@ func (r *Room) onFlush(p *peer, h *wire.Header) {
 	} else if w := r.window(h.Context, h.Dst); w != nil {
 		collect(w)
 	} else {
-		p.missed.told(h)
+		p.missed.noteReported(h)
 		status = shm.StatusInvalid
 	}
 	r.answerFlush(p.id, h.A, status)
@@ -290,8 +290,8 @@ func (m *missed) any(h *wire.Header) bool {
 	return m.more || len(m.list) < n
 }
 
-// told removes the entry that the answer to a flush of one rank reports.
-func (m *missed) told(h *wire.Header) {
+// noteReported removes the entry that the answer to a flush of one rank reports.
+func (m *missed) noteReported(h *wire.Header) {
 	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x == miss{h.Src, h.Context, h.Dst} })
 }
 

@@ -12,9 +12,9 @@ type pieces struct {
 	all      Pieces // nil: there are no others
 }
 
-// hold reports whether a range is in one piece.
+// contain reports whether a range is in one piece.
 // Preconditions: it is within the arena.
-func (p *pieces) hold(off, length uint64) bool {
+func (p *pieces) contain(off, length uint64) bool {
 	if off >= p.from && off+length <= p.to || length == 0 {
 		return true
 	}

@@ -38,20 +38,20 @@ func TestPieces(t *testing.T) {
 		{16384, 16384, true},
 		{32767, 2, false},
 	} {
-		if got := p.hold(c.off, c.length); got != c.want {
+		if got := p.contain(c.off, c.length); got != c.want {
 			t.Errorf("%d bytes at %d: %v, want %v", c.length, c.off, got, c.want)
 		}
 	}
-	p.hold(16384, 1)
+	p.contain(16384, 1)
 	before := all.asked
 	for range 10 {
-		p.hold(20000, 100)
+		p.contain(20000, 100)
 	}
 	if all.asked != before {
 		t.Errorf("%d questions about the piece of the message before", all.asked-before)
 	}
 	all.list = append(all.list, [2]uint64{40960, 45056})
-	if !p.hold(40960, 4096) {
+	if !p.contain(40960, 4096) {
 		t.Error("a new piece is not known")
 	}
 }

@@ -171,7 +171,7 @@ func (s *Session) Memory(class shm.Class, addr, length uint64) (link.Ref, error)
 	if length > base.Len || addr > base.Len-length {
 		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the %d bytes of class %d", length, addr, base.Len, class)
 	}
-	if class == shm.ClassArena && !s.pieces.hold(addr, length) {
+	if class == shm.ClassArena && !s.pieces.contain(addr, length) {
 		return link.Ref{}, fmt.Errorf("range of %d bytes at %d is outside the allocated pieces of the arena", length, addr)
 	}
 	return base.Slice(addr, length), nil
