@@ -152,7 +152,7 @@ func TestFailuresOfManifests(t *testing.T) {
 	r.ends(t, 124, v1alpha1.ConditionFailed, "DeadlineExceeded", "job failed: not finished within 1 s")
 
 	r = apply(t, example(t, "cg.yaml", "/usr/local/bin/npb", "/usr/local/bin/no-such-program"))
-	if r.code != 127 || !strings.Contains(r.stderr, "program /usr/local/bin/no-such-program is not on this machine, and no no-such-program is beside outrigger or in PATH") {
+	if r.code != 127 || !strings.Contains(r.stderr, "program /usr/local/bin/no-such-program is not on this machine, and no no-such-program is next to outrigger or in PATH") {
 		t.Errorf("%d, %s", r.code, r.stderr)
 	}
 	r.ends(t, 127, v1alpha1.ConditionFailed, "CannotStart", "no-such-program")
@@ -242,7 +242,7 @@ func TestDryRun(t *testing.T) {
 func TestFlagsThatContradictTheManifest(t *testing.T) {
 	text := example(t, "cg.yaml")
 	for flag, want := range map[string]string{
-		"--ranks=8": "--ranks and -f: the manifest says it", "--encrypt": "--encrypt and -f", "--timeout=5s": "--timeout and -f",
+		"--ranks=8": "--ranks and -f: the manifest has a field for it", "--encrypt": "--encrypt and -f", "--timeout=5s": "--timeout and -f",
 		"--dry-run=maybe": "--dry-run=maybe: want local or cluster",
 	} {
 		if r := apply(t, text, flag); r.code != 1 || !strings.Contains(r.stderr, want) {

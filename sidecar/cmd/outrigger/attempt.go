@@ -24,17 +24,17 @@ import (
 
 // manifestRun is a run of an MPIJob, with all its attempts.
 type manifestRun struct {
-	o     *runOptions
-	plan  *manifest.Plan
-	begun time.Time
-	stdin *os.File        // of rank 0, where the job names no file
-	said  map[string]bool // of programs and directories that are elsewhere
-	over  []string        // transports in use
-	last  *v1alpha1.Failure
+	o           *runOptions
+	plan        *manifest.Plan
+	begun       time.Time
+	stdin       *os.File        // standard input of rank 0 if the job names no file
+	reported    map[string]bool // messages that reportOnce has printed
+	transports  []string        // transports in use between pods
+	lastFailure *v1alpha1.Failure
 }
 
-// graceMax is what a manifest may say of its grace period, in seconds: more would overflow a
-// Duration.
+// graceMax bounds the grace period of a manifest, in seconds: a time.Duration of about
+// 2^33 seconds would overflow.
 const graceMax = 1<<31 - 1
 
 // run runs the job, and starts all ranks again after a failure as often as its
@@ -45,31 +45,31 @@ func (m *manifestRun) run(ctx context.Context) error {
 		s, err := m.spec(number)
 		var j *jobrun.Job
 		if err == nil {
-			j, err = m.o.run(ctx, s, m.after)
+			j, err = m.o.run(ctx, s, m.readReports)
 		}
 		var done *jobrun.Failure
 		if errors.As(err, &done) && done.Done {
-			return errors.Join(m.tell(m.end(j, number, nil)), ended(err))
+			return errors.Join(m.writeStatus(m.attemptEnd(j, number, nil)), jobError(err))
 		}
-		end := m.end(j, number, err)
+		end := m.attemptEnd(j, number, err)
 		if err == nil {
-			return m.tell(end)
+			return m.writeStatus(end)
 		}
 		if j == nil || ctx.Err() != nil || !m.plan.Restartable(number, end.Failure) {
-			return errors.Join(m.tell(end), fmt.Errorf("job failed: %w", m.late(err)))
+			return errors.Join(m.writeStatus(end), fmt.Errorf("job failed: %w", m.deadlineError(err)))
 		}
-		m.o.say("%v: restart %d of at most %d", err, number+1, m.plan.RestartLimit)
+		m.o.report("%v: restart %d of at most %d", err, number+1, m.plan.RestartLimit)
 	}
 }
 
-// spec is an attempt on this machine.
+// spec returns the specification of an attempt on this machine.
 func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	s := m.o.spec
 	s.Name, s.Ranks, s.Pods = m.plan.Job.Name, int(m.plan.Job.Spec.Ranks), m.plan.Pods
 	s.Document = m.plan.Attempt(number).Document("")
 	s.AsksForArena = jobdoc.AsksForArena(&m.plan.Job.Spec)
 	s.WorkDir = m.workDir()
-	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // as the launcher's flag has it
+	s.MPI = strings.ToLower(string(m.plan.Job.Spec.MPI)) // the launcher's --mpi is in lower case
 	s.Stdin, s.StdinFile = m.stdin, m.plan.Job.Spec.StdinFile
 	s.Container = m.plan.Job.Spec.LaunchMode == v1alpha1.LaunchContainer
 	if g := m.plan.Job.Spec.Template.Spec.TerminationGracePeriodSeconds; g != nil && !m.o.cmd.Flags().Changed("grace") {
@@ -82,7 +82,7 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 	}
 	for pod := range m.plan.Pods {
 		program, env := m.plan.Program(number, pod)
-		found, err := m.find(program[0], s.WorkDir)
+		found, err := m.findProgram(program[0], s.WorkDir)
 		if err != nil {
 			return nil, err
 		}
@@ -90,45 +90,46 @@ func (m *manifestRun) spec(number int) (*jobrun.Spec, error) {
 		s.ByPod = append(s.ByPod, jobrun.Command{Program: program, Env: env})
 	}
 	if m.plan.Deadline > 0 {
-		// A deadline that is over is still one.
+		// 0 would mean no timeout: an expired deadline remains a deadline.
 		s.Timeout = max(m.plan.Deadline-time.Since(m.begun), time.Nanosecond)
 	}
 	return &s, nil
 }
 
-// after looks at the sidecars' reports when all ranks have ended well.
-func (m *manifestRun) after(all []obs.Report) error {
+// readReports reads the transports from the sidecars' reports when all ranks have ended
+// well, and shows the reports if that is asked for.
+func (m *manifestRun) readReports(all []obs.Report) error {
 	for _, r := range all {
 		for _, t := range r.Transport {
-			if t.Transport != "local" && !slices.Contains(m.over, t.Transport) {
-				m.over = append(m.over, t.Transport)
+			if t.Transport != "local" && !slices.Contains(m.transports, t.Transport) {
+				m.transports = append(m.transports, t.Transport)
 			}
 		}
 	}
-	if show := m.o.after(); show != nil {
+	if show := m.o.showReport(); show != nil {
 		return show(all)
 	}
 	return nil
 }
 
-// end is how an attempt ended; j is nil if it could not be started.
-func (m *manifestRun) end(j *jobrun.Job, number int, err error) *manifest.End {
-	e := &manifest.End{Begun: m.begun, Ended: time.Now(), Restarts: number, Transports: m.over, Complete: err == nil}
+// attemptEnd returns the result of an attempt; j is nil if it could not be started.
+func (m *manifestRun) attemptEnd(j *jobrun.Job, number int, err error) *manifest.End {
+	e := &manifest.End{Begun: m.begun, Ended: time.Now(), Restarts: number, Transports: m.transports, Complete: err == nil}
 	if j != nil {
 		e.Succeeded = j.Succeeded()
 	}
 	if err != nil {
-		m.last = m.failure(err, number)
-		m.last.Time = &metav1.Time{Time: e.Ended}
+		m.lastFailure = m.failure(err, number)
+		m.lastFailure.Time = &metav1.Time{Time: e.Ended}
 	}
-	e.Failure = m.last
+	e.Failure = m.lastFailure
 	return e
 }
 
-// failure is the first one, as the status of the job has it.
+// failure returns the first failure of an attempt as the job's status reports it.
 func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
 	attempt := int32(number)
-	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: m.late(err).Error(), Attempt: &attempt}
+	f := &v1alpha1.Failure{Reason: v1alpha1.ReasonUnknown, Message: m.deadlineError(err).Error(), Attempt: &attempt}
 	var failed *jobrun.Failure
 	switch {
 	case !errors.As(err, &failed):
@@ -145,10 +146,10 @@ func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
 	v := failed.Verdict
 	switch {
 	case v != nil:
-	case failed.Code == launch.CannotRun(fs.ErrNotExist): // there is nothing to run
+	case failed.Code == launch.CannotRun(fs.ErrNotExist): // the program does not exist
 		f.Reason = string(podlife.CannotStart)
 		return f
-	default: // somebody has ended the job
+	default: // a signal has ended the job
 		f.Reason = string(podlife.Terminated)
 		return f
 	}
@@ -164,8 +165,9 @@ func (m *manifestRun) failure(err error, number int) *v1alpha1.Failure {
 	return f
 }
 
-// late says a deadline as the manifest does: the last attempt had less.
-func (m *manifestRun) late(err error) error {
+// deadlineError replaces the error of an expired timeout by one that names the manifest's
+// deadline: the timeout of the last attempt is the rest of it.
+func (m *manifestRun) deadlineError(err error) error {
 	var f *jobrun.Failure
 	if errors.As(err, &f) && f.Verdict == nil && f.Code == jobrun.CodeTimeout && !f.Suspected {
 		return &jobrun.Failure{Text: fmt.Sprintf("not finished within %d s", m.plan.Deadline/time.Second), Code: f.Code}
@@ -173,9 +175,9 @@ func (m *manifestRun) late(err error) error {
 	return err
 }
 
-// tell says how the job ended: its first failure, and the whole object where it
-// is asked for.
-func (m *manifestRun) tell(e *manifest.End) error {
+// writeStatus prints the job's first failure, and writes the MPIJob with its status to the
+// file of --status.
+func (m *manifestRun) writeStatus(e *manifest.End) error {
 	job := m.plan.Job.DeepCopy()
 	job.Status = m.plan.Status(e)
 	if !e.Complete {
@@ -197,7 +199,7 @@ func (m *manifestRun) tell(e *manifest.End) error {
 		_, err = m.o.out.Write(text)
 		m.o.out.Flush()
 	} else {
-		err = os.WriteFile(m.o.status, text, 0o644) //nolint:gosec // others may read how a job went
+		err = os.WriteFile(m.o.status, text, 0o644) //nolint:gosec // a job's status is not secret
 	}
 	if err != nil {
 		return fmt.Errorf("status: %w", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 )
 
-// benchOptions is what a person asks for.
+// benchOptions holds the flags of outrigger bench and its output.
 type benchOptions struct {
 	pods, ranks  int
 	tests        []string
@@ -42,56 +42,56 @@ func benchCommand() *cobra.Command {
 		Long: `bench runs jobs on this machine and measures them.
 
 Between two ranks, by the method in the header of hack/bench/mpibench.c, so that
-the figures can be held against those of any MPI:
+the figures can be compared with those of any MPI:
   latency      half a round trip of 8 B to 4 MiB
   bandwidth    64 messages in flight, 64 KiB to 4 MiB
   rate         8-byte messages a second
-  overlap      how much of a transfer hides behind computing, when one rank
+  overlap      share of a transfer that overlaps with computing, when one rank
                computes and when both do: 100 % is all of it; a figure outside
-               0 to 100 is noise and is shown as it is
-Only when asked for:
-  self         8 bytes of one rank to itself, through its sidecar: what one
-               passage of the engine takes, with a processor for each process
+               0 to 100 is noise and is printed unchanged
+Only if they are named:
+  self         8 bytes of one rank to itself, through its sidecar: the time of one
+               pass through the engine, if each process has a processor
   collectives  barrier, bcast, reduce, allreduce, allgather and alltoall among
-               --ranks ranks, by the time until the last rank is done
+               --ranks ranks: the time until the last rank has finished
   fairness     round trips of 8 bytes between two ranks while others of their
                pods move 512 MiB by send, put, get and reduction, and to a peer
                whose sidecar is stopped again and again; takes 4 GiB of memory
 
-The papers' experiments on the link at hand, as jobs that differ in one setting and
-take turns, with what each gains over the first one in the same turn:
-  reuse        messages from one buffer, from buffers used 1 to 1000 times, and as
-               LU, CG, AMG and MILC use theirs (paper 000): every buffer copied,
-               and registered where the link finds that this pays. TCP registers
-               nothing, and neither does the machine's memory: there the two are
+The papers' experiments on this machine's link, as jobs that differ in one setting and
+run in turn, with the gain of each over the first one in the same turn:
+  reuse        messages from one buffer, from buffers used 1 to 1000 times, and with
+               the buffer patterns of LU, CG, AMG and MILC (paper 000): once with
+               every buffer copied, once with buffers registered where that is
+               faster. TCP and shared memory register nothing: there the two are
                the same, and differ by noise
-  onesided     put and get with their fence, by the same two
+  onesided     put and get with their fence, with the same two settings
   bowtie       pairs of ranks that exchange messages at the same time, and an
                all-to-all in groups of four (paper 001), by each rendezvous
-               protocol. TCP has no remote access: all go by frames there
+               protocol. TCP has no remote access: there all use frames
   channels     small messages and large ones by each eager channel (paper 004);
                over TCP they are the same
 
-A job has as many sidecars as pods; give them cores: with fewer cores than
-processes, the figures say how well they take turns.`,
+A job has one sidecar for each pod. With fewer cores than processes, the figures
+measure the scheduler of this machine rather than Outrigger.`,
 		Example: `  outrigger bench                              # two pods, by memory that their sidecars share
   outrigger bench --transport tcp              # two pods, as if on two machines
   outrigger bench --pods 1                     # one pod
   outrigger bench latency rate                 # only these
   outrigger bench collectives -n 8             # 8 ranks in two pods
-  outrigger bench fairness                     # who is held up by whom
+  outrigger bench fairness                     # latency while other ranks move data
   outrigger bench bowtie -n 8 --plots out/     # rendezvous protocols, 4 pairs
-  outrigger bench --encrypt                    # what encryption costs
-  outrigger bench --private                    # what memory from Alloc is worth
-  outrigger bench --json | tee figures.json    # a line a figure, for programs
-  outrigger bench --plots out/                 # and draw them as PNG`,
+  outrigger bench --encrypt                    # with encryption, for its cost
+  outrigger bench --private                    # without memory from Alloc, for its gain
+  outrigger bench --json | tee figures.json    # one JSON object per line
+  outrigger bench --plots out/                 # with plots as PNG files`,
 		ValidArgs: bench.Tests,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				o.tests = args
 			}
 			o.out, o.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			// The figures themselves are progress enough where they can be seen.
+			// JSON figures on the same terminal already show the progress.
 			o.showProgress = term.IsTerminal(int(os.Stderr.Fd())) && !(o.asJSON && term.IsTerminal(int(os.Stdout.Fd())))
 			return o.run(cmd.Context())
 		},
@@ -99,16 +99,16 @@ processes, the figures say how well they take turns.`,
 	f := cmd.Flags()
 	f.IntVar(&o.pods, "pods", 2, "1: all ranks in one pod; 2: half of them in each of two")
 	f.IntVarP(&o.ranks, "ranks", "n", 4, "number of ranks of the collectives, and of bowtie")
-	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure, the same as naming it: "+strings.Join(bench.Tests, ", "))
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON object a figure instead of tables")
-	f.StringVar(&o.plots, "plots", "", "draw what is measured over message size as PNG into this directory")
+	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "tests to run, the same as the arguments: "+strings.Join(bench.Tests, ", "))
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON object for each figure instead of tables")
+	f.StringVar(&o.plots, "plots", "", "plot the figures over message size as PNG files in this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
-	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between the pods inside TLS, which is over TCP")
-	f.StringVar(&o.transport, "transport", bootstrap.TransportNode, "what carries data between the pods: node (memory of this machine) or tcp")
-	f.IntVar(&o.upTo, "bytes-max", 0, "leave out sizes of latency, bandwidth and collectives that are larger, in bytes; 0: none")
-	f.StringVar(&o.trace, "trace", "", "record a timeline meanwhile, into this file, as run does: for what that costs")
-	f.BoolVar(&o.quick, "quick", false, "few iterations: to see that it works, not for figures")
-	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block); ranks wait as $OUTRIGGER_WAIT says")
+	f.BoolVar(&o.encrypt, "encrypt", false, "encrypt data between the pods by TLS, which is over TCP")
+	f.StringVar(&o.transport, "transport", bootstrap.TransportNode, "transport of data between the pods: node (memory of this machine) or tcp")
+	f.IntVar(&o.upTo, "bytes-max", 0, "largest message size of latency, bandwidth and collectives, in bytes; 0: all sizes")
+	f.StringVar(&o.trace, "trace", "", "record a timeline into this file, as run does, to measure the cost of that")
+	f.BoolVar(&o.quick, "quick", false, "few iterations: a check that the tests run, not a measurement")
+	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are idle processors, then yield, then block); $OUTRIGGER_WAIT sets how ranks wait")
 	return cmd
 }
 
@@ -143,14 +143,15 @@ func (o *benchOptions) run(ctx context.Context) error {
 	return o.show(all)
 }
 
-// benchJob is tests that run in one job.
+// benchJob describes a job that runs one or more tests.
 type benchJob struct {
 	ranks, pods int
 	tests       []string
-	variant     string
+	variant     string // setting of the sidecars that this job measures; "": the default
 }
 
-// jobs sorts tests into jobs.
+// jobs returns the jobs that run the tests. All tests between two ranks share one job,
+// which runs first.
 func (o *benchOptions) jobs(tests []string) []benchJob {
 	var all []benchJob
 	var pairwise []string
@@ -178,7 +179,7 @@ func (o *benchOptions) jobs(tests []string) []benchJob {
 	return all
 }
 
-// turns are the jobs of a test with variants.
+// turns returns the jobs of a test with variants: each turn has one job for each variant.
 func (o *benchOptions) turns(test string) (all []benchJob) {
 	ranks := 2
 	if test == bench.Bowtie {
@@ -192,7 +193,7 @@ func (o *benchOptions) turns(test string) (all []benchJob) {
 	return all
 }
 
-// tune makes a job's variant what its sidecars do.
+// tune sets the job's variant in the tuning of its sidecars.
 func (j *benchJob) tune(t *bootstrap.Tuning) {
 	switch j.tests[0] {
 	case bench.Reuse, bench.OneSided:
@@ -204,11 +205,12 @@ func (j *benchJob) tune(t *bootstrap.Tuning) {
 	}
 }
 
-// job measures in one job, whose program is this one.
+// job runs a job and returns its figures. The job's program is this executable, as
+// bench-rank.
 func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("this program's own file: %w", err)
+		return nil, fmt.Errorf("path of this executable: %w", err)
 	}
 	s := jobrun.Spec{Name: "bench", Ranks: j.ranks, Pods: j.pods, AtOnce: atOnce, Adopts: true}
 	s.Tuning.Wait, s.Trace = o.wait, o.trace
@@ -225,16 +227,16 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 		self, "bench-rank", "--peer", peer,
 		"--tests", strings.Join(j.tests, ","), "--variant", j.variant, "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick), "--bytes-max", strconv.Itoa(o.upTo),
 	}
-	see := o.see
+	show := o.showFigure
 	if j.tests[0] == bench.Fairness {
 		s.ArenaBytes = int64(bench.Method{Quick: o.quick}.FairnessArena())
 		if j.pods > 1 {
-			slow, err := newStutter(&s)
+			slow, err := newSlowSidecar(&s)
 			if err != nil {
 				return nil, err
 			}
-			defer slow.end()
-			see = func(f bench.Figure) error { return errors.Join(slow.follow(f), o.see(f)) }
+			defer slow.close()
+			show = func(f bench.Figure) error { return errors.Join(slow.follow(f), o.showFigure(f)) }
 		}
 	}
 	r, w := io.Pipe()
@@ -242,17 +244,17 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 	read := make(chan error, 1)
 	go func() {
 		var err error
-		figures, err = bench.Read(r, see)
-		read <- errors.Join(err, r.CloseWithError(err)) // with an error, ends the writer's waiting
+		figures, err = bench.Read(r, show)
+		read <- errors.Join(err, r.CloseWithError(err)) // an error wakes the writer
 	}()
-	err = jobrun.Run(ctx, &s, w, complaints{o}, nil)
+	err = jobrun.Run(ctx, &s, w, jobErrors{o}, nil)
 	err = errors.Join(err, w.Close(), <-read)
 	o.progress("")
 	return figures, err
 }
 
-// see takes a figure as it comes.
-func (o *benchOptions) see(f bench.Figure) error {
+// showFigure shows a figure as soon as it is measured.
+func (o *benchOptions) showFigure(f bench.Figure) error {
 	if o.asJSON {
 		if err := f.Write(o.out); err != nil {
 			return err
@@ -262,19 +264,19 @@ func (o *benchOptions) see(f bench.Figure) error {
 	return nil
 }
 
-// complaints is where the job's processes write what went wrong: on a line of
-// its own.
-type complaints struct{ o *benchOptions }
+// jobErrors is the stderr of the job's processes. It erases the progress line before each
+// write.
+type jobErrors struct{ o *benchOptions }
 
-func (c complaints) Write(b []byte) (int, error) {
+func (c jobErrors) Write(b []byte) (int, error) {
 	c.o.progress("")
 	return c.o.errOut.Write(b)
 }
 
-// progress overwrites the line that says what was measured last.
+// progress replaces the text of the progress line.
 func (o *benchOptions) progress(text string) {
 	if o.showProgress {
-		_, _ = fmt.Fprintf(o.errOut, "\r\033[K%s", text) // nobody depends on it
+		_, _ = fmt.Fprintf(o.errOut, "\r\033[K%s", text) // the figures do not depend on it
 	}
 }
 
@@ -284,7 +286,7 @@ func (o *benchOptions) show(all []bench.Figure) error {
 			return fmt.Errorf("figures: %w", err)
 		}
 		if slices.ContainsFunc(all, func(f bench.Figure) bool { return f.Test == bench.Reuse || f.Test == bench.OneSided }) {
-			_, _ = fmt.Fprintln(o.out, "\nTCP and shared memory register nothing: off and auto do the same here, and what one gains over the other is this machine's noise.") // as above
+			_, _ = fmt.Fprintln(o.out, "\nTCP and shared memory register nothing: off and auto are the same here, and the gain of one over the other is noise of this machine.") // as above
 		}
 	}
 	if o.plots == "" {
@@ -292,7 +294,7 @@ func (o *benchOptions) show(all []bench.Figure) error {
 	}
 	files, err := bench.Plot(o.plots, all)
 	for _, f := range files {
-		_, _ = fmt.Fprintln(o.errOut, "drawn:", f) // nobody depends on it
+		_, _ = fmt.Fprintln(o.errOut, "plot:", f) // the figures do not depend on it
 	}
 	return err
 }

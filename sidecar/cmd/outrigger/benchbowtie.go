@@ -55,7 +55,8 @@ func (m *meter) bowtie() error {
 	return nil
 }
 
-// exchange receives from some ranks, in places one after another, and sends to others.
+// exchange sends out to the ranks in to, receives a message from each rank in from into
+// consecutive parts of in, and waits for all of them.
 func (m *meter) exchange(out, in []byte, to, from []int) error {
 	requests := make([]outrigger.Request, 0, len(to)+len(from))
 	n := len(out)
@@ -79,13 +80,13 @@ func (m *meter) exchange(out, in []byte, to, from []int) error {
 	}
 	for i, p := range from {
 		if in[(i+1)*n-1] != sent {
-			return fmt.Errorf("the end of %d bytes from rank %d is not here", n, p)
+			return fmt.Errorf("the last of %d bytes from rank %d has not arrived", n, p)
 		}
 	}
 	return nil
 }
 
-// rounds prints the time of a round.
+// rounds measures and prints the time of a round.
 func (m *meter) rounds(op string, n int, round func() error) error {
 	rounds := m.method.BowtieRounds()
 	for range rounds/10 + 1 {
@@ -109,14 +110,14 @@ func (m *meter) rounds(op string, n int, round func() error) error {
 	return m.print(bench.Figure{Test: bench.Bowtie, Op: op, Bytes: n, Ranks: m.c.Size(), US: us})
 }
 
-// channels measures small messages by half a round trip and large ones by their rate.
+// channels measures half a round trip of small messages and the bandwidth of large ones.
 func (m *meter) channels() error {
 	if err := m.pair(); err != nil {
 		return err
 	}
 	for _, n := range bench.ChannelSmall {
 		s := m.method.ChannelSeries(n)
-		m.forget(n)
+		m.clearInput(n)
 		if err := m.pingPong(n, s.WarmUp); err != nil {
 			return err
 		}
@@ -125,7 +126,7 @@ func (m *meter) channels() error {
 			return err
 		}
 		us := time.Since(begin).Seconds() * 1e6 / float64(2*s.Count)
-		if err := m.arrived(n); err != nil {
+		if err := m.checkInput(n); err != nil {
 			return err
 		}
 		if err := m.print(bench.Figure{Test: bench.Channels, Op: "latency", Bytes: n, US: us}); err != nil {

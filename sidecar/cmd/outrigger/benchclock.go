@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock reads CLOCK_MONOTONIC, which all ranks of a machine share. Go's own
-// monotonic time is the same clock from another zero, and reads it without a
-// system call, which a rank that waits for an instant must not make; so the
-// zero is found once.
+// clock reads CLOCK_MONOTONIC, which all ranks of a machine share. A rank that waits for
+// an instant must read it without a system call. Go's monotonic time does, and is the same
+// clock with another zero, so newClock measures the offset between the two once.
 type clock struct {
 	base   time.Time
-	origin int64 // of base, in nanoseconds of CLOCK_MONOTONIC
+	origin int64 // CLOCK_MONOTONIC at base, in nanoseconds
 }
 
-// newClock finds the zero between two readings that are as close as they get.
+// newClock reads CLOCK_MONOTONIC between two readings of Go's clock, and uses the try in
+// which those two were the closest.
 func newClock() (clock, error) {
 	var c clock
 	closest := time.Duration(1 << 62)
@@ -34,5 +34,5 @@ func newClock() (clock, error) {
 	return c, nil
 }
 
-// now is in nanoseconds.
+// now returns CLOCK_MONOTONIC in nanoseconds.
 func (c *clock) now() int64 { return c.origin + int64(time.Since(c.base)) }

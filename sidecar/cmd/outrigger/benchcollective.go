@@ -8,15 +8,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
-// vectors are the buffers of the collectives: a rank gives its number plus one
-// in every element, so that every result is known.
+// vectors holds the buffers of the collectives. Each element of a rank's input is the
+// rank plus one, so that every result is known.
 type vectors struct{ in, out []float64 }
 
 const elementBytes = 8
 
-// collectives measures each operation at each size. Only the calls are timed;
-// the ranks meet in a barrier before each, so that one which is done early does
-// not start the next.
+// collectives measures each operation at each size. Only the calls are timed. Before each
+// call there is a barrier, so that a rank that finishes early does not start the next one.
 func (m *meter) collectives() error {
 	n := bench.CollectiveBytesMax(m.c.Size()) / elementBytes * m.c.Size()
 	var v vectors
@@ -66,7 +65,7 @@ func (m *meter) collective(v *vectors, call bench.Call) (bench.Figure, error) {
 	return bench.Figure{Test: bench.Collectives, Op: call.Op, Ranks: m.c.Size(), Bytes: call.Bytes, US: median, USMin: least}, err
 }
 
-// calls is the time that this rank spends in count calls.
+// calls makes count calls and returns the time that this rank spent in them.
 func (m *meter) calls(v *vectors, op string, elements, count int) (time.Duration, error) {
 	var spent time.Duration
 	for range count {
@@ -104,8 +103,8 @@ func (m *meter) call(v *vectors, op string, n int) error {
 	return fmt.Errorf("no operation is called %q", op)
 }
 
-// check compares this rank's result with arithmetic: the time of a wrong answer
-// is no figure.
+// check compares this rank's result with the expected one, so that the time of a wrong
+// result is not reported.
 func (m *meter) check(v *vectors, op string, n int) error {
 	ranks := m.c.Size()
 	want, results := func(int) float64 { return float64(ranks * (ranks + 1) / 2) }, n

@@ -8,37 +8,39 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
-// The parts of a fairness test. A pair that exchanges 8 bytes is watched while
-// ranks beside it, served by the same sidecars, move much; in two pods there is
-// a third one that is slow, and ranks that only attend.
-type fairnessParts struct{ ping, pong, busy, partner, slow int }
+// fairnessRoles has the rank of each role in a fairness test. Ping and pong exchange
+// messages of 8 bytes, whose round trips are timed, while busy and partner, which the same
+// sidecars serve, move large amounts of data. In a job of several pods the sidecar of a
+// third pod is slow, and one of the loads goes to slow, a rank of that pod. The other ranks
+// only take part in the collectives.
+type fairnessRoles struct{ ping, pong, busy, partner, slow int }
 
 var (
-	onePod    = fairnessParts{ping: 0, pong: 1, busy: 2, partner: 3, slow: -1}
-	threePods = fairnessParts{ping: 0, pong: 2, busy: 1, partner: 3, slow: 5}
+	onePod    = fairnessRoles{ping: 0, pong: 1, busy: 2, partner: 3, slow: -1}
+	threePods = fairnessRoles{ping: 0, pong: 2, busy: 1, partner: 3, slow: 5}
 )
 
-// Tags of what the parts tell each other.
+// Tags of the messages between the roles.
 const (
-	begunTag = 21 + iota
-	overTag
-	roundTag
-	loadTag
+	begunTag = 21 + iota // busy to ping: the load has begun
+	overTag              // ping to busy: the samples are complete
+	roundTag             // busy to partner and slow: whether there is a further round
+	loadTag              // data of the load
 )
 
-// fairness is a running test.
+// fairness is a fairness test in progress.
 type fairness struct {
 	*meter
-	fairnessParts
+	fairnessRoles
 	mem    []byte
 	window *outrigger.Window[byte]
 	pair   *outrigger.Comm // the busy rank and its partner
 }
 
 func (m *meter) fairness() error {
-	f := &fairness{meter: m, fairnessParts: threePods}
+	f := &fairness{meter: m, fairnessRoles: threePods}
 	if m.c.Size() == 4 {
-		f.fairnessParts = onePod
+		f.fairnessRoles = onePod
 	}
 	if err := f.prepare(); err != nil {
 		return err
@@ -47,14 +49,15 @@ func (m *meter) fairness() error {
 		if err := m.c.Barrier(m.ctx); err != nil {
 			return err
 		}
-		if err := f.play(load); err != nil {
-			return fmt.Errorf("beside %s: %w", load, err)
+		if err := f.runRole(load); err != nil {
+			return fmt.Errorf("during load %s: %w", load, err)
 		}
 	}
 	return f.window.Free(m.ctx)
 }
 
-// prepare makes the memory that is moved, on the ranks that move it.
+// prepare allocates the load's memory on the ranks that move it, and creates the window
+// and the communicator of busy and partner.
 func (f *fairness) prepare() error {
 	rank := f.c.Rank()
 	moves := rank == f.busy || rank == f.partner
@@ -79,22 +82,23 @@ func (f *fairness) prepare() error {
 	return err
 }
 
-func (f *fairness) play(load string) error {
+// runRole does the part of this rank under a load.
+func (f *fairness) runRole(load string) error {
 	switch f.c.Rank() {
 	case f.ping:
-		return f.watch(load)
+		return f.measureTrips(load)
 	case f.pong:
 		return f.echo()
 	case f.busy:
-		return f.keepBusy(load)
+		return f.repeatLoad(load)
 	case f.partner, f.slow:
-		return f.attend(load)
+		return f.answerLoad(load)
 	}
 	return nil
 }
 
-// watch takes the time of round trips once the load has begun.
-func (f *fairness) watch(load string) error {
+// measureTrips times round trips once the load has begun.
+func (f *fairness) measureTrips(load string) error {
 	if _, err := outrigger.Recv(f.ctx, f.c, make([]byte, 0), f.busy, begunTag); err != nil {
 		return err
 	}
@@ -120,7 +124,7 @@ func (f *fairness) watch(load string) error {
 	return f.print(bench.FairnessFigure(load, f.method.FairnessBytes(), trips))
 }
 
-// echo answers until it is told the end.
+// echo answers the messages of ping until one holds 0.
 func (f *fairness) echo() error {
 	word := []uint64{0}
 	for {
@@ -133,12 +137,12 @@ func (f *fairness) echo() error {
 	}
 }
 
-// keepBusy repeats the load until the watch is over.
-func (f *fairness) keepBusy(load string) error {
+// repeatLoad repeats the load until ping has its samples.
+func (f *fairness) repeatLoad(load string) error {
 	if err := outrigger.Send(f.ctx, f.c, []byte{}, f.ping, begunTag); err != nil {
 		return err
 	}
-	with := f.with(load)
+	with := f.loadPeer(load)
 	for {
 		_, over, err := f.c.Iprobe(f.ping, overTag)
 		if err != nil {
@@ -166,15 +170,15 @@ func (f *fairness) keepBusy(load string) error {
 	}
 }
 
-// with is whom a load goes to.
-func (f *fairness) with(load string) int {
+// loadPeer returns the rank that a load goes to.
+func (f *fairness) loadPeer(load string) int {
 	if load == bench.LoadSlowPeer {
 		return f.slow
 	}
 	return f.partner
 }
 
-// move is one round of a load, by the busy rank.
+// move does one round of a load, on the busy rank.
 func (f *fairness) move(load string, with int) error {
 	switch load {
 	case bench.LoadSend, bench.LoadSlowPeer:
@@ -195,8 +199,8 @@ func (f *fairness) reduce() error {
 	return outrigger.Allreduce(f.ctx, f.pair, f.mem[:half], f.mem[half:], outrigger.Max)
 }
 
-// attend is the other side of the busy rank's rounds.
-func (f *fairness) attend(load string) error {
+// answerLoad is the other side of repeatLoad.
+func (f *fairness) answerLoad(load string) error {
 	again := []byte{0}
 	for {
 		if _, err := outrigger.Recv(f.ctx, f.c, again, f.busy, roundTag); err != nil || again[0] == 0 {

@@ -8,8 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
-// overlapTurns says which of the ranks computes, and under which names the
-// figure is printed.
+// overlapTurns lists which of the two ranks compute, and the names of the figure.
 var overlapTurns = []struct {
 	computes [2]bool
 	mode     string
@@ -20,7 +19,7 @@ var overlapTurns = []struct {
 	{[2]bool{true, true}, "both", []string{"isend", "irecv"}},
 }
 
-// overlaps measures how much of a transfer hides behind computing.
+// overlaps measures the share of a transfer that overlaps with computing.
 func (m *meter) overlaps() error {
 	for _, n := range bench.OverlapSizes {
 		for _, turn := range overlapTurns {
@@ -50,7 +49,7 @@ func (m *meter) overlap(n int, computes bool) (bench.Figure, error) {
 	var repetitions []bench.Samples
 	for range bench.Repetitions {
 		var r bench.Samples
-		// In turn, so that a drift of the machine meets all three.
+		// In turn, so that a drift of the machine's speed affects all three.
 		for range m.method.Triples() {
 			for _, x := range []struct {
 				to      *[]float64
@@ -69,7 +68,7 @@ func (m *meter) overlap(n int, computes bool) (bench.Figure, error) {
 	return bench.OverlapFigure(n, repetitions), nil
 }
 
-// compute is a fixed amount of arithmetic that makes no call.
+// compute does a fixed amount of arithmetic without a call.
 func (m *meter) compute(units int64) {
 	x := uint64(88172645463325252)
 	for range units {
@@ -80,8 +79,8 @@ func (m *meter) compute(units int64) {
 	m.spent ^= x
 }
 
-// unitsPerMicrosecond is the best of several tries, because a try that was
-// interrupted would make the work too short.
+// unitsPerMicrosecond measures the speed of compute. It returns the highest of several
+// tries: the speed of an interrupted try would be too low, and the work too short.
 func (m *meter) unitsPerMicrosecond() float64 {
 	const units = 200_000
 	best := 0.0
@@ -93,8 +92,8 @@ func (m *meter) unitsPerMicrosecond() float64 {
 	return best
 }
 
-// unitsFor is the work that lasts one and a half transfers, the same number on
-// both ranks.
+// unitsFor returns the units of work that last one and a half transfers of n bytes, the
+// same number on both ranks.
 func (m *meter) unitsFor(n int) (int64, error) {
 	var transfer []float64
 	for range m.method.Triples() {
@@ -109,15 +108,16 @@ func (m *meter) unitsFor(n int) (int64, error) {
 	return units[0], err
 }
 
-// A start is announced so far ahead, and after a late one twice as far, so
-// many times.
+// A start is announced leadFirst ahead. If a rank receives it too late, it is announced
+// again with twice the lead, up to leadTries times: up to 0.4 s ahead, above which a
+// machine is too busy to measure.
 const (
 	leadFirst = 200 * time.Microsecond
 	leadTries = 12
 )
 
-// sample is one message, or none, with so much work on this rank: the
-// microseconds until the later rank is done, the same on both.
+// sample sends a message, or none, while this rank does units of work. It returns the
+// microseconds until the later rank has finished, the same on both ranks.
 func (m *meter) sample(n int, message bool, units int64) (float64, error) {
 	lead := leadFirst
 	for range leadTries {
@@ -130,7 +130,8 @@ func (m *meter) sample(n int, message bool, units int64) (float64, error) {
 	return 0, fmt.Errorf("two ranks could not start within %v of each other; the machine is too busy to measure", lead/2)
 }
 
-// trySample is negative if a rank heard of the start only when it was past.
+// trySample takes a sample that starts after lead. The result is negative if the start was
+// past when a rank received it.
 func (m *meter) trySample(n int, message bool, units int64, lead time.Duration) (float64, error) {
 	start := []int64{m.clock.now() + int64(lead)}
 	if err := outrigger.Bcast(m.ctx, m.c, start, 0); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
+// Tags of the messages between two ranks.
 const (
 	dataTag = 7
 	ackTag  = 8
@@ -16,7 +17,7 @@ const (
 
 func (m *meter) latencies() error {
 	for _, s := range m.method.Latency() {
-		m.forget(s.Bytes)
+		m.clearInput(s.Bytes)
 		if err := m.pingPong(s.Bytes, s.WarmUp); err != nil {
 			return err
 		}
@@ -26,7 +27,7 @@ func (m *meter) latencies() error {
 			return time.Since(begin).Seconds() * 1e6 / float64(2*s.Count), err
 		})
 		if err == nil {
-			err = m.arrived(s.Bytes)
+			err = m.checkInput(s.Bytes)
 		}
 		if err != nil {
 			return err
@@ -38,7 +39,7 @@ func (m *meter) latencies() error {
 	return nil
 }
 
-// self is the time of a small message of a rank to itself, in microseconds.
+// self measures the time of a small message of a rank to itself.
 func (m *meter) self() error {
 	s := m.method.Self()
 	out, in := make([]byte, s.Bytes), make([]byte, s.Bytes)
@@ -119,10 +120,10 @@ func (m *meter) rate() error {
 }
 
 // stream sends windows of messages from rank 0 to rank 1 and returns the
-// median of messages a second.
+// median of messages per second.
 func (m *meter) stream(s bench.Series) (float64, error) {
 	requests := make([]outrigger.Request, s.Window)
-	m.forget(s.Bytes)
+	m.clearInput(s.Bytes)
 	if err := m.windows(s.Bytes, s.WarmUp, requests); err != nil {
 		return 0, err
 	}
@@ -132,7 +133,7 @@ func (m *meter) stream(s bench.Series) (float64, error) {
 		return float64(s.Window*s.Count) / time.Since(begin).Seconds(), err
 	})
 	if err == nil && !m.first() {
-		err = m.arrived(s.Bytes)
+		err = m.checkInput(s.Bytes)
 	}
 	return median, err
 }
@@ -146,7 +147,8 @@ func (m *meter) windows(n, count int, requests []outrigger.Request) error {
 	return nil
 }
 
-// window is messages in one direction, and the answer to all of them.
+// window transfers a window of messages from rank 0 to rank 1, and one acknowledgement
+// back.
 func (m *meter) window(n int, requests []outrigger.Request) error {
 	for i := range requests {
 		var err error
@@ -170,22 +172,23 @@ func (m *meter) window(n int, requests []outrigger.Request) error {
 	return err
 }
 
-// forget makes the receive buffer differ from what will be sent, and arrived
-// sees that it came: the time of bytes that did not arrive is no figure.
-func (m *meter) forget(n int) {
+// clearInput makes the receive buffer differ from the data that will be sent.
+func (m *meter) clearInput(n int) {
 	for i := range m.in[:n] {
 		m.in[i] = unsent
 	}
 }
 
-func (m *meter) arrived(n int) error {
+// checkInput returns an error if the data did not arrive, so that the time of a lost
+// message is not reported.
+func (m *meter) checkInput(n int) error {
 	if !bytes.Equal(m.in[:n], m.out[:n]) {
 		return fmt.Errorf("wrong data: rank %d did not receive the %d bytes that were sent", m.c.Rank(), n)
 	}
 	return nil
 }
 
-// What the buffers of the tests between two ranks hold.
+// Values of the bytes in the buffers of the tests between two ranks.
 const (
 	sent   = 1
 	unsent = 2

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
-// rankOptions is what a measuring rank is told.
+// rankOptions holds the flags of a rank that measures.
 type rankOptions struct {
 	peer    string
 	tests   []string
@@ -33,8 +33,8 @@ func rankCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.peer, "peer", "outrigger", "name in the output")
-	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "what to measure")
-	f.StringVar(&o.variant, "variant", "", "what the sidecars were told to do, in the output")
+	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "tests to run")
+	f.StringVar(&o.variant, "variant", "", "setting of the sidecars, for the output")
 	f.BoolVar(&o.private, "private", false, "ordinary memory")
 	f.BoolVar(&o.quick, "quick", false, "few iterations")
 	f.IntVar(&o.trips, "trips", 0, "round trips of each pattern of buffers")
@@ -55,7 +55,7 @@ type meter struct {
 	// then used again for every message.
 	out, in []byte
 	clock   clock
-	// spent is what computing came to, so that it cannot be optimised away.
+	// spent collects the results of compute, so that the compiler does not remove it.
 	spent uint64
 }
 
@@ -66,7 +66,7 @@ func measure(ctx context.Context, o *rankOptions, w io.Writer) error {
 	}
 	m := &meter{ctx: ctx, o: o, method: bench.Method{Quick: o.quick, BytesMax: o.upTo, Trips: o.trips}, s: s, c: s.World(), w: w}
 	if err := m.run(); err != nil {
-		return err // ending is what tells the others; a goodbye would wait for them
+		return err // the end of this process ends the other ranks; Close would wait for them
 	}
 	return s.Close()
 }
@@ -94,7 +94,7 @@ func (m *meter) run() error {
 	return nil
 }
 
-// pair prepares the tests between two ranks.
+// pair prepares the buffers and the clock of the tests between two ranks.
 func (m *meter) pair() error {
 	if m.c.Size() != 2 {
 		return fmt.Errorf("%d ranks: these tests are between 2", m.c.Size())
@@ -113,7 +113,8 @@ func (m *meter) pair() error {
 	return err
 }
 
-// buffer is memory as the options want it.
+// buffer returns memory that is shared with the sidecar, or ordinary memory with
+// --private.
 func buffer[T outrigger.Number](m *meter, n int) ([]T, error) {
 	if m.o.private {
 		return make([]T, n), nil
@@ -123,7 +124,7 @@ func buffer[T outrigger.Number](m *meter, n int) ([]T, error) {
 
 func (m *meter) first() bool { return m.c.Rank() == 0 }
 
-// print is called on every rank, for all have the figure; one writes it.
+// print writes a figure on rank 0. All ranks call it, since all have the figure.
 func (m *meter) print(f bench.Figure) error {
 	if !m.first() {
 		return nil
@@ -132,7 +133,7 @@ func (m *meter) print(f bench.Figure) error {
 	return f.Write(m.w)
 }
 
-// repeat takes the median and the minimum of the repetitions of run.
+// repeat runs run several times and returns the median and the minimum of its results.
 func repeat(run func() (float64, error)) (median, least float64, err error) {
 	all, err := bench.Repeat(run)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/pattern"
 )
 
-// use is a message of a pattern: where it lies, and its size.
-type use = iter.Seq2[int, int]
+// messages yields the offset of the buffer and the size of each message of a pattern.
+type messages = iter.Seq2[int, int]
 
-// patternPage is how far apart the buffers of one size are.
+// patternPage is the distance between buffers of one size, in bytes.
 const patternPage = 8 << 10
 
-// reuse measures half a round trip of messages whose buffers are used as patterns say
-// (000, sections 5.1.1 and 5.2).
+// reuse measures half a round trip of messages for each pattern of buffer use (000,
+// sections 5.1.1 and 5.2).
 func (m *meter) reuse() error {
 	if m.c.Size() != 2 {
 		return fmt.Errorf("%d ranks: this test is between 2", m.c.Size())
@@ -63,8 +63,9 @@ func (m *meter) reuse() error {
 	return nil
 }
 
-// patterned prints half a round trip: both ranks send from the same places.
-func (m *meter) patterned(out, in []byte, op string, size int, messages use) error {
+// patterned measures and prints half a round trip of a pattern. Both ranks send from the
+// same offsets.
+func (m *meter) patterned(out, in []byte, op string, size int, all messages) error {
 	if len(m.o.only) > 0 && !slices.Contains(m.o.only, op) {
 		return nil
 	}
@@ -72,7 +73,7 @@ func (m *meter) patterned(out, in []byte, op string, size int, messages use) err
 		return err
 	}
 	trips, begin := 0, time.Now()
-	for off, n := range messages {
+	for off, n := range all {
 		mark := byte(trips)
 		out[off] = mark
 		if m.first() {
@@ -97,7 +98,7 @@ func (m *meter) patterned(out, in []byte, op string, size int, messages use) err
 	return m.print(bench.Figure{Test: bench.Reuse, Op: op, Bytes: size, US: us})
 }
 
-// warm makes round trips of a byte, which no link registers anything for.
+// warm makes round trips of one byte, for which no link registers memory.
 func (m *meter) warm(in []byte) error {
 	for range m.method.ReuseTrips() / 10 {
 		if _, err := outrigger.Sendrecv(m.ctx, m.c, in[:1], 1-m.c.Rank(), ackTag, in[1:2], 1-m.c.Rank(), ackTag); err != nil {
@@ -162,7 +163,7 @@ func (m *meter) fenced(w *outrigger.Window[byte], mem []byte, op string) error {
 		if got := w.Local()[0]; op == "put" && !m.first() && got != byte(i) {
 			return fmt.Errorf("put %d: the window begins with %d, want %d", i, got, byte(i))
 		}
-		if op == "put" { // the next one may not overtake the look at this one
+		if op == "put" { // the next put must not overwrite the value before it is checked
 			if err := m.c.Barrier(m.ctx); err != nil {
 				return err
 			}

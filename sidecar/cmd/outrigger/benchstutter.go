@@ -15,64 +15,65 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 )
 
-// stutter makes the sidecar of a job's last pod slow while the figure of the
-// slow peer is measured: it is stopped and goes on, again and again.
-type stutter struct {
-	dir  string // the job's
-	pod  int
-	stop chan struct{}
-	once sync.Once
-	gone sync.WaitGroup
+// slowSidecar makes the sidecar of a job's last pod slow while the figure of the slow peer
+// is measured: it stops and continues the process repeatedly.
+type slowSidecar struct {
+	dir     string // the job's directory
+	pod     int
+	stop    chan struct{}
+	once    sync.Once
+	running sync.WaitGroup
 }
 
-// How long the sidecar is stopped, and how long it runs. A peer is given up
-// after seconds.
+// Times for which the sidecar is stopped and runs. A stop is far below the seconds after
+// which peers hold a sidecar for failed.
 const (
-	stutterStops = 200 * time.Millisecond
-	stutterRuns  = 50 * time.Millisecond
+	stopTime = 200 * time.Millisecond
+	runTime  = 50 * time.Millisecond
 )
 
-// newStutter gives the job a directory in which the sidecar can be found.
-func newStutter(s *jobrun.Spec) (*stutter, error) {
+// newSlowSidecar gives the job a directory, in which the sidecar's process id can be found.
+func newSlowSidecar(s *jobrun.Spec) (*slowSidecar, error) {
 	dir, err := os.MkdirTemp("", "outrigger-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("a directory for the job: %w", err)
+		return nil, fmt.Errorf("directory of the job: %w", err)
 	}
 	s.Dir = dir
-	return &stutter{dir: dir, pod: s.Pods - 1, stop: make(chan struct{})}, nil
+	return &slowSidecar{dir: dir, pod: s.Pods - 1, stop: make(chan struct{})}, nil
 }
 
-// follow begins when the figure before the slow peer's is there, and ends with
-// the slow peer's own.
-func (x *stutter) follow(f bench.Figure) error {
+// follow slows the sidecar down after the figure that precedes the slow peer's, and stops
+// after the slow peer's.
+func (x *slowSidecar) follow(f bench.Figure) error {
 	loads := bench.Loads(true)
 	switch f.Op {
 	case loads[len(loads)-2]:
-		pid, err := x.sidecar()
+		pid, err := x.pid()
 		if err != nil {
 			return err
 		}
-		x.gone.Go(func() { x.run(pid) })
+		x.running.Go(func() { x.run(pid) })
 	case bench.LoadSlowPeer:
-		x.quiet()
+		x.end()
 	}
 	return nil
 }
 
-// sidecar is the process that is to be slow.
-func (x *stutter) sidecar() (int, error) {
+// pid returns the process id of the sidecar.
+func (x *slowSidecar) pid() (int, error) {
 	raw, err := os.ReadFile(filepath.Join(x.dir, "pod"+strconv.Itoa(x.pod), "sidecar.pid"))
 	if err != nil {
-		return 0, fmt.Errorf("the sidecar that is to be slow: %w", err)
+		return 0, fmt.Errorf("process id of the sidecar to slow down: %w", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
-		return 0, fmt.Errorf("the sidecar that is to be slow: %w", err)
+		return 0, fmt.Errorf("process id of the sidecar to slow down: %w", err)
 	}
 	return pid, nil
 }
 
-func (x *stutter) run(pid int) {
+// run stops and continues the sidecar until end is called or the process has ended.
+func (x *slowSidecar) run(pid int) {
 	signal := func(s unix.Signal, d time.Duration) bool {
 		if unix.Kill(pid, s) != nil {
 			return false // it has ended
@@ -85,17 +86,18 @@ func (x *stutter) run(pid int) {
 			return true
 		}
 	}
-	for signal(unix.SIGSTOP, stutterStops) && signal(unix.SIGCONT, stutterRuns) {
+	for signal(unix.SIGSTOP, stopTime) && signal(unix.SIGCONT, runTime) {
 	}
 }
 
-func (x *stutter) quiet() {
+// end leaves the sidecar running and waits for run to return.
+func (x *slowSidecar) end() {
 	x.once.Do(func() { close(x.stop) })
-	x.gone.Wait()
+	x.running.Wait()
 }
 
-// end removes what newStutter made.
-func (x *stutter) end() {
-	x.quiet()
+// close ends the slowdown and removes the job's directory.
+func (x *slowSidecar) close() {
+	x.end()
 	_ = os.RemoveAll(x.dir) // a temporary directory
 }

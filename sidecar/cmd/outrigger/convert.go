@@ -18,9 +18,9 @@ func convertCommand() *cobra.Command {
 		Short: "turn an MPIJob of Kubeflow's mpi-operator, or a TrainJob for MPI, into one of ours",
 		Long: `outrigger convert reads an MPIJob of Kubeflow's mpi-operator (kubeflow.org/v1 or
 v2beta1), or a TrainJob (trainer.kubeflow.org/v1alpha1) with its TrainingRuntime or
-ClusterTrainingRuntime in the same file, and prints it as Outrigger's. What it leaves
-out or moves, and what a person has to look at, goes to stderr. A field or an option of
-mpirun that is not known is an error.`,
+ClusterTrainingRuntime in the same file, and prints it as an MPIJob of Outrigger. On
+stderr it lists the fields that it drops or moves, and those that a person has to check.
+An unknown field or option of mpirun is an error.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestDeadlockAfterByDefault: a deadlock is suspected after 10 s where nothing is said, of a
-// program and of a job file alike; what is said is taken, 0 and a cluster's 300 s too.
+// TestDeadlockAfterByDefault: by default a deadlock is suspected after 10 s, for a program
+// and for a manifest. A given time is used, including 0 and a cluster's 300 s.
 func TestDeadlockAfterByDefault(t *testing.T) {
 	const ten = 10 * time.Second
 	for line, want := range map[string]time.Duration{
@@ -43,7 +43,7 @@ func TestDeadlockAfterByDefault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := (&manifestRun{o: &o, plan: plan, said: map[string]bool{}}).spec(0)
+		s, err := (&manifestRun{o: &o, plan: plan, reported: map[string]bool{}}).spec(0)
 		if err != nil {
 			t.Fatal(err)
 		}

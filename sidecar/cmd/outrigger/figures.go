@@ -19,25 +19,25 @@ func figuresCommand() *cobra.Command {
 		Use:   "figures",
 		Short: "run the papers' experiments in virtual time",
 		Long: `outrigger figures runs the experiments of the papers that Outrigger implements, with
-this engine's protocols, in virtual time: on cost models of the machines that the
-papers measured on, made of what the papers state about them. It prints a table of
-the papers' values and ours, and writes a page with plots and with every number of
-the models beside its source. Results do not depend on this machine.
+this engine's protocols, in virtual time, on cost models of the papers' machines. The
+models use only values that the papers state. It prints a table of the papers' values
+and ours, and writes a page with plots and with every number of the models and its
+source. Results do not depend on this machine.
 docs/reuse.md explains the models.`,
 		Example: `  outrigger figures -o out/          # as many repetitions as the papers: minutes
-  outrigger figures --quick -o out/  # enough for a look`,
+  outrigger figures --quick -o out/  # fewer repetitions: seconds`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir != "" { // before the minutes that the figures take
 				if err := os.MkdirAll(dir, 0o755); err != nil {
-					return fmt.Errorf("folder of the figures: %w; -o names a folder, which is made where you may write", err)
+					return fmt.Errorf("folder of the figures: %w; give -o a folder that you may create or write to", err)
 				}
 			}
 			effort := figures.Full()
 			if quick {
 				effort = figures.Quick()
 			}
-			r, err := calculated(cmd.Context(), effort, func(part string) { cmd.PrintErrln("outrigger:", part) })
+			r, err := calculate(cmd.Context(), effort, func(part string) { cmd.PrintErrln("outrigger:", part) })
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ docs/reuse.md explains the models.`,
 				return nil
 			}
 			if err := r.Write(dir); err != nil {
-				return fmt.Errorf("%w; the table above is complete, and -o takes another folder", err)
+				return fmt.Errorf("%w; the table above is complete; give -o another folder", err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "page:", filepath.Join(dir, "index.html"))
 			return err
@@ -60,19 +60,19 @@ docs/reuse.md explains the models.`,
 	return cmd
 }
 
-// calculated runs the experiments until they are done or the program is interrupted.
-// Virtual time has no place to stop at: what is left of it ends with the process.
-func calculated(ctx context.Context, e figures.Effort, tell func(string)) (*figures.Report, error) {
-	var report *figures.Report
+// calculate runs the experiments until they are complete or the program is interrupted. A
+// calculation cannot be cancelled: if it is interrupted, it ends with the process.
+func calculate(ctx context.Context, e figures.Effort, report func(part string)) (*figures.Report, error) {
+	var result *figures.Report
 	done := make(chan error, 1)
 	go func() {
-		r, err := figures.Run(e, tell)
-		report = r
+		r, err := figures.Run(e, report)
+		result = r
 		done <- err
 	}()
 	select {
 	case err := <-done:
-		return report, err
+		return result, err
 	case <-ctx.Done():
 		return nil, errors.New("interrupted: no figure is written; --quick takes seconds")
 	}

@@ -12,12 +12,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// sizeFlag is a flag of bytes. A number alone is MiB, as it has always been.
+// sizeFlag is a flag for a number of bytes. A number without a unit is MiB, for
+// compatibility with earlier versions.
 type sizeFlag int64
 
 func (s *sizeFlag) String() string {
 	if *s == 0 {
-		return "" // the default is said in words
+		return "" // the flag's help describes the default
 	}
 	return fmt.Sprintf("%dMiB", *s>>20)
 }
@@ -29,23 +30,23 @@ func (s *sizeFlag) Set(text string) error {
 	return err
 }
 
-// Type implements pflag.Value: it is what help shows.
+// Type implements pflag.Value: help prints it.
 func (s *sizeFlag) Type() string { return "size" }
 
-// mpirunWords are the arguments of outrigger with -np, and --np, as every mpirun has them,
-// written -n; those of a program, behind --, are its own.
-func mpirunWords(args []string) []string {
+// replaceNP returns args with -np and --np, which every mpirun accepts, replaced by -n.
+// The arguments after -- are the program's and stay as they are.
+func replaceNP(args []string) []string {
 	if len(args) == 0 || args[0] != "run" && args[0] != "bench" {
 		return args
 	}
 	args = slices.Clone(args)
 	for i, a := range args {
-		word, value, is := strings.Cut(a, "=")
+		word, value, hasValue := strings.Cut(a, "=")
 		switch {
 		case a == "--":
 			return args
 		case word != "-np" && word != "--np":
-		case is:
+		case hasValue:
 			args[i] = "-n=" + value
 		default:
 			args[i] = "-n"
@@ -54,7 +55,7 @@ func mpirunWords(args []string) []string {
 	return args
 }
 
-// noCommand says that there is no such command, and what may have been meant.
+// noCommand returns the error for an unknown command, with the commands of similar names.
 func noCommand(root *cobra.Command, args []string) error {
 	name, meant := "", ""
 	if i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") }); i >= 0 {
@@ -66,8 +67,8 @@ func noCommand(root *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q%s; `%s --help` lists the commands", name, meant, root.Name())
 }
 
-// flagError says a wrong flag without the words of Go, and where the flags are
-// listed.
+// flagError returns the error for a wrong flag without the terms of Go's parsers, and
+// names the command that lists the flags.
 func flagError(cmd *cobra.Command, err error) error {
 	var number *strconv.NumError
 	text := err.Error()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMpirunWords: -np is -n, and a program's own words stay.
-func TestMpirunWords(t *testing.T) {
+// TestReplaceNP: -np is replaced by -n, and the program's arguments are unchanged.
+func TestReplaceNP(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                               "",
 		"run":                            "run",
@@ -19,13 +19,13 @@ func TestMpirunWords(t *testing.T) {
 		"convert -np":                    "convert -np",
 		"run --deadlock-after 1s -npx y": "run --deadlock-after 1s -npx y",
 	} {
-		if got := strings.Join(mpirunWords(strings.Fields(args)), " "); got != want {
+		if got := strings.Join(replaceNP(strings.Fields(args)), " "); got != want {
 			t.Errorf("%q: %q, want %q", args, got, want)
 		}
 	}
 }
 
-// TestRunAsMpirun: the number of ranks as every mpirun has it.
+// TestRunAsMpirun: run accepts the number of ranks in the form of mpirun.
 func TestRunAsMpirun(t *testing.T) {
 	out := output(t, "run", "-np", "3", "--no-prefix", "--", "echo", "-np", "x")
 	if out != strings.Repeat("-np x\n", 3) {
@@ -33,7 +33,8 @@ func TestRunAsMpirun(t *testing.T) {
 	}
 }
 
-// TestOutputIsThePrograms: byte for byte, with no end of a line that it has not printed.
+// TestOutputIsThePrograms: the output is the program's byte for byte, without an added end
+// of line.
 func TestOutputIsThePrograms(t *testing.T) {
 	const script = `head -c 200000 /dev/zero | tr '\0' x; printf '\001\377z'`
 	if out := output(t, "run", "--no-prefix", "--", "sh", "-c", script); out != strings.Repeat("x", 200_000)+"\x01\xffz" {

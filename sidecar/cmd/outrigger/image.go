@@ -17,9 +17,9 @@ func imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image PROGRAM [flags]",
 		Short: "wrap a static program into a container image",
-		Long: `image writes an archive with an image of which PROGRAM is the entry point,
-/usr/local/bin/PROGRAM, and nothing else: no shell, no library, user 65532. It needs
-no container engine and no base image. The same program gives the same bytes.
+		Long: `image writes an archive with an image that holds only PROGRAM, its entry point, at
+/usr/local/bin/PROGRAM: no shell, no library, user 65532. It needs no container engine
+and no base image. The same program gives the same bytes.
 
 Build a Go program for it with CGO_ENABLED=0. The archive is imported as one of
 docker save:
@@ -31,7 +31,7 @@ docker save:
   outrigger image -t registry.example.com/team/solver:v1 solver`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("which program? outrigger image PROGRAM")
+				return fmt.Errorf("%d arguments: want one program, as in `outrigger image PROGRAM`", len(args))
 			}
 			return nil
 		},
@@ -66,7 +66,7 @@ docker save:
 	return cmd
 }
 
-// programMax bounds what is taken for a program.
+// programMax bounds the size of a program, 2 GiB: the whole file is read into memory.
 const programMax = 2 << 30
 
 func imageOf(program, tag string) (*image.Image, error) {
@@ -76,7 +76,7 @@ func imageOf(program, tag string) (*image.Image, error) {
 	}
 	info, err := os.Stat(program)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > programMax) {
-		err = fmt.Errorf("%s: it is no program", program)
+		err = fmt.Errorf("%s: want a program, a regular file of at most %s", program, memory.Text(programMax))
 	}
 	if err != nil {
 		return nil, err

@@ -1,5 +1,9 @@
-// Command outrigger is what a person types: it runs jobs on this machine,
-// measures the engine, and watches jobs that run.
+// Command outrigger is the command line of Outrigger. It runs jobs on this machine, as
+// programs or from a manifest, measures the engine, and shows what running jobs do.
+//
+// Each subcommand has a file of its own, which defines its flags and calls the package
+// that does the work: jobrun for jobs, manifest for MPIJobs, bench and figures for
+// measurements, top, why and trace for running and recorded jobs.
 package main
 
 import (
@@ -22,10 +26,10 @@ func main() { os.Exit(execute()) }
 func execute() int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
-	// SIGPIPE: when nobody reads the output any more, as behind `| head`, a job
-	// is ended and cleaned up like on Ctrl-C.
+	// SIGPIPE: if the reader of the output has exited, as behind `| head`, the job is
+	// ended and cleaned up as on Ctrl-C.
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE} {
-		if !signal.Ignored(s) { // as nohup has it
+		if !signal.Ignored(s) { // nohup ignores SIGHUP
 			signal.Notify(signals, s)
 		}
 	}
@@ -41,7 +45,7 @@ func execute() int {
 	root := &cobra.Command{
 		Use:   "outrigger",
 		Short: "run, measure and watch Outrigger jobs",
-		Long: `Outrigger does the communication of HPC applications in a sidecar beside them.
+		Long: `Outrigger does the communication of HPC applications in a sidecar next to them.
 This program runs a job on this machine as a cluster would, with one sidecar for
 each pod; it needs no cluster, no RDMA and no privileges.`,
 		SilenceUsage:  true,
@@ -49,14 +53,14 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 	}
 	root.AddCommand(commands()...)
 	root.SetFlagErrorFunc(flagError)
-	args := mpirunWords(os.Args[1:])
+	args := replaceNP(os.Args[1:])
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if _, _, unknown := root.Find(args); unknown != nil {
 		err = noCommand(root, args)
 	}
 	if err != nil {
-		outlet.WriteLast(os.Stderr, fmt.Sprintln("outrigger:", err)) // and if nobody reads it, the exit code is still to come
+		outlet.WriteLast(os.Stderr, fmt.Sprintln("outrigger:", err)) // without an endless wait for a reader: the exit code follows
 		var f *jobrun.Failure
 		if errors.As(err, &f) {
 			return exitCode(f.Code)
@@ -66,12 +70,12 @@ each pod; it needs no cluster, no RDMA and no privileges.`,
 	return 0
 }
 
-// atOnce is closed when a person does not want to wait for the end of a job: by the second
-// signal that asks for it.
+// atOnce is closed by the second signal that asks for the end of the job: the job's ranks
+// are then killed without a grace period.
 var atOnce = make(chan struct{})
 
-// exitCode is the code that a process can give: the low eight bits, and never 0
-// for a failure. An abort may have chosen any.
+// exitCode returns the exit code of this process for a failure with code: the low eight
+// bits, or 1 if they are 0. An abort may have chosen any number.
 func exitCode(code int) int {
 	if code&0xff == 0 {
 		return 1
@@ -79,15 +83,16 @@ func exitCode(code int) int {
 	return code & 0xff
 }
 
-// endedBy is what a signal means, with a shell's exit code for it.
+// endedBy returns the failure of a job that was ended by a signal, with the exit code that
+// a shell gives it.
 func endedBy(s os.Signal) *jobrun.Failure {
-	number, _ := s.(syscall.Signal) // all are
+	number, _ := s.(syscall.Signal) // each signal on Linux is a syscall.Signal
 	text := "ended by " + unix.SignalName(number)
 	switch number {
 	case unix.SIGINT:
 		text = "interrupted"
 	case unix.SIGPIPE:
-		text = "nobody reads its output any more"
+		text = "the reader of its output has exited"
 	}
 	return &jobrun.Failure{Text: text, Code: 128 + int(number)}
 }

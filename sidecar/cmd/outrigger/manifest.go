@@ -21,17 +21,18 @@ const (
 	dryCluster = "cluster"
 )
 
-// Flags that only a manifest gives a meaning, and flags that it takes it from.
+// Flags that are valid only with a manifest, and flags that are invalid with one because
+// it has fields for them.
 var (
 	manifestFlags = []string{"dry-run", "status", "quiet-ignored"}
 	programFlags  = []string{"ranks", "pods", "mpi", "arena", "wait", "rendezvous", "channel", "transport", "encrypt", "timeout", "deadlock-after", "deadlock-fails"}
 )
 
-// runManifest runs an MPIJob, or says what would run.
+// runManifest runs an MPIJob, or prints what would run.
 func (o *runOptions) runManifest(ctx context.Context, args []string) error {
 	for _, name := range programFlags {
 		if o.cmd.Flags().Changed(name) {
-			return fmt.Errorf("--%s and -f: the manifest says it; change it there", name)
+			return fmt.Errorf("--%s and -f: the manifest has a field for it; change it there", name)
 		}
 	}
 	if o.dryRun != "" && o.dryRun != dryLocal && o.dryRun != dryCluster {
@@ -42,22 +43,22 @@ func (o *runOptions) runManifest(ctx context.Context, args []string) error {
 		return fmt.Errorf("%s: %w", o.file, err)
 	}
 	if plan.Warning != "" {
-		o.say("warning: %s", plan.Warning)
+		o.report("warning: %s", plan.Warning)
 	}
 	if !o.quietIgnored {
 		for i := range plan.Ignored {
-			o.say("ignored, %s", &plan.Ignored[i])
+			o.report("ignored, %s", &plan.Ignored[i])
 		}
 	}
 	if o.dryRun == dryCluster {
 		return o.print(plan.Attempt(0).Document("dry-run"))
 	}
-	m := &manifestRun{o: o, plan: plan, said: map[string]bool{}}
-	if o.file != "-" { // else the manifest was read from it
+	m := &manifestRun{o: o, plan: plan, reported: map[string]bool{}}
+	if o.file != "-" { // else standard input was the manifest
 		m.stdin = input()
 	}
 	if o.dryRun == dryLocal {
-		return m.rehearse()
+		return m.printPlan()
 	}
 	if err := o.statusFile(); err != nil {
 		return err
@@ -65,20 +66,20 @@ func (o *runOptions) runManifest(ctx context.Context, args []string) error {
 	return m.run(ctx)
 }
 
-// statusFile makes the file of --status before the hours that a job takes, if it is not
-// there.
+// statusFile creates the file of --status, if it does not exist, before the job starts: a
+// job must not run for hours before that fails.
 func (o *runOptions) statusFile() error {
 	if o.status == "" || o.status == "-" {
 		return nil
 	}
-	f, err := os.OpenFile(o.status, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // others may read how a job went
+	f, err := os.OpenFile(o.status, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a job's status is not secret
 	if err != nil {
 		return fmt.Errorf("--status: %w", err)
 	}
 	return f.Close()
 }
 
-// plan reads the manifest.
+// plan reads the manifest and returns the job that it describes; args replace its program.
 func (o *runOptions) plan(args []string) (*manifest.Plan, error) {
 	in := os.Stdin
 	if o.file != "-" {
@@ -108,8 +109,8 @@ func (o *runOptions) plan(args []string) (*manifest.Plan, error) {
 	return file.Plan(&m)
 }
 
-// say tells a person something; nobody depends on it.
-func (o *runOptions) say(format string, a ...any) {
+// report prints a message for a person on stderr. Errors are ignored: no program reads it.
+func (o *runOptions) report(format string, a ...any) {
 	o.err.OfferReserved(fmt.Sprintf("outrigger: "+format+"\n", a...))
 	o.err.Flush()
 }
@@ -123,17 +124,17 @@ func (o *runOptions) print(d *bootstrap.Document) error {
 	return err
 }
 
-// rehearse prints what run would do.
-func (m *manifestRun) rehearse() error {
+// printPlan prints the commands that run would start, and the job's bootstrap document.
+func (m *manifestRun) printPlan() error {
 	s, err := m.spec(0)
 	if err != nil {
 		return err
 	}
 	for i, c := range s.ByPod {
 		p := s.Document.Pods[i]
-		m.o.say("%s in pod %d would run: %s", podlife.RankRange(p.FirstRank, p.FirstRank+p.Ranks-1), i, command(c))
+		m.o.report("%s in pod %d would run: %s", podlife.RankRange(p.FirstRank, p.FirstRank+p.Ranks-1), i, command(c))
 	}
-	m.o.say("the job's id, the directory and the ports below are examples")
+	m.o.report("the job's id, the directory and the ports below are examples")
 	dir := s.Dir
 	if dir == "" {
 		dir = os.TempDir() + "/outrigger-job"
@@ -145,7 +146,7 @@ func (m *manifestRun) rehearse() error {
 	return m.o.print(jobrun.Local(s.Document, "dry-run", dir, addresses))
 }
 
-// command is a program with its own variables, as a shell takes it.
+// command returns a program with its variables as a command line for a shell.
 func command(c jobrun.Command) string {
 	var words []string
 	for _, w := range c.Env {
@@ -158,7 +159,7 @@ func command(c jobrun.Command) string {
 	return strings.Join(words, " ")
 }
 
-// quoted puts a word into quotes where a shell needs them.
+// quoted returns word in quotes if a shell needs them.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// running lists the processes whose arguments contain text, by number.
+// running returns the ids of the processes whose arguments contain text.
 func running(t *testing.T, text string) []int {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -23,7 +23,7 @@ func running(t *testing.T, text string) []int {
 	var list []int
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err == nil && bytes.Contains(b, []byte(text)) { // else it has ended
+		if err == nil && bytes.Contains(b, []byte(text)) { // an error means that the process has ended
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
 				list = append(list, pid)
 			}
@@ -32,18 +32,18 @@ func running(t *testing.T, text string) []int {
 	return list
 }
 
-// TestKilledLauncherLeavesNothing: what its ranks have started ends with the job, whose
-// cause is the launcher's end.
+// TestKilledLauncherLeavesNothing: if a launcher is killed, the job fails because of that,
+// and the processes that its ranks have started end with it.
 func TestKilledLauncherLeavesNothing(t *testing.T) {
 	for i := range 6 {
 		mark := fmt.Sprintf("300.%d%d", os.Getpid(), i)
 		cmd := program(t, "run", "-n", "2", "--pods", "2", "--", "sh", "-c", "sleep "+mark+"; setsid sleep "+mark+" & true")
-		var said bytes.Buffer
-		cmd.Stderr = &said
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// Of each pod the launcher, its shell and the inner process; and the program.
+		// In each pod: the launcher, its shell and the inner process; and outrigger itself.
 		for end := time.Now().Add(hung); len(running(t, mark)) < 7; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the ranks have not started: %v", running(t, mark))
@@ -51,7 +51,7 @@ func TestKilledLauncherLeavesNothing(t *testing.T) {
 		}
 		launcher := 0
 		for _, pid := range running(t, mark) {
-			exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "": it has ended
+			exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "": the process has ended
 			if filepath.Base(exe) == "outrigger-launch" {
 				launcher = pid
 			}
@@ -59,9 +59,9 @@ func TestKilledLauncherLeavesNothing(t *testing.T) {
 		if err := unix.Kill(launcher, unix.SIGKILL); err != nil {
 			t.Fatalf("launcher %d: %v", launcher, err)
 		}
-		_ = cmd.Wait() // its exit code is looked at
-		if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said.String(), "ended: killed by SIGKILL\n") || !strings.Contains(said.String(), "the launcher of pod ") {
-			t.Errorf("exit code %d\n%s", code, said.String())
+		_ = cmd.Wait() // the exit code is checked below
+		if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(stderr.String(), "ended: killed by SIGKILL\n") || !strings.Contains(stderr.String(), "the launcher of pod ") {
+			t.Errorf("exit code %d\n%s", code, stderr.String())
 		}
 		if left := running(t, mark); len(left) > 0 {
 			t.Errorf("left behind: %v", left)

@@ -16,11 +16,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 )
 
-var bin string // where the programs are
+var bin string // directory of the programs
 
 func TestMain(m *testing.M) { os.Exit(build(m)) }
 
-// build makes the programs once for all tests.
+// build builds the programs once for all tests.
 func build(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "outrigger-test-")
 	if err != nil {
@@ -29,7 +29,7 @@ func build(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", ".", "../outrigger-sidecar", "../outrigger-launch")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, whose compiled packages these are
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in make build, so that the build cache has the packages
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "building the programs:", err)
@@ -39,16 +39,16 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
-// hung is when a program counts as such.
+// hung is the time after which a program is interrupted.
 const hung = 90 * time.Second
 
-// program prepares a run of the program.
+// program returns the command that runs outrigger with args.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hung)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "outrigger"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its job
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // outrigger ends its job
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
@@ -114,7 +114,7 @@ func TestBenchInOnePodWithOrdinaryMemory(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "Overlap") {
-		t.Errorf("a test that nobody chose:\n%s", out)
+		t.Errorf("a test that was not chosen:\n%s", out)
 	}
 }
 
@@ -138,9 +138,8 @@ func TestRunRefusesNegativeTimes(t *testing.T) {
 	}
 }
 
-// TestHangsAreTold after 10 s in a terminal, and after 300 s on a cluster, where nothing else
-// is said.
-func TestHangsAreTold(t *testing.T) {
+// TestHangsAreReported: by default after 10 s on a terminal and after 300 s on a cluster.
+func TestHangsAreReported(t *testing.T) {
 	out, err := program(t, "run", "--help").CombinedOutput()
 	if err != nil || !regexp.MustCompile(`--deadlock-after duration .*\(default 10s\)`).Match(out) {
 		t.Errorf("%v, %s", err, out)
@@ -152,11 +151,11 @@ func TestHangsAreTold(t *testing.T) {
 
 func TestRunRefusesWhatContradictsItself(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--deadlock-fails with --deadlock-after 0: nobody would look": {"run", "--deadlock-fails", "--deadlock-after", "0", "--", "true"},
-		"--deadlock-after 1ns: want 100ms at least":                   {"run", "--deadlock-after", "1ns", "--", "true"},
-		`--mpi "mpi": want auto, mpich`:                               {"run", "--mpi", "mpi", "--", "true"},
-		"--status: open /nowhere/s: no such file":                     {"run", "-f", "../../../docs/examples/cg.yaml", "--status", "/nowhere/s"},
-		`"--deadlock-fails" flag: want true or false`:                 {"run", "--deadlock-fails=maybe", "--", "true"},
+		"--deadlock-fails with --deadlock-after 0: deadlocks are not searched for": {"run", "--deadlock-fails", "--deadlock-after", "0", "--", "true"},
+		"--deadlock-after 1ns: want 100ms at least":                                {"run", "--deadlock-after", "1ns", "--", "true"},
+		`--mpi "mpi": want auto, mpich`:                                            {"run", "--mpi", "mpi", "--", "true"},
+		"--status: open /nowhere/s: no such file":                                  {"run", "-f", "../../../docs/examples/cg.yaml", "--status", "/nowhere/s"},
+		`"--deadlock-fails" flag: want true or false`:                              {"run", "--deadlock-fails=maybe", "--", "true"},
 	} {
 		out, err := program(t, args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {
@@ -197,13 +196,13 @@ func TestTopShowsAJobFromStartToEnd(t *testing.T) {
 	if err := job.Wait(); err == nil {
 		t.Error("an interrupted job ended with 0")
 	}
-	_ = watch.Wait() // it ends with the job, or finds that it has ended
+	_ = watch.Wait() // it ends with the job, or fails because the job has ended
 	if out, err := program(t, "top", "sleep").CombinedOutput(); err == nil || !strings.Contains(string(out), `no job of yours is "sleep"`) {
 		t.Errorf("after the job: %v, %s", err, out)
 	}
 }
 
-// privateDir is a directory that nobody else may use.
+// privateDir returns a directory that only this user may access.
 func privateDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -213,7 +212,7 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-func TestPictureFitsTheTerminal(t *testing.T) {
+func TestBlockFitsTheTerminal(t *testing.T) {
 	got := string(fit([]byte("abcdef\nxyz\nlast\n"), 4, 3))
 	if want := "\033[Habcd\033[K\r\nxyz\033[K\r\n\033[J"; got != want {
 		t.Errorf("%q, want %q", got, want)

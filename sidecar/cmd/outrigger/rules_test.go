@@ -9,9 +9,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestRuleOfNoFailureIsWarnedOf: a restart rule that is about no failure is said of a file as it
-// is in the status of a job on a cluster, and nothing is said of a rule of a failure.
-func TestRuleOfNoFailureIsWarnedOf(t *testing.T) {
+// TestRuleWithoutFailureIsWarnedOf: for a restart rule with a reason that no failure has,
+// run prints the warning that the status of the job has on a cluster. There is no warning
+// for a rule with a failure's reason.
+func TestRuleWithoutFailureIsWarnedOf(t *testing.T) {
 	for reason, meant := range map[string]string{"OOMKilled": "is OutOfMemory meant?", "rankExited": "is RankExited meant?", "Tired": "which no failure has", "RankExited": ""} {
 		job := filepath.Join(t.TempDir(), "job.yaml")
 		text := "apiVersion: outrigger.dev/v1alpha1\nkind: MPIJob\nmetadata: {name: cg}\nspec:\n  ranks: 1\n  runPolicy: {restartRules: [{action: Fail, reasons: [" + reason +

@@ -20,18 +20,19 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/report"
 )
 
-// runOptions is what a person asks for.
+// runOptions holds the flags of outrigger run and its output.
 type runOptions struct {
-	spec                      jobrun.Spec
-	arena                     sizeFlag
-	report, noPrefix, encrypt bool
-	noStatus                  bool
-	plots                     string
-	file, dryRun, status      string
-	quietIgnored              bool
-	line                      *statusLine
-	out, err                  *outlet.Writer // which may be one
-	cmd                       *cobra.Command
+	spec                 jobrun.Spec
+	arena                sizeFlag
+	reportFlag           bool
+	noPrefix, encrypt    bool
+	noStatus             bool
+	plots                string
+	file, dryRun, status string
+	quietIgnored         bool
+	line                 *statusLine
+	out, err             *outlet.Writer // the same writer if both go to one file
+	cmd                  *cobra.Command
 }
 
 func runCommand() *cobra.Command {
@@ -40,15 +41,15 @@ func runCommand() *cobra.Command {
 		Use:   "run {-n RANKS [--pods P] -- PROGRAM [ARGS] | -f MPIJOB.yaml [-- PROGRAM [ARGS]]}",
 		Short: "run a job on this machine",
 		Long: `run starts one sidecar and one launcher for each pod, and PROGRAM once for each
-rank. Output carries the rank in front. When a rank or a sidecar fails, the job
-ends, the first failure is named, and its exit code is this command's. On a
-terminal the last line says how long the job runs, how many ranks are alive, and
-what they send.
+rank. Each line of output has its rank in front. When a rank or a sidecar fails, the
+job ends, and run prints the first failure and exits with its exit code. On a
+terminal the last line shows how long the job has run, how many ranks are alive, and
+their message rate.
 
 With -f it reads the MPIJob that a cluster would run: ranks, pods, command,
 environment, memory, FabricProfile and run policy are those of the file. There is
-no container: a program that is not where the file says is looked for by its name
-beside outrigger and in PATH. What has no meaning on one machine is listed.`,
+no container: if a program is not at the path that the file names, run looks for its
+name next to outrigger and in PATH. Fields without a meaning on one machine are listed.`,
 		Example: `  outrigger run -n 4 --pods 2 -- bin/npb -class A cg
   outrigger run -n 8 --pods 4 --report --plots out/ -- ./solver --steps 100
   outrigger run -n 4 --pods 2 --trace cg.json -- bin/npb cg   # open it at ui.perfetto.dev
@@ -68,9 +69,9 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 				o.line = &statusLine{}
 			}
 			o.out, o.err = outlet.Pair(os.Stdout, os.Stderr, o.line.through)
-			defer context.AfterFunc(cmd.Context(), o.hurry)()
+			defer context.AfterFunc(cmd.Context(), o.limitWait)()
 			defer func() {
-				if err != nil { // its text follows
+				if err != nil { // main prints it on a line of its own
 					o.err.EndLine()
 				}
 				o.out.Flush()
@@ -99,40 +100,40 @@ beside outrigger and in PATH. What has no meaning on one machine is listed.`,
 
 func (o *runOptions) flags(cmd *cobra.Command) {
 	f, s := cmd.Flags(), &o.spec
-	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks; -np, as mpirun has it, is the same")
+	f.IntVarP(&s.Ranks, "ranks", "n", 1, "number of ranks; -np, as in mpirun, is the same")
 	f.IntVar(&s.Pods, "pods", 1, "number of pods, each with a sidecar of its own; ranks are spread evenly")
-	f.StringVar(&s.MPI, "mpi", "", "the program's MPI, which shall run over the sidecars unmodified: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
-	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default at most 256MiB, of which memory is taken when it is used)")
-	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are processors for it, then yield, then block)")
+	f.StringVar(&s.MPI, "mpi", "", "the program's MPI, which runs unmodified over the sidecars: auto (the one that the program is linked to), mpich, intel, openmpi or none; without this flag a program that is linked to an MPI is refused")
+	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default at most 256MiB; pages are allocated when they are first used)")
+	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are idle processors, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, or rdma")
-	f.BoolVar(&o.encrypt, "encrypt", false, "carry data between pods inside TLS 1.3 with the job's own authority")
-	f.BoolVar(&o.report, "report", false, "print what was called, how long ranks were in calls and waited, and what was communicated, by protocol and between which ranks")
-	f.StringVar(&s.Trace, "trace", "", "write a timeline of calls, messages and the engine's turns into this file, which ui.perfetto.dev and chrome://tracing open")
+	f.BoolVar(&o.encrypt, "encrypt", false, "encrypt data between pods by TLS 1.3 with a certificate authority of the job")
+	f.BoolVar(&o.reportFlag, "report", false, "print the calls of the ranks, the time that they spent in calls and waiting, and the traffic by protocol and between ranks")
+	f.StringVar(&s.Trace, "trace", "", "write a timeline of calls, messages and turns of the engine into this file, for ui.perfetto.dev or chrome://tracing")
 	f.StringVar(&o.plots, "plots", "", "write the rank-by-rank matrix as a PNG into this directory")
-	f.BoolVar(&o.noPrefix, "no-prefix", false, "pass on what ranks print byte for byte, without the rank before each line")
-	f.BoolVar(&o.noStatus, "no-status", false, "do not show on a terminal how far the job is")
-	f.DurationVar(&s.Grace, "grace", jobrun.DefaultGrace, "when the job is ended by Ctrl-C or a signal, how long ranks may go on with their messages between SIGTERM and SIGKILL, to write a checkpoint; a second Ctrl-C kills at once")
+	f.BoolVar(&o.noPrefix, "no-prefix", false, "print the ranks' output byte for byte, without the rank before each line")
+	f.BoolVar(&o.noStatus, "no-status", false, "do not show the job's progress on a terminal")
+	f.DurationVar(&s.Grace, "grace", jobrun.DefaultGrace, "after Ctrl-C or a signal, time between SIGTERM and SIGKILL in which ranks can still communicate and write a checkpoint; a second Ctrl-C kills at once")
 	f.DurationVar(&s.Timeout, "timeout", 0, "end the job after this time (default: none)")
-	f.DurationVar(&s.Deadlock.After, "deadlock-after", deadlockAfter, "tell of a suspected deadlock when every rank has waited this long with nothing under way; 0: never")
-	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end the job then, with exit code 124")
+	f.DurationVar(&s.Deadlock.After, "deadlock-after", deadlockAfter, "report a suspected deadlock when every rank has waited this long and no message is in flight; 0: never")
+	f.BoolVar(&s.Deadlock.Fails, "deadlock-fails", false, "end a job that is suspected of a deadlock, with exit code 124")
 	f.StringVar(&s.Dir, "dir", "", "keep the job's directory here: bootstrap document, credentials, sockets, process ids, flight recorders of a failed job")
 	f.StringVar(&s.LogLevel, "sidecar-log", "", "show the sidecars' log: debug, info, warn or error (default: errors only, and all of it in --dir)")
 	f.StringVarP(&o.file, "file", "f", "", "run the MPIJob in this file of YAML or JSON; - reads standard input")
-	f.StringVar(&o.dryRun, "dry-run", "", "with -f: print the bootstrap document and what would run, and end; =cluster prints the operator's document")
+	f.StringVar(&o.dryRun, "dry-run", "", "with -f: print the bootstrap document and the commands that would run, and end; =cluster prints the operator's document")
 	f.Lookup("dry-run").NoOptDefVal = dryLocal
-	f.StringVar(&o.status, "status", "", "with -f: write the MPIJob with its status at the end, as YAML, into this file; - is standard output")
-	f.BoolVar(&o.quietIgnored, "quiet-ignored", false, "with -f: do not list what is ignored here")
+	f.StringVar(&o.status, "status", "", "with -f: at the end, write the MPIJob with its status as YAML into this file; - is standard output")
+	f.BoolVar(&o.quietIgnored, "quiet-ignored", false, "with -f: do not list the fields that are ignored here")
 }
 
-// deadlockAfter is when a deadlock is suspected where nothing is said: a person waits for
-// the terminal. A cluster takes longer (v1alpha1.DeadlockAfterDefault), since its looks at
-// jobs cost the network.
+// deadlockAfter is the default of --deadlock-after: short, because a person waits at the
+// terminal. The default of a cluster is longer (v1alpha1.DeadlockAfterDefault), because
+// there the operator asks each job over the network.
 const deadlockAfter = 10 * time.Second
 
-// deadlockLeast is the least time after which a deadlock may be suspected: a message
-// may be on its way for as long as a busy machine does not run its sidecars.
+// deadlockLeast is the least value of --deadlock-after. It prevents false reports: a
+// message stays in flight for as long as a busy machine does not run its sidecars.
 const deadlockLeast = 100 * time.Millisecond
 
 // runProgram runs the job that the flags describe.
@@ -159,22 +160,23 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 		return fmt.Errorf("--deadlock-after %v: want a time, or 0 for never", s.Deadlock.After)
 	}
 	if 0 < s.Deadlock.After && s.Deadlock.After < deadlockLeast {
-		return fmt.Errorf("--deadlock-after %v: want %v at least, or 0 for never: ranks of a right program wait for a few milliseconds", s.Deadlock.After, deadlockLeast)
+		return fmt.Errorf("--deadlock-after %v: want %v at least, or 0 for never: ranks of a correct program wait for a few milliseconds", s.Deadlock.After, deadlockLeast)
 	}
 	if s.Deadlock.After == 0 && s.Deadlock.Fails {
-		return errors.New("--deadlock-fails with --deadlock-after 0: nobody would look for a deadlock; leave one of them out")
+		return errors.New("--deadlock-fails with --deadlock-after 0: deadlocks are not searched for; leave one of them out")
 	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
 	s.Stdin = input()
 	if o.encrypt {
 		s.Tuning.Encrypt = bootstrap.EncryptTLS
 	}
-	_, err = o.run(ctx, s, o.after())
-	return ended(err)
+	_, err = o.run(ctx, s, o.showReport())
+	return jobError(err)
 }
 
-// ended is the error of a job, with what it is about.
-func ended(err error) error {
+// jobError returns the error of a job with its context: a warning if all ranks ended
+// well, else a failure of the job.
+func jobError(err error) error {
 	switch f := (*jobrun.Failure)(nil); {
 	case err == nil:
 		return nil
@@ -184,47 +186,49 @@ func ended(err error) error {
 	return fmt.Errorf("job failed: %w", err)
 }
 
-// plotsFolder makes the folder of --plots before the hours that a job takes: one that
-// ends well must not fail for want of it.
+// plotsFolder creates the folder of --plots before the job starts: a job that ends well
+// after hours must not fail because its folder cannot be created.
 func plotsFolder(dir string) error {
 	if dir == "" {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("folder of the plots: %w; --plots names a folder, which is made where you may write", err)
+		return fmt.Errorf("folder of the plots: %w; give --plots a folder that you may create or write to", err)
 	}
 	return nil
 }
 
-// after shows the report, if one is asked for.
-func (o *runOptions) after() func([]obs.Report) error {
-	if !o.report && o.plots == "" {
+// showReport returns the function that prints the report and draws the plots at the end of
+// the job, or nil if neither is asked for.
+func (o *runOptions) showReport() func([]obs.Report) error {
+	if !o.reportFlag && o.plots == "" {
 		return nil
 	}
 	return func(all []obs.Report) error { return report.Show(o.out, all, o.plots) }
 }
 
-// run runs a job to its end with a line that says how far it is. The job is nil
-// if it could not be started.
+// run runs a job to its end and shows its progress in the status line. The job is nil if
+// it could not be started.
 func (o *runOptions) run(ctx context.Context, s *jobrun.Spec, report func([]obs.Report) error) (*jobrun.Job, error) {
 	j, err := jobrun.Start(ctx, s, o.out, o.err)
 	if err != nil {
 		return nil, err
 	}
 	following, stop := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() { defer close(gone); o.line.follow(following, s.Ranks, j) }()
+	lineRemoved := make(chan struct{})
+	go func() { defer close(lineRemoved); o.line.follow(following, s.Ranks, j) }()
 	err = j.Wait(ctx, report)
 	stop()
 	select {
-	case <-gone:
-	case <-time.After(outlet.StallTimeout): // a terminal that is paused: it keeps the line
+	case <-lineRemoved:
+	case <-time.After(outlet.StallTimeout): // the terminal is paused: the line stays on it
 	}
 	return j, err
 }
 
-// hurry lets nothing wait any more for those who read the output.
-func (o *runOptions) hurry() {
+// limitWait bounds the time for which writes of output wait for its readers, once the job
+// is to end.
+func (o *runOptions) limitWait() {
 	o.out.LimitWait()
 	o.err.LimitWait()
 }

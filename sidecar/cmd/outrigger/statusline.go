@@ -14,20 +14,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/top"
 )
 
-// statusLine is the last line of a terminal, which says how far a job is. The
-// job's output goes through it, so that the line gives way to each write and
-// comes back after it. Without a terminal it does nothing.
+// statusLine shows the progress of a job in the last line of a terminal. The job's output
+// goes through it: the line is erased before each write and drawn again after it. Without
+// a terminal it does nothing.
 type statusLine struct {
 	terminal io.Writer // nil: there is none
 	width    func() int
 
 	mu     sync.Mutex // guards what follows, and writing
-	text   string     // "": none is wanted
+	text   string     // "": no line is shown
 	shown  bool
-	inLine bool // output stopped in the middle of a line: it must not be drawn over
+	inLine bool // the output ends in the middle of a line, which must not be overwritten
 }
 
-// newStatusLine uses standard error when it is a terminal that can erase.
+// newStatusLine returns a status line on stderr, if that is a terminal that can erase.
 func newStatusLine() *statusLine {
 	if !term.IsTerminal(int(os.Stderr.Fd())) || os.Getenv("TERM") == "dumb" {
 		return &statusLine{}
@@ -41,7 +41,7 @@ func newStatusLine() *statusLine {
 	}}
 }
 
-// through makes the line give way to what is written to f.
+// through returns a writer to f that erases the status line before each write.
 func (s *statusLine) through(f *os.File) io.Writer {
 	if s.terminal == nil || !term.IsTerminal(int(f.Fd())) {
 		return f
@@ -49,6 +49,7 @@ func (s *statusLine) through(f *os.File) io.Writer {
 	return &aboveLine{s, f}
 }
 
+// aboveLine writes output above the status line.
 type aboveLine struct {
 	line *statusLine
 	w    io.Writer
@@ -65,7 +66,7 @@ func (a *aboveLine) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// show changes the text; "" takes the line away.
+// show changes the text; "" removes the line.
 func (s *statusLine) show(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +77,7 @@ func (s *statusLine) show(text string) {
 
 func (s *statusLine) erase() {
 	if s.shown {
-		_, _ = io.WriteString(s.terminal, "\r"+ansiLineEnd) // nobody depends on it
+		_, _ = io.WriteString(s.terminal, "\r"+ansiEraseLine) // the job does not depend on it
 		s.shown = false
 	}
 }
@@ -89,10 +90,10 @@ func (s *statusLine) draw() {
 	s.shown = true
 }
 
-// statusPause is the time between two looks at a job.
+// statusPause is the time between two samples of a job.
 const statusPause = time.Second
 
-// follow keeps the line up to date until ctx ends, and takes it away.
+// follow updates the line until ctx ends, and removes it.
 func (s *statusLine) follow(ctx context.Context, ranks int, j *jobrun.Job) {
 	if s.terminal == nil {
 		return
@@ -111,8 +112,8 @@ func (s *statusLine) follow(ctx context.Context, ranks int, j *jobrun.Job) {
 	}
 }
 
-// statusText is the line of a job. Rates are missing at its first look, and
-// those of sidecars that did not answer.
+// statusText returns the status line of a job. Its rates lack those of sidecars that have
+// been sampled once only or did not answer.
 func statusText(ranks int, p jobrun.Progress, jobs []top.Job, now time.Time) string {
 	elapsed := now.Sub(p.Begun).Truncate(time.Second)
 	text := fmt.Sprintf("outrigger: %d:%02d  ", elapsed/time.Minute, elapsed%time.Minute/time.Second)

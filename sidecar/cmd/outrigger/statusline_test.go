@@ -17,12 +17,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/top"
 )
 
-// onScreen is what a person sees of what was written to a terminal.
+// onScreen returns the text that a terminal shows after written.
 func onScreen(written string) string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.ReplaceAll(written, "\r\n", "\n"), "\n") {
-		// What is erased, and only that, is drawn over.
-		parts := strings.Split(line, "\r"+ansiLineEnd)
+		// Only erased text is overwritten.
+		parts := strings.Split(line, "\r"+ansiEraseLine)
 		lines = append(lines, parts[len(parts)-1])
 	}
 	return strings.Join(lines, "\n")
@@ -59,7 +59,7 @@ func TestStatusLineGivesWay(t *testing.T) {
 	}
 }
 
-// TestManyWritersShareTheScreen: lines stay whole whoever writes meanwhile.
+// TestManyWritersShareTheScreen: lines stay whole if several writers write at once.
 func TestManyWritersShareTheScreen(t *testing.T) {
 	var screen bytes.Buffer
 	s := &statusLine{terminal: &screen, width: func() int { return 80 }}
@@ -105,7 +105,7 @@ func TestStatusText(t *testing.T) {
 	}
 }
 
-// terminal makes a pseudo-terminal: its keyboard's side and its program's.
+// terminal opens a pseudo-terminal: master is the user's side, slave the program's.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -127,8 +127,8 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// TestStatusOnATerminal runs a job on a real terminal: the line is there while
-// it runs, and the ranks' lines are whole in the end.
+// TestStatusOnATerminal runs a job on a real terminal: the status line is shown while it
+// runs, and the ranks' lines are whole at the end.
 func TestStatusOnATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	for _, flag := range []string{"--pods=2", "--no-status"} {
@@ -138,10 +138,10 @@ func TestStatusOnATerminal(t *testing.T) {
 		if err := job.Start(); err != nil {
 			t.Fatal(err)
 		}
-		_ = slave.Close() // the program has its own
+		_ = slave.Close() // the program has its own descriptor
 		written := make(chan string)
 		go func() {
-			b, _ := io.ReadAll(master) // its end is an error
+			b, _ := io.ReadAll(master) // the end of a terminal is an error
 			written <- string(b)
 		}()
 		if err := job.Wait(); err != nil {
@@ -172,8 +172,7 @@ func TestStatusOnATerminal(t *testing.T) {
 	}
 }
 
-// TestNoStatusWithoutATerminal: files and pipes get the ranks' lines and
-// nothing else.
+// TestNoStatusWithoutATerminal: files and pipes get only the ranks' lines.
 func TestNoStatusWithoutATerminal(t *testing.T) {
 	out, err := program(t, "run", "-n", "1", "--", "/bin/sh", "-c", "echo a; sleep 1.2; echo b").CombinedOutput()
 	if err != nil || string(out) != "[0] a\n[0] b\n" {

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// input is the standard input of rank 0, which inherits this program's: what the rank does not
-// read stays for the next program of a script, and nothing is kept here. A terminal is read here
-// and passed on, since it stops a background process group that reads it, and only while this
-// program is in its foreground.
+// input returns the standard input of rank 0. The rank inherits this program's, so that the
+// data that it does not read remains for the next program of a script. A terminal stops a
+// background process group that reads it, and ranks are such groups: it is read here and
+// passed on through a pipe, if this program is in the foreground.
 func input() *os.File {
 	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err != nil {
 		return os.Stdin
@@ -24,7 +24,7 @@ func input() *os.File {
 		return nil
 	}
 	go func() {
-		_, _ = io.Copy(w, os.Stdin) // rank 0 has ended, or the terminal has
+		_, _ = io.Copy(w, os.Stdin) // an error means that rank 0 or the terminal has ended
 		_ = w.Close()
 	}()
 	return r

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStandardInput: rank 0 reads what this program's standard input has, each byte, and no other
-// rank does; what it does not read stays for the next program of a script.
+// TestStandardInput: rank 0 reads each byte of outrigger's standard input, and other ranks
+// read none. Data that rank 0 does not read remains for the next program of a script.
 func TestStandardInput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "in")
 	deck := bytes.Repeat([]byte("a line of the deck\n"), 20_000)
@@ -43,7 +43,8 @@ func TestStandardInput(t *testing.T) {
 	}
 }
 
-// TestStdinFile: an MPIJob names the file that rank 0 reads, and a missing one is named.
+// TestStdinFile: rank 0 reads the file that an MPIJob names; if it is missing, the error
+// names it.
 func TestStdinFile(t *testing.T) {
 	dir := t.TempDir()
 	file, job := filepath.Join(dir, "in.deck"), filepath.Join(dir, "job.yaml")
@@ -67,7 +68,7 @@ func TestStdinFile(t *testing.T) {
 	}
 }
 
-// TestStdinFileAgain: a job that is restarted reads the whole file once more.
+// TestStdinFileAgain: after a restart rank 0 reads the whole file again.
 func TestStdinFileAgain(t *testing.T) {
 	dir := t.TempDir()
 	file, job, read := filepath.Join(dir, "in.deck"), filepath.Join(dir, "job.yaml"), filepath.Join(dir, "read")

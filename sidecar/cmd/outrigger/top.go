@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/top"
 )
 
-// topOptions is what a person asks for.
+// topOptions holds the flags of outrigger top and its output.
 type topOptions struct {
 	job      string // "": all
 	once     bool
@@ -25,7 +25,8 @@ type topOptions struct {
 	out      io.Writer
 }
 
-// intervalMin keeps the watching from being what the sidecars do.
+// intervalMin bounds the load that top causes: at 50 ms it remains a small part of the
+// sidecars' work.
 const intervalMin = 50 * time.Millisecond
 
 func topCommand() *cobra.Command {
@@ -33,30 +34,29 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [JOB] [flags]",
 		Short: "watch the sidecars of running jobs",
-		Long: `top shows what the sidecars of your jobs on this machine do, again every
-interval: on a terminal in place, else one block after the other. JOB is a job's
+		Long: `top shows the activity of the sidecars of your jobs on this machine, once in each
+interval: on a terminal in place, else as one block after the other. JOB is a job's
 name, the process number of its outrigger run, its directory or the beginning of
 its id; then top ends with the job. Without JOB it shows all jobs until Ctrl-C.
 
-  msg/s, MB/s sent    messages of the pod's ranks and their payload, wherever to
+  msg/s, MB/s sent    messages of the pod's ranks and their payload, to any rank
   frames/s            frames of the wire protocol, in and out
   MB/s in, out        bytes on the TCP link to other pods
   sends, recvs        requests that are open now
-  unexpected          memory of messages that no receive has asked for yet
-  stalls              small messages that went by rendezvous because credit was missing
+  unexpected          memory of messages that no receive matches yet
+  stalls              small messages sent by rendezvous because credit was missing
   reconnects          connections that broke and were resumed
-  busy                turns of the engine that found work, of all turns
-  waiting             ranks that do nothing but wait, for a second or longer, and
-                      the longest of them
+  busy                share of the engine's turns that found work
+  waiting             ranks that have only waited for a second or longer, and the
+                      longest time
 
-Below the table of a job whose ranks all wait stands what they wait for: the first
-lines of outrigger why.
+If all ranks of a job wait, the first lines of outrigger why follow below its table.
 
-Stalls and reconnects are counted since the job began, all else is of the last
-interval. "-" is a rate that needs a second look, "?" a sidecar that did not
+Stalls and reconnects are counted since the job began, all other values in the last
+interval. "-" is a rate that needs a second sample, "?" a sidecar that did not
 answer.`,
 		Example: `  outrigger top                     # all jobs of yours
-  outrigger top npb --interval 5s   # one job, calmly
+  outrigger top npb --interval 5s   # one job, every 5 s
   outrigger top --once              # one block, for scripts`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,32 +72,32 @@ answer.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.once, "once", false, "look twice, an interval apart, print one block and end")
-	f.DurationVar(&o.interval, "interval", time.Second, "time between two looks")
+	f.BoolVar(&o.once, "once", false, "take two samples, an interval apart, print one block and end")
+	f.DurationVar(&o.interval, "interval", time.Second, "time between two samples")
 	return cmd
 }
 
-// watch looks until ctx or the chosen job ends.
+// watch samples and shows the jobs until ctx or the chosen job ends.
 func (o *topOptions) watch(ctx context.Context) error {
 	w := top.Watcher{Fetch: jobrun.FetchReport}
 	next := time.NewTicker(o.interval)
 	defer next.Stop()
-	for look := 1; ; look++ {
+	for sample := 1; ; sample++ {
 		entries, err := o.entries()
 		if err != nil {
 			return err
 		}
 		if o.job != "" && len(entries) == 0 {
-			if look > 1 {
-				return nil // it has ended
+			if sample > 1 {
+				return nil // the job has ended
 			}
-			return fmt.Errorf("no job of yours is %q: `outrigger top` lists those that run", o.job)
+			return fmt.Errorf("no job of yours is %q: `outrigger top` lists the running jobs", o.job)
 		}
 		jobs := w.Sample(ctx, entries)
 		if ctx.Err() != nil {
-			return nil // Ctrl-C is how one leaves
+			return nil // Ctrl-C is the usual end
 		}
-		last := o.once && (look == 2 || len(jobs) == 0)
+		last := o.once && (sample == 2 || len(jobs) == 0)
 		if last || !o.once {
 			if err := o.show(jobs); err != nil {
 				return err
@@ -114,7 +114,7 @@ func (o *topOptions) watch(ctx context.Context) error {
 	}
 }
 
-// entries are the jobs that are asked for.
+// entries returns the jobs that JOB names, or all.
 func (o *topOptions) entries() ([]jobrun.Entry, error) {
 	all, err := jobrun.Jobs()
 	if o.job == "" {
@@ -123,15 +123,15 @@ func (o *topOptions) entries() ([]jobrun.Entry, error) {
 	return slices.DeleteFunc(all, func(e jobrun.Entry) bool { return !e.Is(o.job) }), err
 }
 
-// ANSI: the cursor to the top left; to the end of the line, and of the screen,
-// erased. The picture is not erased first, so that it does not flicker.
+// ANSI escape sequences. The screen is overwritten, not erased first, so that it does not
+// flicker.
 const (
-	ansiHome     = "\033[H"
-	ansiLineEnd  = "\033[K"
-	ansiRestGone = "\033[J"
+	ansiHome      = "\033[H" // move the cursor to the top left
+	ansiEraseLine = "\033[K" // erase the rest of the line
+	ansiEraseRest = "\033[J" // erase the rest of the screen
 )
 
-// show writes one block at once.
+// show writes one block with a single write.
 func (o *topOptions) show(jobs []top.Job) error {
 	var b bytes.Buffer
 	if err := top.Write(&b, jobs, time.Now()); err != nil {
@@ -147,17 +147,18 @@ func (o *topOptions) show(jobs []top.Job) error {
 	return err
 }
 
-// screen fits text to the terminal and draws it over what is there.
+// screen returns text, cut to the size of the terminal, with the sequences that draw it
+// over the previous block.
 func screen(text []byte, terminal *os.File) []byte {
 	width, height, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 || height <= 1 {
-		width, height = 1<<16, 1<<16 // it does not say: it may scroll
+		width, height = 1<<16, 1<<16 // the size is unknown: the terminal may scroll
 	}
 	return fit(text, width, height)
 }
 
-// fit cuts lines and rows off, because a line that wraps or a screen that
-// scrolls would move what the next picture is drawn over.
+// fit cuts lines and columns that exceed the screen: if a line wrapped or the screen
+// scrolled, the next block would not cover this one.
 func fit(text []byte, width, height int) []byte {
 	out := []byte(ansiHome)
 	lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
@@ -165,7 +166,7 @@ func fit(text []byte, width, height int) []byte {
 		if i > 0 {
 			out = append(out, "\r\n"...)
 		}
-		out = append(append(out, line[:min(len(line), width)]...), ansiLineEnd...)
+		out = append(append(out, line[:min(len(line), width)]...), ansiEraseLine...)
 	}
-	return append(append(out, "\r\n"...), ansiRestGone...)
+	return append(append(out, "\r\n"...), ansiEraseRest...)
 }

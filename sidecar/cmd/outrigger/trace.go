@@ -17,11 +17,11 @@ import (
 func traceCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "trace FILE",
-		Short: "check a timeline and say what is in it",
-		Long: `trace reads a timeline that outrigger run --trace has written, checks that it is
-what Perfetto and chrome://tracing draw (Chrome's trace event format: slices nest,
-arrows have two ends), and says what is in it. The times of the ranks are read off
-the slices; outrigger run --report has the sidecars' own.`,
+		Short: "check a timeline and summarize it",
+		Long: `trace reads a timeline that outrigger run --trace has written, checks that Perfetto
+and chrome://tracing can draw it (Chrome's trace event format: slices nest, arrows have
+two ends), and prints a summary. It computes the times of the ranks from the slices;
+outrigger run --report prints the times that the sidecars measured.`,
 		Example: `  outrigger run -n 4 --pods 2 --trace cg.json -- bin/npb -class S cg
   outrigger trace cg.json        # and open it at https://ui.perfetto.dev`,
 		Args: cobra.ExactArgs(1),
@@ -42,7 +42,7 @@ the slices; outrigger run --report has the sidecars' own.`,
 	}
 }
 
-// plainJSON says what is wrong with a file without the words of Go.
+// plainJSON returns an error of encoding/json without the terms of Go.
 func plainJSON(raw []byte, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -50,13 +50,13 @@ func plainJSON(raw []byte, err error) error {
 	case len(raw) == 0:
 		return errors.New("it is empty")
 	case errors.As(err, &syntax) && syntax.Offset >= int64(len(raw)):
-		return fmt.Errorf("it ends after %s, in the middle: whoever wrote it was stopped, or a copy was", memory.Text(uint64(len(raw))))
+		return fmt.Errorf("it is incomplete, %s: the program that wrote or copied it was stopped", memory.Text(uint64(len(raw))))
 	case errors.As(err, &syntax):
-		return fmt.Errorf("byte %d of it is no JSON", syntax.Offset)
+		return fmt.Errorf("byte %d is not valid JSON", syntax.Offset)
 	case errors.As(err, &kind) && kind.Field == "":
-		return fmt.Errorf("want an object with traceEvents, as outrigger run --trace writes it, and it is a JSON %s", kind.Value)
+		return fmt.Errorf("it is a JSON %s: want an object with traceEvents, as outrigger run --trace writes it", kind.Value)
 	case errors.As(err, &kind):
-		return fmt.Errorf("%s in it is a JSON %s, which outrigger run --trace does not write", kind.Field, kind.Value)
+		return fmt.Errorf("its field %s is a JSON %s, which outrigger run --trace does not write", kind.Field, kind.Value)
 	}
 	return err
 }

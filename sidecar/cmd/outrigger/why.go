@@ -17,21 +17,21 @@ func whyCommand() *cobra.Command {
 	namespace := ""
 	cmd := &cobra.Command{
 		Use:   "why [JOB] [flags]",
-		Short: "say what the ranks of a running job wait for",
+		Short: "print what the ranks of a running job wait for",
 		Long: `why asks the sidecars of your jobs on this machine what their ranks wait for, and
-says it in a line for each rank, or for ranks that wait alike: the oldest request
-and since when, and the messages that are there and that nobody has asked for.
-What is wrong by itself comes first: ranks that wait for each other, ranks in
-different collectives, ranks that wait for one which has left. JOB is a job's name,
-the process number of its outrigger run, its directory or the beginning of its id.
-A job ended by --timeout, or by Ctrl-C while all its ranks wait, says the same.
+prints a line for each rank, or for each group of ranks that wait alike: the oldest
+request and its age, and the messages that have arrived and match no receive.
+Certain errors come first: ranks that wait for each other, ranks in different
+collectives, ranks that wait for a rank that has left. JOB is a job's name, the
+process number of its outrigger run, its directory or the beginning of its id. A job
+that is ended by --timeout, or by Ctrl-C while all its ranks wait, prints the same.
 
 A rank that waits for no message computes, reads a file, or waits for something
-that Outrigger does not know of.
+unknown to Outrigger.
 
-With -n it explains an MPIJob on the cluster that kubectl reaches, by the API
-server's proxy to its pods: who may use that may ask. Sidecars whose metrics are
-for their pods alone (sidecar.metrics=Loopback) cannot be asked so.`,
+With -n it explains an MPIJob on the cluster that kubectl reaches. It uses the API
+server's proxy to the pods, and needs the permission for that. It cannot ask sidecars
+that serve metrics only inside their pod (sidecar.metrics=Loopback).`,
 		Example: `  outrigger why             # all jobs of yours on this machine
   outrigger why npb         # one
   outrigger why -n hpc cg   # MPIJob cg in namespace hpc`,
@@ -43,7 +43,7 @@ for their pods alone (sidecar.metrics=Loopback) cannot be asked so.`,
 			}
 			if namespace != "" {
 				if job == "" {
-					return errors.New("of which MPIJob? outrigger why -n NAMESPACE JOB")
+					return errors.New("-n without an MPIJob: want `outrigger why -n NAMESPACE JOB`")
 				}
 				return explainOnCluster(cmd.Context(), cmd.OutOrStdout(), namespace, job)
 			}
@@ -54,7 +54,7 @@ for their pods alone (sidecar.metrics=Loopback) cannot be asked so.`,
 	return cmd
 }
 
-// explainJobs explains the jobs that job names, or all.
+// explainJobs prints what the ranks of the jobs that job names wait for; "" means all jobs.
 func explainJobs(ctx context.Context, out io.Writer, job string) error {
 	entries, err := jobrun.Jobs()
 	if err != nil {
@@ -67,7 +67,7 @@ func explainJobs(ctx context.Context, out io.Writer, job string) error {
 		if job == "" {
 			return errors.New("no job of yours runs on this machine")
 		}
-		return fmt.Errorf("no job of yours is %q: `outrigger top` lists those that run", job)
+		return fmt.Errorf("no job of yours is %q: `outrigger top` lists the running jobs", job)
 	}
 	var errs []error
 	for i, e := range entries {

@@ -23,23 +23,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// cluster is an API server, by a `kubectl proxy` of the caller's own: who may ask
-// what is Kubernetes' to say, and no image needs a shell.
+// cluster is a connection to an API server through a `kubectl proxy` that runs with the
+// caller's credentials: Kubernetes decides what the caller may ask, and the images of the
+// job need no shell.
 type cluster struct {
 	client *http.Client
 	base   string
 }
 
-// Bounds of what is asked.
+// Bounds of requests and replies.
 const (
-	kubectlPatience = 30 * time.Second // until kubectl has its credentials
-	clusterAtOnce   = 16               // questions under way
-	clusterAnswer   = 64 << 20         // bytes: the list of 4,096 pods
-	waitsAnswer     = 4 << 20          // bytes: what a sidecar says of its ranks,
-	waitsRanks      = 1024             // of which there may be so many (MPIJob, ranksPerPod)
+	clusterTimeout = 30 * time.Second // until kubectl has its credentials, and of each request
+	requestsMax    = 16               // requests in flight: bounds the load of the API server
+	podListMax     = 64 << 20         // bytes of the list of pods: a job has up to 4,096
+	waitsMax       = 4 << 20          // bytes of a sidecar's reply
+	ranksMax       = 1024             // ranks of a sidecar's reply: the limit of ranksPerPod in an MPIJob
 )
 
-// reachCluster starts the proxy; stop ends it.
+// reachCluster starts the proxy and waits until it answers; stop ends it.
 func reachCluster(ctx context.Context) (c *cluster, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "outrigger-why-")
 	if err != nil {
@@ -47,32 +48,32 @@ func reachCluster(ctx context.Context) (c *cluster, stop func(), err error) {
 	}
 	socket := filepath.Join(dir, "api")
 	cmd := exec.CommandContext(ctx, "kubectl", "proxy", "--unix-socket="+socket)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	if err := cmd.Start(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("kubectl: %w", err), os.RemoveAll(dir))
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }() // what it says tells more
+	go func() { defer close(ended); _ = cmd.Wait() }() // its stderr has the reason
 	stop = func() {
-		_ = cmd.Process.Signal(unix.SIGTERM) // it may have ended
+		_ = cmd.Process.Signal(unix.SIGTERM) // fails if the proxy has ended
 		<-ended
 		_ = os.RemoveAll(dir) // a temporary directory
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}
-	for end := time.Now().Add(kubectlPatience); ; {
+	for end := time.Now().Add(clusterTimeout); ; {
 		conn, err := dial(ctx, "", "")
 		if err == nil {
-			_ = conn.Close() // only to see that it answers
+			_ = conn.Close() // a test whether the proxy listens
 			break
 		}
 		select {
 		case <-ended:
 			stop()
-			return nil, nil, fmt.Errorf("kubectl proxy: %s", bytes.TrimSpace(said.Bytes()))
+			return nil, nil, fmt.Errorf("kubectl proxy: %s", bytes.TrimSpace(stderr.Bytes()))
 		case <-ctx.Done():
 			stop()
 			return nil, nil, ctx.Err()
@@ -83,12 +84,12 @@ func reachCluster(ctx context.Context) (c *cluster, stop func(), err error) {
 			return nil, nil, fmt.Errorf("kubectl proxy: %w", err)
 		}
 	}
-	return &cluster{&http.Client{Transport: &http.Transport{DialContext: dial, MaxConnsPerHost: clusterAtOnce}}, "http://localhost"}, stop, nil // the only host that it takes
+	return &cluster{&http.Client{Transport: &http.Transport{DialContext: dial, MaxConnsPerHost: requestsMax}}, "http://localhost"}, stop, nil // kubectl proxy accepts no other host
 }
 
-// get has the answer to a question read.
+// get sends a request and passes at most limit bytes of the reply to read.
 func (c *cluster) get(ctx context.Context, path string, limit int64, read func(io.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, kubectlPatience)
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
 	if err != nil {
@@ -110,7 +111,7 @@ func (c *cluster) get(ctx context.Context, path string, limit int64, read func(i
 	return read(body)
 }
 
-// runningPods are a job's.
+// runningPods returns the names of a job's running pods.
 func (c *cluster) runningPods(ctx context.Context, namespace, job string) (pods []string, err error) {
 	var list struct {
 		Items []struct {
@@ -120,7 +121,7 @@ func (c *cluster) runningPods(ctx context.Context, namespace, job string) (pods 
 	}
 	query := url.Values{"labelSelector": {names.LabelJob + "=" + job}}
 	decode := func(from io.Reader) error { return json.NewDecoder(from).Decode(&list) }
-	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods?"+query.Encode(), clusterAnswer, decode); err != nil {
+	if err := c.get(ctx, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods?"+query.Encode(), podListMax, decode); err != nil {
 		return nil, err
 	}
 	for _, p := range list.Items {
@@ -129,17 +130,17 @@ func (c *cluster) runningPods(ctx context.Context, namespace, job string) (pods 
 		}
 	}
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("MPIJob %s in namespace %s has no running pod: `kubectl get mpijob -n %s %s` says what it waits for, or how it ended", job, namespace, namespace, job)
+		return nil, fmt.Errorf("MPIJob %s in namespace %s has no running pod: `kubectl get mpijob -n %s %s` shows what it waits for, or how it ended", job, namespace, namespace, job)
 	}
 	return pods, nil
 }
 
-// waitsOf asks the sidecar of a pod what its ranks wait for. Whatever runs in the pod may
-// answer in its place.
+// waitsOf asks the sidecar of a pod what its ranks wait for. Any process in the pod could
+// answer in place of the sidecar, so the reply is bounded and not trusted.
 func (c *cluster) waitsOf(ctx context.Context, namespace, pod string) (ranks []why.Rank, err error) {
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + pod + ":" + strconv.Itoa(names.PortMetrics) + "/proxy/why"
-	err = c.get(ctx, path, waitsAnswer, func(from io.Reader) error {
-		ranks, err = why.Read(from, waitsRanks)
+	err = c.get(ctx, path, waitsMax, func(from io.Reader) error {
+		ranks, err = why.Read(from, ranksMax)
 		return err
 	})
 	if err != nil {
@@ -148,8 +149,8 @@ func (c *cluster) waitsOf(ctx context.Context, namespace, pod string) (ranks []w
 	return ranks, nil
 }
 
-// waits asks the sidecars of a job what their ranks wait for. Those of a sidecar
-// that does not answer are missing, and its error is told.
+// waits asks the sidecars of a job what their ranks wait for. If a sidecar does not answer,
+// its ranks are missing from the result, and the error names its pod.
 func (c *cluster) waits(ctx context.Context, namespace, job string) ([]why.Rank, error) {
 	pods, err := c.runningPods(ctx, namespace, job)
 	if err != nil {
@@ -160,12 +161,12 @@ func (c *cluster) waits(ctx context.Context, namespace, job string) ([]why.Rank,
 		ranks []why.Rank
 		errs  []error
 		wg    sync.WaitGroup
-		under = make(chan struct{}, clusterAtOnce)
+		slots = make(chan struct{}, requestsMax)
 	)
 	for _, pod := range pods {
-		under <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-under }()
+			defer func() { <-slots }()
 			some, err := c.waitsOf(ctx, namespace, pod)
 			mu.Lock()
 			defer mu.Unlock()
@@ -176,14 +177,14 @@ func (c *cluster) waits(ctx context.Context, namespace, job string) ([]why.Rank,
 		})
 	}
 	wg.Wait()
-	const most = 4 // one cause has many pods
+	const most = 4 // errors shown: many pods usually have one cause
 	if more := len(errs) - most; more > 0 {
 		errs = append(errs[:most], fmt.Errorf("%d more pods do not answer", more))
 	}
 	return ranks, errors.Join(errs...)
 }
 
-// explainOnCluster explains an MPIJob.
+// explainOnCluster prints what the ranks of an MPIJob wait for.
 func explainOnCluster(ctx context.Context, out io.Writer, namespace, job string) error {
 	c, stop, err := reachCluster(ctx)
 	if err != nil {

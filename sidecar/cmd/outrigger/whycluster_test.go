@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
-// TestWaitsOnACluster: pods that run are asked, by the API server's proxy; those
-// that do not answer are named, few of many.
+// TestWaitsOnACluster: running pods are asked through the API server's proxy. The error
+// names pods that do not answer, a few if there are many.
 func TestWaitsOnACluster(t *testing.T) {
 	const pods = 40
 	mux := http.NewServeMux()
@@ -57,9 +57,8 @@ func TestWaitsOnACluster(t *testing.T) {
 	}
 }
 
-// TestWaitsOfStrangers: what answers in a sidecar's place has no more believed than a
-// sidecar says.
-func TestWaitsOfStrangers(t *testing.T) {
+// TestUntrustedWaits: a reply from another process in the pod is bounded as a sidecar's.
+func TestUntrustedWaits(t *testing.T) {
 	waits := strings.Repeat(`{"kind":"recv"},`, 500)
 	for name, c := range map[string]struct{ says, want string }{
 		"waits":     {`[{"rank":1,"waits":[` + strings.TrimSuffix(waits, ",") + `]}]`, ""},
