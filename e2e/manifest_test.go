@@ -143,7 +143,7 @@ func TestFailuresOfManifests(t *testing.T) {
 	}
 
 	r = apply(t, example(t, "ring.yaml", "type: TCP", "type: RDMA", "  template:", "  devices: [{resource: outrigger.dev/hca}]\n  runPolicy: {restartLimit: 5}\n  template:"))
-	r.ends(t, 78, v1alpha1.ConditionFailed, "TransportMissing", "the job requires a transport that this sidecar has not")
+	r.ends(t, 78, v1alpha1.ConditionFailed, "TransportMissing", "the job requires a transport that this sidecar does not have")
 	if r.job.Status.Restarts != nil {
 		t.Error("started again, which could not help")
 	}

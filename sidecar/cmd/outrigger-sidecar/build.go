@@ -35,13 +35,16 @@ import (
 )
 
 const (
-	clientEager = 8 << 10 // payloads up to this size go through one slab slot
-	// A cluster starts pods over minutes: images are pulled, nodes are added.
+	clientEager = 8 << 10 // payloads of at most this size go through one slab slot
+	// defaultStart bounds the wait for peers to start. A cluster starts pods over minutes:
+	// it pulls images and adds nodes.
 	defaultStart = 10 * time.Minute
-	issuedStart  = 7 * 24 * time.Hour // the longest that a document may say
+	// issuedStart is the same bound for a job with an issuer: the longest time that a
+	// document may have.
+	issuedStart = 7 * 24 * time.Hour
 )
 
-// build makes the parts, from the seam of the links upwards.
+// build creates the parts of the daemon: links, mesh, engine and session server.
 func (d *daemon) build(tlsConfig *tls.Config) error {
 	self := link.Peer(d.o.pod)
 	loop := local.New(self, nil)
@@ -67,10 +70,10 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 		Failed:    func(p link.Peer, cause error) { d.engine.ConnectFailed(p, cause) },
 		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
-		Early:     early(listen, time.Duration(d.doc.Tuning.StartWithin)),
+		Early:     silenceBound(listen, time.Duration(d.doc.Tuning.StartWithin)),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
-		Protocols: d.beside(),
+		Protocols: d.protocols(),
 	}, listener)
 	var recorder *trace.Recorder
 	if d.o.trace > 0 {
@@ -82,7 +85,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
 		Core: d.coreConfig(), Local: loop, Remote: d.remote, Dialer: d.mesh, Log: d.log, Record: &d.flight, Trace: recorder,
-		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), MPI: !d.o.noPMI, Failed: d.failed, Heard: d.heard,
+		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), MPI: !d.o.noPMI, Failed: d.jobFailed, Heard: d.awaitReports,
 	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
 	if err != nil {
 		return errors.Join(err, d.mesh.Close())
@@ -98,31 +101,31 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	return nil
 }
 
-// inheritedMark begins --listen with a descriptor.
+// inheritedMark is the prefix of a --listen that names a descriptor.
 const inheritedMark = "fd:"
 
-// startsWithin is how long a sidecar may take to start whose socket was opened for it: the
-// system accepts connections there from the first moment. All of a machine's start at
-// once, and it may have much else to do.
-const startsWithin = time.Minute
+// inheritedStart bounds the time in which a peer with an inherited socket may be silent.
+// The kernel accepts connections on that socket before the sidecar runs. One minute: all
+// sidecars of the machine start at once, and the machine may be busy.
+const inheritedStart = time.Minute
 
-// silentStart is the same for a sidecar that opens its socket itself, on a node where many
-// pods start at once: it listens, and may not get a processor for a handshake.
+// silentStart is the same bound for a sidecar that opens its socket itself. Ten minutes: on
+// a node where many pods start at once it may listen and get no processor for a handshake.
 const silentStart = 10 * time.Minute
 
-// early is for how long a peer that was never reached may accept connections and say
-// nothing, in a job whose document gives peers startWithin to be reached; 0: the default.
-// A job that starts is slow on a busy node, and has not failed: the operator, whose documents
-// give that time, limits the start by pendingDeadlineSeconds. A program that hands a listening
-// socket to this sidecar has started its peers, too.
-func early(listen string, startWithin time.Duration) time.Duration {
+// silenceBound returns the time for which a peer that was never reached may accept
+// connections and send nothing; 0 means the default. startWithin is the document's time for
+// peers to be reached. A job that starts slowly on a busy node has not failed: the operator,
+// whose documents have startWithin, limits the start by pendingDeadlineSeconds. A program
+// that passes a listening socket to this sidecar has started the peers as well.
+func silenceBound(listen string, startWithin time.Duration) time.Duration {
 	if strings.HasPrefix(listen, inheritedMark) {
-		return startsWithin
+		return inheritedStart
 	}
 	return min(startWithin, silentStart)
 }
 
-// listenPeers opens an address, or takes over an inherited socket.
+// listenPeers listens on an address, or uses an inherited socket.
 func listenPeers(where string) (net.Listener, error) {
 	number, inherited := strings.CutPrefix(where, inheritedMark)
 	if !inherited {
@@ -137,11 +140,11 @@ func listenPeers(where string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s is no listening socket: %w", where, err), f.Close())
 	}
-	return l, f.Close() // the listener has its own
+	return l, f.Close() // the listener has a duplicate
 }
 
-// credentials are those of the document's files, or a key of this process's own
-// with a certificate from the issuer.
+// credentials returns the TLS configuration with the key and certificate of the document's
+// files, or, if the document has an issuer, with a new key and a certificate from it.
 func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
 	t := &d.doc.TLS
 	if t.Issuer == nil {
@@ -153,7 +156,7 @@ func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
 	}
 	var cert tls.Certificate
 	refused := func(err error) bool { return errors.Is(err, certify.ErrRefused) }
-	err = d.start.until(ctx, "a certificate from "+t.Issuer.URL, refused, func(ctx context.Context) (err error) {
+	err = d.start.retry(ctx, "a certificate from "+t.Issuer.URL, refused, func(ctx context.Context) (err error) {
 		cert, err = applicant.Obtain(ctx)
 		return err
 	})
@@ -167,7 +170,8 @@ func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
 	return c, pki.Belongs(cert, []byte(t.CA), d.doc.Job.ID, d.o.pod)
 }
 
-// names finds the addresses of peers: by DNS, or by the issuer where the document says so.
+// names returns the resolver of peers' addresses: DNS, or the issuer if the document says
+// so.
 func (d *daemon) names() (*dns.Resolver, error) {
 	names := new(dns.Resolver)
 	if i := d.doc.TLS.Issuer; i != nil && i.AddressesURL != "" {
@@ -195,9 +199,9 @@ func (d *daemon) coreConfig() core.Config {
 	return c
 }
 
-// startWithin is how long peers may take to start where the document does not say. One that
-// waits for its certificate is waited for as long as the operator's documents say: an issuer
-// that is away delays a job, and fails none.
+// startWithin returns the time that peers may take to start if the document has none. In a
+// job with an issuer it is the maximum: an issuer that does not answer delays a job and must
+// not fail it.
 func (d *daemon) startWithin() time.Duration {
 	if d.doc.TLS.Issuer != nil {
 		return issuedStart
@@ -205,20 +209,20 @@ func (d *daemon) startWithin() time.Duration {
 	return defaultStart
 }
 
-// pollFor is how long an engine with a processor of its own polls before it
-// yields. Ranks that exchange small messages come back sooner; after a longer
-// pause a yield costs nothing that counts, and gives the processor to a rank that
-// has lost its own.
+// pollFor is the time for which an engine with a processor of its own polls before it
+// yields. Ranks that exchange small messages post their next request within it. After a
+// longer pause the cost of a yield is negligible, and a rank that has lost its processor
+// gets this one.
 const pollFor = 50 * time.Microsecond
 
-// threadsMin is how many threads run Go code beside each other at least, also where the
-// sidecar has one processor, of its own or not. With one, the runtime takes away what a
-// thread needs to go on from each system call or call of libibverbs that one of its ticks
-// of 20 us meets, and starts another thread for it, which finds nothing to do.
+// threadsMin is the minimum of GOMAXPROCS, also for a sidecar with one processor. With
+// GOMAXPROCS=1 the runtime's monitor, which ticks every 20 us, takes the P from a thread in
+// a system call or a call of libibverbs, and starts another thread for it, which finds no
+// work.
 const threadsMin = 2
 
-// waitPolicy is how the engine waits; alone says that each process of the job on
-// this machine has a processor.
+// waitPolicy returns how the engine waits; alone means that each process of the job on this
+// machine has a processor.
 func waitPolicy(name string, alone bool) engine.Wait {
 	switch name {
 	case "poll":
@@ -233,8 +237,9 @@ func waitPolicy(name string, alone bool) engine.Wait {
 	return engine.Wait{}
 }
 
-// sharers counts the job's processes that share this sidecar's processors, as far
-// as it can know: the sidecars and ranks of the pods with its host's name.
+// sharers returns the number of the job's processes that share this sidecar's processors:
+// the sidecars and ranks of the pods whose addresses have the same host. Processes of other
+// jobs are unknown to it.
 func (d *daemon) sharers() int {
 	n := 0
 	for _, p := range d.doc.Pods {
@@ -253,7 +258,7 @@ func host(address string) string {
 	return h
 }
 
-// sizes are what the formula wants to know of the sidecar itself.
+// sizes returns the input of the memory formula about the sidecar itself.
 func (d *daemon) sizes() memory.Sizes {
 	return memory.Sizes{
 		Credit: cmp.Or(d.doc.Tuning.CreditBytes, memory.CreditDefault), Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
@@ -261,18 +266,18 @@ func (d *daemon) sizes() memory.Sizes {
 	}
 }
 
-// unlimited is the memory beyond the formula of a sidecar that no control group limits: more than
-// its ranks and peers can make it keep.
+// unlimited is the spare memory of a sidecar that no control group limits, 1 TiB: more than
+// its ranks and peers can make it use.
 const unlimited = 1 << 40
 
-// spare is how much more memory the sidecar has than the formula wants.
+// spare returns the memory that the sidecar has beyond the formula.
 func (d *daemon) spare() int64 {
-	places, err := session.MemoryPools()
+	pools, err := session.MemoryPools()
 	if err != nil {
-		return 0 // a session says why
+		return 0 // the first session reports the error
 	}
 	limit := uint64(math.MaxUint64)
-	for _, p := range places {
+	for _, p := range pools {
 		if p.Limit != 0 {
 			limit = min(limit, p.Limit)
 		}
@@ -285,15 +290,17 @@ func (d *daemon) spare() int64 {
 	return min(max(int64(min(limit, unlimited))-s.Need(pod.Ranks, d.doc.Ranks, len(d.doc.Pods)), 0), unlimited-1)
 }
 
-// limitHeap tells Go's runtime what it may take, where a control group would otherwise end the
-// sidecar for its garbage: the collector runs more often near that.
+// limitHeap sets the memory limit of Go's runtime if a control group limits the sidecar, so
+// that the collector runs more often near the limit and the kernel does not kill the sidecar
+// for uncollected garbage.
 func limitHeap(bytes, spare int64) {
-	if spare < unlimited && debug.SetMemoryLimit(-1) == math.MaxInt64 { // else GOMEMLIMIT has been set
+	if spare < unlimited && debug.SetMemoryLimit(-1) == math.MaxInt64 { // else GOMEMLIMIT is set
 		debug.SetMemoryLimit(bytes + spare)
 	}
 }
 
-// sessionConfig says which users may attach, and with how much memory.
+// sessionConfig returns the configuration of the session server: the users that may attach,
+// and the memory of each rank.
 func (d *daemon) sessionConfig() (session.Config, error) {
 	pod := d.doc.Pods[d.o.pod]
 	geometry := segment.DefaultGeometry
@@ -305,12 +312,12 @@ func (d *daemon) sessionConfig() (session.Config, error) {
 		arena = memory.ArenaDefault
 	}
 	own := d.sizes().Own(pod.Ranks, d.doc.Ranks, len(d.doc.Pods))
-	uids, everybody, err := d.o.mayAttach()
+	uids, anyUser, err := d.o.appUsers()
 	open, why := d.exposure()
 	return session.Config{
 		Ranks: uint32(d.doc.Ranks), Pod: uint32(d.o.pod), Pods: uint32(len(d.doc.Pods)),
 		First: uint32(pod.FirstRank), Count: uint32(pod.Ranks), ArenaBytes: arena, ArenaMax: 1 << 44,
-		Geometry: geometry, EagerBytes: clientEager, Sharers: uint32(d.sharers()), UIDs: uids, AnyUID: everybody, Log: d.log,
+		Geometry: geometry, EagerBytes: clientEager, Sharers: uint32(d.sharers()), UIDs: uids, AnyUID: anyUser, Log: d.log,
 		OwnBytes: uint64(own), NoMemory: d.noMemory, Open: open, NotOpen: why,
 	}, err
 }

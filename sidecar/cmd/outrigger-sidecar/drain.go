@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	drainPause = 2 * time.Millisecond // between looks at what is left
-	// A failed job has nothing to deliver but the news of it.
+	drainPause = 2 * time.Millisecond // between two checks of undelivered messages
+	// drainFailed bounds the drain of a failed job, which delivers only the failure.
 	drainFailed = time.Second
 )
 
-// errUndelivered says that something was lost at the end.
+// errUndelivered reports that messages were lost because the sidecar ended.
 var errUndelivered = errors.New("not everything was delivered")
 
-// drain waits until peers have what the ranks of this pod have sent, and the
-// goodbye: the application has ended, but those that it has sent to may still be
-// at work, or not have started.
+// drain waits until peers have acknowledged the messages of this pod's ranks and the
+// Goodbye. The ranks of this pod have ended, but the receivers may still be at work, or not
+// have started.
 func (d *daemon) drain() error {
 	d.engine.Leave()
 	begun := time.Now()
 	for {
 		left, err := d.engine.Leftover()
 		if err != nil || left.None() {
-			return nil // the engine has ended: so has the job
+			return nil // the engine has ended, and the job with it
 		}
-		failed, waited := d.fault.Load() != nil, time.Since(begun)
+		failed, waited := d.failure.Load() != nil, time.Since(begun)
 		switch {
 		case failed && waited > min(d.o.drain, drainFailed):
 			return nil
@@ -40,7 +40,8 @@ func (d *daemon) drain() error {
 	}
 }
 
-// undelivered tells what is lost by ending now.
+// undelivered returns an error that lists the messages that are lost if the sidecar ends
+// now, or nil if there are none.
 func (d *daemon) undelivered(left core.Leftover) error {
 	var list []string
 	frames := left.Sends

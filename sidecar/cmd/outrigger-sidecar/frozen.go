@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// isStopped reports whether a process does not run although nothing has ended it: a signal
-// has stopped it, a debugger holds it, or its control group is frozen. A process in another
-// PID namespace is not seen.
+// isStopped reports whether a process is alive and does not run, because a signal or a
+// debugger has stopped it or its control group is frozen. A process in another PID namespace
+// counts as running.
 func isStopped(root string, pid int) (stopped, frozen bool) {
 	if pid <= 0 {
 		return false, false
 	}
 	b, err := os.ReadFile(filepath.Join(root, fmt.Sprintf("proc/%d/stat", pid)))
 	if err != nil {
-		return false, false // it has ended
+		return false, false // the process has ended
 	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // behind the name, which is in parentheses
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // the fields after the name, which is in parentheses
 	if len(fields) == 0 {
 		return false, false
 	}
@@ -34,14 +34,14 @@ func isStopped(root string, pid int) (stopped, frozen bool) {
 	return frozen, frozen
 }
 
-// isFrozen reports whether the freezer of a control group holds a process: that of version 2
-// (cgroup.freeze), or the controller of version 1. Both say so in the process's own group if it
-// is a group above it that was frozen. If the group is not mounted here, as for the groups of
-// another container, that is not known, and the process counts as one that runs.
+// isFrozen reports whether a process is in a frozen control group, of version 2
+// (cgroup.freeze) or of version 1 (its freezer controller). If a group above it was frozen,
+// the process's own group has that state, too, in both versions. If the group is not mounted
+// here, as the groups of another container, the process counts as running.
 func isFrozen(root string, pid int) bool {
 	groups, err := os.ReadFile(filepath.Join(root, fmt.Sprintf("proc/%d/cgroup", pid)))
 	if err != nil {
-		return false // it has ended
+		return false // the process has ended
 	}
 	for line := range strings.Lines(string(groups)) {
 		part := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3) // number, controllers, path
@@ -59,7 +59,7 @@ func isFrozen(root string, pid int) bool {
 		if dir == "" {
 			continue
 		}
-		state, err := os.ReadFile(filepath.Join(dir, file)) // the group at the top has none, and is never frozen
+		state, err := os.ReadFile(filepath.Join(dir, file)) // the root group has no such file and is never frozen
 		if err == nil && slices.Contains(strings.Split(string(state), "\n"), line) {
 			return true
 		}
@@ -67,8 +67,9 @@ func isFrozen(root string, pid int) bool {
 	return false
 }
 
-// groupDir is the directory of a control group: in the hierarchy of a controller of version 1,
-// or, without a name, in that of version 2. It is empty if no mount shows the group.
+// groupDir returns the directory of a control group in the hierarchy of a controller of
+// version 1, or, if controller is "", in that of version 2. It returns "" if no mount has the
+// group.
 func groupDir(root, controller, group string) string {
 	mounts, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
 	if err != nil {
@@ -86,7 +87,8 @@ func groupDir(root, controller, group string) string {
 		case controller != "" && (s[0] != "cgroup" || !slices.Contains(strings.Split(s[2], ","), controller)):
 			continue
 		}
-		// A group outside of the reader's cgroup namespace is /../NAME: no mount has it.
+		// The path of a group outside of the reader's cgroup namespace begins with /..: no
+		// mount has it.
 		below, err := filepath.Rel(unescaped(m[3]), group)
 		if err == nil && !strings.HasPrefix(below, "..") && !strings.Contains(group, "/..") {
 			return filepath.Join(root, unescaped(m[4]), below)
@@ -95,7 +97,7 @@ func groupDir(root, controller, group string) string {
 	return ""
 }
 
-// unescaped is a path of mountinfo, in which blanks and backslashes are octal.
+// unescaped decodes a path of mountinfo, in which blanks and backslashes are octal.
 func unescaped(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }

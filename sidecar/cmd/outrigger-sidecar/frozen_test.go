@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Mounts of the control groups: version 2, version 1, both at once as of systemd's hybrid
-// layout, and what a container sees that has no cgroup namespace.
+// Mounts of the control groups: version 2, version 1, both as in systemd's hybrid layout, and
+// those in a container without a cgroup namespace.
 const (
 	mountV2        = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	mountV1        = "36 24 0:31 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n37 24 0:32 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
@@ -19,8 +19,8 @@ const (
 	mountContainer = "39 24 0:34 /docker/4\\0405 /sys/fs/cgroup/freezer ro - cgroup cgroup rw,freezer\n"
 )
 
-// TestFrozen: a process is stopped where its control group is frozen, in both versions of
-// control groups, and one whose group is not seen counts as one that runs.
+// TestFrozen: a process in a frozen control group is stopped, in both versions of control
+// groups. A process whose group is not mounted counts as running.
 func TestFrozen(t *testing.T) {
 	const asleep, running = "7 (a) R) S 1 7", "7 (a) S) R 1 7"
 	const v2, v1 = "0::/kube/pod\n", "5:memory:/\n4:cpuacct,freezer:/kube/pod\n"
@@ -76,10 +76,10 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestStoppedByADebugger: a process that a debugger holds is stopped, and one that it has let
-// go is not.
+// TestStoppedByADebugger: a process that a debugger has stopped is stopped until the debugger
+// detaches.
 func TestStoppedByADebugger(t *testing.T) {
-	runtime.LockOSThread() // the debugger of a process is a thread
+	runtime.LockOSThread() // ptrace binds the debugger to a thread
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("cat")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true} // stopped at its first instruction

@@ -1,5 +1,12 @@
-// Command outrigger-sidecar is the daemon beside an application: it owns the
+// Command outrigger-sidecar is the daemon that runs next to an application: it owns the
 // network and runs the messaging engine for the ranks of one pod.
+//
+// A sidecar is first starting: its sockets for ranks, launcher and metrics are open, and it
+// waits for what it needs from outside of the pod, such as a certificate (start.go). It is
+// then ready and serves until it is told to end, and drains: it delivers the messages of
+// its ranks and ends (serve.go, drain.go). If another sidecar of the same pod had joined
+// the job before, it refuses the ranks instead (refuse.go). The daemon type connects the
+// packages that do the work: engine, session, peers, pmi and obs.
 package main
 
 import (
@@ -24,9 +31,10 @@ func execute() int {
 		Short: "Outrigger's daemon: the messaging engine of one pod",
 		Long: `outrigger-sidecar runs the messaging engine for the ranks of one pod. Applications
 attach on its Unix socket; other sidecars of the job connect to the address that
-the bootstrap document gives for this pod. On SIGTERM it delivers what its ranks
-have sent and says goodbye, for at most --drain, and ends. The exit code is 78 when
-the job requires a transport that this pod has not, 1 for any other failure.`,
+the bootstrap document gives for this pod. On SIGTERM it delivers the messages that its
+ranks have sent, takes leave of its peers, for at most --drain, and ends. The exit code
+is 78 if the job requires a transport that this pod does not have, 1 for any other
+failure.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -16,20 +16,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// memlockBase is what a sidecar registers besides the memory of its ranks:
-// rings, completion queues, eager buffers.
+// memlockBase is the locked memory that a sidecar needs in addition to the memory of its
+// ranks, 256 MiB: rings, completion queues, eager buffers.
 const memlockBase = 256 << 20
 
-// memlockPatience bounds one question to the node's agent, which has to ask the kubelet about
-// this sidecar. An agent that is away, since it is being replaced for example, is asked again.
-const memlockPatience = 15 * time.Second
+// memlockTimeout bounds one request to the node's agent, which has to ask the kubelet about
+// this sidecar. The request is repeated if the agent does not answer, for example because it
+// is being replaced.
+const memlockTimeout = 15 * time.Second
 
-// lockMemory asks for what may have to be registered with a device: all that the
-// pod's ranks share with the sidecar.
+// lockMemory asks for locked memory for all memory that may be registered with a device:
+// all that the pod's ranks share with the sidecar.
 func (d *daemon) lockMemory(ctx context.Context) {
 	c, err := d.sessionConfig()
 	if err != nil {
-		return // of --app-uid: who listens for sessions says so
+		return // an invalid --app-uid, which open has reported
 	}
 	l := &locker{
 		log: d.log, socket: d.o.grantSocket, environ: os.Environ(), start: d.start,
@@ -38,25 +39,25 @@ func (d *daemon) lockMemory(ctx context.Context) {
 	l.raise(ctx)
 }
 
-// locker is who a sidecar asks for locked memory, and on what grounds.
+// locker asks the node's agent for locked memory.
 type locker struct {
 	log    *slog.Logger
 	start  *start
 	socket string // of the node's agent
-	// environ is in the form of os.Environ; the device plugin has told there
-	// which devices the container holds.
+	// environ has the form of os.Environ. In it the device plugin passes the devices of the
+	// container.
 	environ []string
-	bytes   uint64 // that may have to be registered
+	bytes   uint64 // locked memory that may be needed
 }
 
-// raise asks the node's agent to raise this process's limit of locked memory,
-// for registering memory with the devices that the container was given. An agent that is
-// away is waited for until ctx ends. What it answers is in the log, and fails nothing: what
-// really needs the memory fails later with a reason of its own.
+// raise asks the node's agent to raise this process's limit of locked memory, so that memory
+// can be registered with the container's devices. It waits for an agent that does not answer
+// until ctx ends. The result is only logged: a registration that exceeds the limit later
+// fails with its own error.
 func (l *locker) raise(ctx context.Context) {
 	held, err := devices.FromEnv(l.environ)
 	if err != nil {
-		l.log.Warn("what the device plugin says about this container's devices makes no sense", "cause", err)
+		l.log.Warn("the device plugin's list of this container's devices is invalid", "cause", err)
 		return
 	}
 	if len(held) == 0 {
@@ -71,13 +72,13 @@ func (l *locker) raise(ctx context.Context) {
 		return
 	}
 	var granted uint64
-	err = l.start.until(ctx, "the node's agent at "+l.socket, answers, func(ctx context.Context) (err error) {
+	err = l.start.retry(ctx, "the node's agent at "+l.socket, isAnswer, func(ctx context.Context) (err error) {
 		granted, err = l.ask(ctx)
 		return err
 	})
 	switch {
 	case err != nil:
-		log.Warn("the limit of locked memory was not raised; registering more than it with the network card will fail", "bytes", now.Cur, "cause", err)
+		log.Warn("the limit of locked memory was not raised; registrations with the network card that exceed it will fail", "bytes", now.Cur, "cause", err)
 	case granted < l.bytes:
 		log.Warn("the limit of locked memory was raised to the node's bound, which is less than may be needed; see --memlock-max of the device plugin", "bytes", granted)
 	default:
@@ -85,12 +86,13 @@ func (l *locker) raise(ctx context.Context) {
 	}
 }
 
-// errNoAgent says that no agent is there to be waited for.
-var errNoAgent = errors.New("no agent's socket is known; the device plugin gives it unless it runs with --grant-socket=''")
+// errNoAgent reports that there is no agent to wait for.
+var errNoAgent = errors.New("no agent's socket is known; the device plugin sets it unless it runs with --grant-socket=''")
 
-// answers reports whether an error is an answer: another question would have the same. All
-// but those of a connection are, those of an agent of another version for example.
-func answers(err error) bool {
+// isAnswer reports whether an error is an answer of the agent, which a second request would
+// get as well. All errors but those of the connection are, such as that of an agent of
+// another version.
+func isAnswer(err error) bool {
 	return !errors.As(err, new(*net.OpError)) && !errors.Is(err, io.EOF)
 }
 
@@ -98,7 +100,7 @@ func (l *locker) ask(ctx context.Context) (uint64, error) {
 	if l.socket == "" {
 		return 0, errNoAgent
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, memlockPatience, errors.New("the agent does not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, memlockTimeout, errors.New("the agent does not answer"))
 	defer cancel()
 	c, err := grant.Dial(ctx, l.socket)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// agentAt answers every request as told, until the end of the test.
+// agentAt starts an agent that answers every request with answer until the end of the test,
+// and returns its socket.
 func agentAt(t *testing.T, answer func(*grant.Message) *grant.Message) string {
 	t.Helper()
 	//nolint:usetesting // t.TempDir's names may be too long for a socket
@@ -65,8 +66,8 @@ func limit(t *testing.T, bytes uint64) {
 	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &now) })
 }
 
-// Whatever comes of it, the log says so; a sidecar without devices asks for
-// nothing and says nothing.
+// TestLockedMemory: each result of the request is in the log. A sidecar without devices
+// requests nothing and logs nothing.
 func TestLockedMemory(t *testing.T) {
 	const lots = 1 << 62
 	limit(t, 1<<20)
@@ -97,7 +98,7 @@ func TestLockedMemory(t *testing.T) {
 		"another version": {t.Context(), hca, newer, lots, "WARN not raised version"},
 		"enough":          {t.Context(), hca, refuses, 1, "INFO suffices"},
 		"no device":       {t.Context(), "HOME=/", refuses, lots, ""},
-		"nonsense":        {t.Context(), devices.EnvPrefix + "HCA=mlx5_2", refuses, lots, "WARN makes no sense"},
+		"nonsense":        {t.Context(), devices.EnvPrefix + "HCA=mlx5_2", refuses, lots, "WARN is invalid"},
 		"no socket":       {t.Context(), hca, nil, lots, "WARN no agent's socket is known"},
 		"job has ended":   {gone, hca, refuses, lots, "WARN not raised canceled"},
 	} {

@@ -7,9 +7,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 )
 
-// TestEagerMemory: what the formula sets aside for eager messages is what the
-// engine may touch, however peers use their credit: all of the pool's address
-// space, and of the copies' what the credit of all peers lets exist.
+// TestEagerMemory: the formula's memory for eager messages is the memory that the engine may
+// touch, however peers use their credit: the whole address space of the pool, and as many
+// copies as the credit of all peers allows.
 func TestEagerMemory(t *testing.T) {
 	for _, credit := range []int64{128 << 10, 1 << 20, 64 << 20, 1 << 30} {
 		for _, pods := range []int{1, 2, 64, 4096} {

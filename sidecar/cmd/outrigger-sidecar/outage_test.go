@@ -33,16 +33,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 )
 
-// away is a sidecar whose issuer is away until come is called.
-type away struct {
-	o    *options
-	come func()
-	done chan error
-	stop context.CancelFunc
+// waiting is a sidecar whose issuer does not answer until startIssuer is called.
+type waiting struct {
+	o           *options
+	startIssuer func()
+	done        chan error
+	stop        context.CancelFunc
 }
 
-// startAway starts it, for rank 0 of a job of one.
-func startAway(t *testing.T, noPMI bool) *away {
+// startWaiting starts such a sidecar, for rank 0 of a job of one rank.
+func startWaiting(t *testing.T, noPMI bool) *waiting {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "away-") //nolint:usetesting // socket paths are short; t.TempDir's need not be
 	if err != nil {
@@ -69,15 +69,15 @@ func startAway(t *testing.T, noPMI bool) *away {
 		}
 		_, _ = w.Write(cert)
 	}))
-	// Its address is known, and refuses connections.
+	// The issuer's address is known, and refuses connections.
 	endpoint, err := pki.New("issuer", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free(t)
+	address := freeAddress(t)
 	doc := &bootstrap.Document{
 		Version: bootstrap.Version, Job: bootstrap.Job{Name: "away", ID: "0123456789abcdef"}, Ranks: 1,
-		Pods: []bootstrap.Pod{{Name: "0", Address: free(t), Ranks: 1}},
+		Pods: []bootstrap.Pod{{Name: "0", Address: freeAddress(t), Ranks: 1}},
 		TLS: bootstrap.TLS{CA: string(authority.CA()), Issuer: &bootstrap.Issuer{
 			URL: "https://" + strings.Replace(address, "127.0.0.1", "localhost", 1) + "/v1/certificate", CA: string(endpoint.CA()), TokenFile: filepath.Join(dir, "token"),
 		}},
@@ -92,11 +92,11 @@ func startAway(t *testing.T, noPMI bool) *away {
 			t.Fatal(err)
 		}
 	}
-	a := &away{done: make(chan error, 1), o: &options{
+	a := &waiting{done: make(chan error, 1), o: &options{
 		bootstrap: filepath.Join(dir, "bootstrap.json"), socket: filepath.Join(dir, "s"), metrics: []string{"unix:" + filepath.Join(dir, "m")},
-		health: free(t), logLevel: "error", noPMI: noPMI, drain: time.Second, termination: filepath.Join(dir, "words"), once: filepath.Join(dir, "once"),
+		health: freeAddress(t), logLevel: "error", noPMI: noPMI, drain: time.Second, termination: filepath.Join(dir, "message"), once: filepath.Join(dir, "once"),
 	}}
-	a.come = func() {
+	a.startIssuer = func() {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +118,8 @@ func startAway(t *testing.T, noPMI bool) *away {
 	return a
 }
 
-func free(t *testing.T) string {
+// freeAddress returns a local address that no process listens on.
+func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -128,8 +129,8 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// ask is the answer of the sidecar's health port, once there is one.
-func (a *away) ask(t *testing.T, path string) (int, string) {
+// ask requests path from the sidecar's health port, again until there is an answer.
+func (a *waiting) ask(t *testing.T, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for {
@@ -151,24 +152,24 @@ func (a *away) ask(t *testing.T, path string) (int, string) {
 	}
 }
 
-// TestIssuerIsAway: a sidecar whose issuer is away is alive and not ready, says to the
-// kubelet, to its launcher and to a person what it waits for, lets ranks connect and wait,
-// and joins its job when the issuer comes.
-func TestIssuerIsAway(t *testing.T) {
-	a := startAway(t, true)
+// TestIssuerOutage: while the issuer does not answer, a sidecar is alive and not ready,
+// reports to the kubelet, to its launcher and to outrigger why what it waits for, and lets
+// ranks connect and wait. When the issuer answers, it joins its job.
+func TestIssuerOutage(t *testing.T) {
+	a := startWaiting(t, true)
 	if code, text := a.ask(t, "/healthz"); code != http.StatusOK {
 		t.Fatalf("health %d: %s", code, text)
 	}
 	if _, err := os.Stat(a.o.socket); err != nil {
-		t.Error("it is alive before applications may connect:", err)
+		t.Error("the sidecar is alive before applications may connect:", err)
 	}
-	told, ready := make(chan string, 16), make(chan error, 1)
+	reasons, ready := make(chan string, 16), make(chan error, 1)
 	go func() {
-		ready <- mpi.Await(t.Context(), a.o.socket, time.Hour, func(awaits string) { told <- awaits })
+		ready <- mpi.Await(t.Context(), a.o.socket, time.Hour, func(awaits string) { reasons <- awaits })
 	}()
 	for text := ""; !strings.Contains(text, "a certificate from https://"); {
 		select {
-		case text = <-told:
+		case text = <-reasons:
 		case err := <-ready:
 			t.Fatal("the launcher did not wait:", err)
 		}
@@ -176,7 +177,7 @@ func TestIssuerIsAway(t *testing.T) {
 	if code, text := a.ask(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "the sidecar waits for a certificate from https://") || !strings.Contains(text, "connection refused") {
 		t.Errorf("readiness %d: %s", code, text)
 	}
-	if code, _ := a.ask(t, "/why"); code != http.StatusNotFound { // as when it is ready
+	if code, _ := a.ask(t, "/why"); code != http.StatusNotFound { // as when the sidecar is ready
 		t.Errorf("the port of health shows ranks: %d", code)
 	}
 	ranks, err := jobrun.Why(t.Context(), []string{strings.TrimPrefix(a.o.metrics[0], "unix:")})
@@ -198,7 +199,7 @@ func TestIssuerIsAway(t *testing.T) {
 		t.Fatal("the rank did not wait:", err)
 	default:
 	}
-	a.come()
+	a.startIssuer()
 	if err := errors.Join(<-ready, <-opened); err != nil {
 		t.Error(err)
 	}
@@ -207,10 +208,10 @@ func TestIssuerIsAway(t *testing.T) {
 	}
 }
 
-// TestEndedWhileItWaits: to be told to end while the issuer is away is no failure, and
-// another sidecar may start in the pod.
+// TestEndedWhileItWaits: if a sidecar is told to end while it waits for the issuer, it has
+// not failed, and another sidecar may start in the pod.
 func TestEndedWhileItWaits(t *testing.T) {
-	a := startAway(t, true)
+	a := startWaiting(t, true)
 	a.ask(t, "/healthz")
 	a.stop()
 	if err := <-a.done; err != nil {
@@ -218,7 +219,7 @@ func TestEndedWhileItWaits(t *testing.T) {
 	}
 	a.done <- nil
 	if m, err := podlife.Read(a.o.termination); err != nil || len(m.Failures) > 0 {
-		t.Errorf("last words %+v %v", m, err)
+		t.Errorf("termination message %+v %v", m, err)
 	}
 	for _, left := range []string{a.o.socket, a.o.socket + names.LaunchSuffix, a.o.once} {
 		if _, err := os.Stat(left); err == nil {
@@ -227,22 +228,23 @@ func TestEndedWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestKilledWhileItWaits: a sidecar that is killed while the issuer is away has lost nothing,
-// and the next one in its pod joins in its place; one that is killed later has, and does not.
+// TestKilledWhileItWaits: after a sidecar that is killed while it waits for the issuer, the
+// next one in its pod joins the job. After one that is killed when it has joined, the next
+// one is refused, since the job's state is lost.
 func TestKilledWhileItWaits(t *testing.T) {
 	const role = "OUTRIGGER_TEST_SIDECAR"
 	at := func(dir, health string) *options {
 		return &options{
 			bootstrap: filepath.Join(dir, "bootstrap.json"), socket: filepath.Join(dir, "s"), metrics: []string{"unix:" + filepath.Join(dir, "m")},
-			health: health, logLevel: "error", noPMI: true, drain: time.Second, termination: filepath.Join(dir, "words"), once: filepath.Join(dir, "once"),
+			health: health, logLevel: "error", noPMI: true, drain: time.Second, termination: filepath.Join(dir, "message"), once: filepath.Join(dir, "once"),
 		}
 	}
 	if dir := os.Getenv(role); dir != "" {
 		t.Fatal(run(t.Context(), at(dir, os.Getenv(role+"_HEALTH"))))
 	}
-	a := startAway(t, true)
+	a := startWaiting(t, true)
 	a.ask(t, "/healthz")
-	a.stop() // another process has its place
+	a.stop() // the sidecars below run as processes of their own
 	if err := <-a.done; err != nil {
 		t.Fatal(err)
 	}
@@ -265,49 +267,50 @@ func TestKilledWhileItWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Wait() == nil {
-			t.Fatal("it was not killed")
+			t.Fatal("the sidecar was not killed")
 		}
 		if _, err := os.Lstat(a.o.socket); err != nil {
-			t.Fatalf("it has left no socket: %v", err)
+			t.Fatalf("the sidecar has left no socket: %v", err)
 		}
 	}
 	killed(true)
 	killed(true)
-	a.come()
+	a.startIssuer()
 	killed(false)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel() // it stays to tell ranks
+	defer cancel() // it would refuse ranks for refusalTime
 	if err := run(ctx, a.o); !errors.Is(err, errRestarted) {
 		t.Errorf("a sidecar whose predecessor had joined: %v", err)
 	}
 }
 
-// TestProcessManagementIsThereForMPI: without a program that uses an MPI there is no socket
-// of process management, which would give memory to who asks.
-func TestProcessManagementIsThereForMPI(t *testing.T) {
+// TestProcessManagementOnlyForMPI: with --no-pmi there is no socket of process management,
+// which allocates memory for each request, and the launcher's socket does not answer such
+// requests.
+func TestProcessManagementOnlyForMPI(t *testing.T) {
 	for _, without := range []bool{false, true} {
-		a := startAway(t, without)
+		a := startWaiting(t, without)
 		a.ask(t, "/healthz")
 		if _, err := os.Stat(a.o.socket + names.PMISuffix); (err != nil) != without {
 			t.Errorf("--no-pmi=%v: %v", without, err)
 		}
-		a.come()
+		a.startIssuer()
 		if err := mpi.Await(t.Context(), a.o.socket, time.Hour, func(string) {}); err != nil {
 			t.Error(err)
 		}
 		for _, line := range []string{"cmd=outrigger_meet", "cmd=outrigger_fence ranks=1 bytes=10", "cmd=initack pmiid=0"} {
-			if text := question(t, a.o.socket+names.LaunchSuffix, line); text != "" {
+			if text := request(t, a.o.socket+names.LaunchSuffix, line); text != "" {
 				t.Errorf("the launcher's socket answers %s with %q", line, text)
 			}
 		}
-		if text := question(t, a.o.socket+names.LaunchSuffix, "cmd=outrigger_state"); !strings.Contains(text, "failed=0") {
+		if text := request(t, a.o.socket+names.LaunchSuffix, "cmd=outrigger_state"); !strings.Contains(text, "failed=0") {
 			t.Errorf("the state of the job: %q", text)
 		}
 	}
 }
 
-// question is the answer to a line; empty: the connection ends without.
-func question(t *testing.T, socket, line string) string {
+// request sends a line and returns the answer, or "" if the connection ends without one.
+func request(t *testing.T, socket, line string) string {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -317,34 +320,34 @@ func question(t *testing.T, socket, line string) string {
 	if _, err := fmt.Fprintln(conn, line); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := io.ReadAll(conn) // a reset ends it, too
+	text, _ := io.ReadAll(conn) // a reset counts as the end
 	return string(text)
 }
 
-// TestAnOutageOfAnyLength: what is away for a day is asked for a day, with pauses that are
-// bounded, and the same cause is no news but now and then.
-func TestAnOutageOfAnyLength(t *testing.T) {
+// TestLongOutage: during an outage of a day the request is repeated with bounded pauses, and
+// the same cause is logged at most once a minute.
+func TestLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		s := newStart(slog.New(slog.NewTextHandler(&log, nil)))
 		begun, tries := time.Now(), 0
-		err := s.until(t.Context(), "a name server", func(error) bool { return false }, func(context.Context) error {
+		err := s.retry(t.Context(), "a name server", func(error) bool { return false }, func(context.Context) error {
 			if tries++; time.Since(begun) > 24*time.Hour {
 				return nil
 			}
 			if awaits, _, _ := s.state(); tries > 1 && awaits != "a name server: lookup on port 1: i/o timeout" {
-				t.Fatalf("it waits for %q", awaits)
+				t.Fatalf("the sidecar waits for %q", awaits)
 			}
 			return fmt.Errorf("lookup on port %d: i/o timeout", tries)
 		})
-		if over := time.Since(begun) - 24*time.Hour; err != nil || over < 0 || over > 2*awayPauseMax {
-			t.Errorf("%v, %v after it came", err, over)
+		if over := time.Since(begun) - 24*time.Hour; err != nil || over < 0 || over > 2*retryPauseMax {
+			t.Errorf("%v, %v after the end of the outage", err, over)
 		}
 		if tries < 24*360/2 || tries > 24*360*3 {
 			t.Errorf("%d tries in a day", tries)
 		}
 		if awaits, _, _ := s.state(); awaits != "" {
-			t.Errorf("it waits for %q afterwards", awaits)
+			t.Errorf("the sidecar waits for %q after the outage", awaits)
 		}
 		if lines := strings.Count(log.String(), "\n"); lines > 24*60+1 {
 			t.Errorf("%d lines in the log", lines)
@@ -352,14 +355,14 @@ func TestAnOutageOfAnyLength(t *testing.T) {
 	})
 }
 
-// TestAnIssuerThatAsksForTime: a sidecar that has asked too often comes again when the issuer
-// says, and not before.
-func TestAnIssuerThatAsksForTime(t *testing.T) {
+// TestRetryLater: a sidecar that has asked too often repeats the request after the time that
+// the issuer gives, and not before.
+func TestRetryLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStart(slog.New(slog.DiscardHandler))
 		last := time.Now().Add(-time.Hour)
 		tries := 0
-		err := s.until(t.Context(), "a certificate", func(error) bool { return false }, func(context.Context) error {
+		err := s.retry(t.Context(), "a certificate", func(error) bool { return false }, func(context.Context) error {
 			if pause := time.Since(last); pause < 40*time.Second {
 				t.Errorf("asked again after %v", pause)
 			}
@@ -375,8 +378,8 @@ func TestAnIssuerThatAsksForTime(t *testing.T) {
 	})
 }
 
-// TestPeersWaitForCertificates: peers whose certificates an issuer signs are waited for as
-// long as a document may say, unless it says less.
+// TestPeersWaitForCertificates: in a job with an issuer, peers may take the longest time that
+// a document may have to start, unless the document has a shorter one.
 func TestPeersWaitForCertificates(t *testing.T) {
 	d := &daemon{doc: &bootstrap.Document{Pods: []bootstrap.Pod{{Ranks: 1}}, Ranks: 1}, o: new(options)}
 	if got := d.coreConfig().StartWithin; got != defaultStart {
@@ -392,17 +395,17 @@ func TestPeersWaitForCertificates(t *testing.T) {
 	}
 }
 
-// TestAgentIsAway: a sidecar that holds a device waits for the node's agent.
-func TestAgentIsAway(t *testing.T) {
+// TestAgentOutage: a sidecar with a device waits for the node's agent.
+func TestAgentOutage(t *testing.T) {
 	const lots = 1 << 62
 	limit(t, 1<<20)
 	var log strings.Builder
 	s := newStart(slog.New(slog.DiscardHandler))
 	hca := devices.EnvPrefix + "HCA=" + devices.Encode([]devices.Device{{Kind: "hca", Name: "mlx5_2", Files: []string{"/dev/infiniband/uverbs2"}}})
-	real := agentAt(t, func(m *grant.Message) *grant.Message {
+	socket := agentAt(t, func(m *grant.Message) *grant.Message {
 		return &grant.Message{Version: grant.Version, Op: m.Op, Bytes: m.Bytes}
 	})
-	l := &locker{log: slog.New(slog.NewTextHandler(&log, nil)), environ: []string{hca}, bytes: lots, start: s, socket: real + ".later"}
+	l := &locker{log: slog.New(slog.NewTextHandler(&log, nil)), environ: []string{hca}, bytes: lots, start: s, socket: socket + ".later"}
 	done := make(chan struct{})
 	go func() { defer close(done); l.raise(t.Context()) }()
 	for awaits, changed := "", (<-chan struct{})(nil); !strings.Contains(awaits, "the node's agent at "+l.socket); {
@@ -410,7 +413,7 @@ func TestAgentIsAway(t *testing.T) {
 			<-changed
 		}
 	}
-	if err := os.Symlink(real, l.socket); err != nil {
+	if err := os.Symlink(socket, l.socket); err != nil {
 		t.Fatal(err)
 	}
 	<-done
@@ -419,7 +422,7 @@ func TestAgentIsAway(t *testing.T) {
 	}
 }
 
-// certificateOf makes a server's certificate.
+// certificateOf returns a server's certificate for host, signed by a.
 func certificateOf(t *testing.T, a *pki.Authority, host string) tls.Certificate {
 	t.Helper()
 	key, _, err := pki.NewRequest()

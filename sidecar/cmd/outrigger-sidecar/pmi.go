@@ -22,26 +22,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// launchProtocol is the ALPN name of the connections that carry what ranks tell
-// each other while they start.
-const launchProtocol = "outrigger-launch/1"
+// ALPN names of the connections between sidecars for process management.
+const (
+	launchProtocol = "outrigger-launch/1" // data that ranks exchange while they start
+	meetProtocol   = "outrigger-meet/1"   // exchanges between some of the pods
+	execProtocol   = "outrigger-exec/1"   // commands that the program's mpirun starts in other pods
+)
 
-// meetProtocol is that of those for what some of the pods do together.
-const meetProtocol = "outrigger-meet/1"
-
-// execProtocol is that of the connections that carry what an mpirun of the program
-// starts in other pods.
-const execProtocol = "outrigger-exec/1"
-
-// startTree makes this pod's part of the exchange between pods. The mesh does not
-// exist yet; it does when somebody dials.
+// startTree creates this pod's part of the exchange between all pods. The mesh does not
+// exist yet; it does when the tree dials.
 func (d *daemon) startTree() {
 	d.tree = pmi.NewTree(d.o.pod, len(d.doc.Pods), d.doc.Ranks, func(ctx context.Context, pod int) (net.Conn, error) {
 		return d.mesh.Open(ctx, link.Peer(pod), launchProtocol)
 	})
 }
 
-// layout is the ranks by pod.
+// layout returns the number of ranks of each pod.
 func (d *daemon) layout() []int {
 	layout := make([]int, len(d.doc.Pods))
 	for i, p := range d.doc.Pods {
@@ -50,7 +46,7 @@ func (d *daemon) layout() []int {
 	return layout
 }
 
-// makeMeetings makes this pod's part in what only some pods do together.
+// makeMeetings creates this pod's part of the exchanges between some pods.
 func (d *daemon) makeMeetings() {
 	d.meetings = pmi.NewMeetings(d.o.pod, d.layout(), func(ctx context.Context, pod int) (net.Conn, error) {
 		return d.mesh.Open(ctx, link.Peer(pod), meetProtocol)
@@ -65,24 +61,25 @@ func (d *daemon) serveTree(ctx context.Context, peer link.Peer, conn net.Conn) e
 	return d.tree.Serve(ctx, int(peer), conn)
 }
 
-// serveExec is a command of another pod for this one.
+// serveExec runs a command of another pod in this one.
 func (d *daemon) serveExec(ctx context.Context, _ link.Peer, conn net.Conn) error {
 	return d.pmi.ServeExec(ctx, conn)
 }
 
-// beside are the connections between sidecars that carry no messages of ranks.
-func (d *daemon) beside() map[string]peers.Handler {
+// protocols returns the handlers of connections between sidecars that carry no messages of
+// ranks.
+func (d *daemon) protocols() map[string]peers.Handler {
 	if d.o.noPMI {
 		return nil
 	}
 	return map[string]peers.Handler{launchProtocol: d.serveTree, meetProtocol: d.serveMeeting, execProtocol: d.serveExec}
 }
 
-// socketPathMax is the longest path of a Unix socket: sun_path less its end (unix(7)).
+// socketPathMax is the longest path of a Unix socket: sun_path without its final 0 (unix(7)).
 const socketPathMax = 107
 
-// listenLocal opens a socket for programs of this pod. A sidecar that was killed has left
-// its own there.
+// listenLocal opens a socket for programs of this pod. It removes the socket that a killed
+// sidecar has left.
 func listenLocal(path string) (*net.UnixListener, error) {
 	if len(path) > socketPathMax {
 		return nil, fmt.Errorf("socket path of %d characters, the system allows %d: %s; choose a shorter --socket", len(path), socketPathMax, path)
@@ -100,15 +97,15 @@ func listenLocal(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// listenLaunchers opens the socket at which the pod's launcher asks, and, if programs of the
-// pod use an MPI, that of process management. A user that may attach may use them.
+// listenLaunchers opens the socket for the pod's launcher, and, if programs of the pod use an
+// MPI, that of process management. The users that may attach may use both.
 func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
 	if d.launchers, err = listenLocal(d.o.socket + names.LaunchSuffix); err != nil {
 		return fmt.Errorf("the launcher's socket: %w", err)
 	}
 	if !d.o.noPMI {
 		if d.pmiListener, err = listenLocal(d.o.socket + names.PMISuffix); err != nil {
-			d.log.Warn("programs of an MPI cannot start here", "cause", err)
+			d.log.Warn("MPI programs cannot start in this pod", "cause", err)
 		}
 	}
 	machines := map[string]bool{}
@@ -134,30 +131,35 @@ func (d *daemon) listenLaunchers(cfg *session.Config) (err error) {
 			vanished, _ := d.vanished(uint32(rank))
 			return vanished
 		},
-		Ended:     d.well,
-		Failed:    d.badly,
-		JobFailed: func() bool { return d.fault.Load() != nil },
+		Ended:     d.rankEnded,
+		Failed:    d.rankFailed,
+		JobFailed: func() bool { return d.failure.Load() != nil },
 		Idle: func(rank int) {
 			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextIdle})
 		},
 		Over: func(rank int) {
-			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextOver})
-			_ = d.engine.InTurn(func() {}) // it is told before ranks end for it; a stopped engine does not care
+			d.failAndWait(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextOver})
 		},
 		Refused: func(rank int, text string) {
 			if d.engine == nil {
-				return // it refuses its ranks (refuse)
+				return // this sidecar refuses its ranks
 			}
-			d.engine.Fail(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextRefused + text})
-			_ = d.engine.InTurn(func() {}) // it is told before ranks end for it; a stopped engine does not care
+			d.failAndWait(&core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextRefused + text})
 		},
 		Abort: func(rank int, code uint32) {
 			d.engine.Aborted(uint32(rank), code)
-			_ = d.engine.InTurn(func() {}) // as above: the launcher ends the rank then
+			_ = d.engine.InTurn(func() {}) // as failAndWait: the launcher ends the rank then
 		},
 		Log: d.log,
 	})
 	return nil
+}
+
+// failAndWait fails the job and returns when the engine has recorded that, so that the
+// failure is known before ranks end because of it. A stopped engine needs no failure.
+func (d *daemon) failAndWait(f *core.Failure) {
+	d.engine.Fail(f)
+	_ = d.engine.InTurn(func() {})
 }
 
 // servePMI serves process management, if its socket is open.
@@ -169,51 +171,51 @@ func (d *daemon) servePMI() error {
 }
 
 func (d *daemon) closePMI() error {
-	err := closed(d.launchers)
+	err := closeListener(d.launchers)
 	if d.pmiListener != nil {
-		err = errors.Join(err, closed(d.pmiListener))
+		err = errors.Join(err, closeListener(d.pmiListener))
 	}
 	d.pmi.Close()
 	return err
 }
 
-// closed closes a listener that may be closed already.
-func closed(l net.Listener) error {
+// closeListener closes a listener that may be closed already.
+func closeListener(l net.Listener) error {
 	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// goneTime bounds the wait for the end of a session whose process has ended: a child of it
-// may have the socket still.
-const goneTime = time.Second
+// sessionEndTime bounds the wait for the end of a session whose process has ended: a child
+// of the process may still have the socket open.
+const sessionEndTime = time.Second
 
-// heard waits until all is heard that a rank has said to process management: its MPI asks for an
-// abort there, and may crash at once.
-func (d *daemon) heard(rank uint32) {
+// awaitReports waits until process management has read all messages of a rank: its MPI
+// requests an abort there, and may crash immediately after.
+func (d *daemon) awaitReports(rank uint32) {
 	if d.pmi != nil {
 		d.pmi.Heard(int(rank))
 	}
 }
 
-// vanished reports whether a rank whose process has ended left without a goodbye: its
-// session has ended without one, or does not end, since somebody else has its socket. The
-// end of a session is read after that of the process, and judged later still. An error: the
-// engine has stopped, and says itself why.
+// vanished reports whether a rank whose process has ended left without a Goodbye: its
+// session has ended without one, or does not end because another process has its socket. It
+// waits, since the end of the session is read after that of the process, and the failure is
+// recorded later still. An error means that the engine has stopped, which it reports itself.
 func (d *daemon) vanished(rank uint32) (bool, error) {
 	if !d.server.Attached(rank) {
 		return false, nil
 	}
 	var attached, speaks bool
 	var f *core.Failure
-	look := func() {
+	read := func() {
 		attached, speaks = d.engine.Attached(rank)
 		f = d.engine.Failure()
 	}
-	for end := time.Now().Add(goneTime); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(sessionEndTime); ; time.Sleep(time.Millisecond) {
 		late := time.Now().After(end)
-		if err := d.engine.InTurn(look); err != nil {
+		if err := d.engine.InTurn(read); err != nil {
 			return false, err
 		}
 		if !attached || late {
@@ -223,20 +225,20 @@ func (d *daemon) vanished(rank uint32) (bool, error) {
 	return attached && !speaks || f != nil && f.Rank == rank && strings.HasPrefix(f.Reason, podlife.TextVanished), nil
 }
 
-// well ends the job for a rank whose process has ended with code 0 and without a goodbye; else
-// the rank attaches no more. A
-// process of another number that has attached for it, and lives, is the rank.
-func (d *daemon) well(rank int) {
+// rankEnded handles the end of a rank's process with exit code 0. If the rank left without a
+// Goodbye, the job fails; else the rank will not attach again. If another process has
+// attached as the rank and is alive, that process is the rank, and nothing happens.
+func (d *daemon) rankEnded(rank int) {
 	if d.engine == nil {
-		return // it refuses its ranks (refuse)
+		return // this sidecar refuses its ranks
 	}
 	f := &core.Failure{Rank: uint32(rank), Code: 1, Reason: podlife.TextVanished}
-	lives := false
-	look := func() {
+	alive := false
+	read := func() {
 		pid := d.engine.PID(f.Rank)
-		lives = pid > 0 && unix.Kill(pid, 0) == nil
+		alive = pid > 0 && unix.Kill(pid, 0) == nil
 	}
-	if d.engine.InTurn(look) != nil || lives {
+	if d.engine.InTurn(read) != nil || alive {
 		return
 	}
 	switch vanished, err := d.vanished(f.Rank); {
@@ -246,14 +248,14 @@ func (d *daemon) well(rank int) {
 		d.engine.Absent(f.Rank)
 		return
 	}
-	d.engine.Fail(f)
-	_ = d.engine.InTurn(func() {}) // it is told; a stopped engine does not care
+	d.failAndWait(f)
 }
 
-// badly ends the job for a rank whose process has ended badly, if its end has not.
-func (d *daemon) badly(rank int, code uint32) {
+// rankFailed fails the job for a rank whose process has ended with another exit code than 0
+// or by a signal, unless the job has failed already.
+func (d *daemon) rankFailed(rank int, code uint32) {
 	if d.engine == nil {
-		return // as above
+		return // this sidecar refuses its ranks
 	}
 	f := &core.Failure{Rank: uint32(rank), Code: code, Reason: podlife.TextBadly}
 	if vanished, err := d.vanished(f.Rank); err != nil {
@@ -261,6 +263,5 @@ func (d *daemon) badly(rank int, code uint32) {
 	} else if vanished {
 		f.Reason = podlife.TextVanished
 	}
-	d.engine.Fail(f)
-	_ = d.engine.InTurn(func() {}) // it is told; a stopped engine does not care
+	d.failAndWait(f)
 }

@@ -2,6 +2,6 @@
 
 package main
 
-// profiled runs the daemon. With the build tag outrigger_profile it is profiled: hack/pgo
-// makes default.pgo of that, by which the compiler chooses what to inline in this program.
+// profiled runs the daemon. With the build tag outrigger_profile it writes a CPU profile, of
+// which hack/pgo makes default.pgo, the input of the compiler's profile-guided optimization.
 func profiled(do func() int) int { return do() }

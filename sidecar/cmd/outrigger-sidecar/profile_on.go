@@ -10,8 +10,8 @@ import (
 	"runtime/pprof"
 )
 
-// profiled runs the daemon, and leaves where its processor time went in the folder that
-// OUTRIGGER_PROFILE names.
+// profiled runs the daemon and writes its CPU profile to the folder that OUTRIGGER_PROFILE
+// names.
 func profiled(do func() int) int {
 	f, err := os.Create(filepath.Join(os.Getenv("OUTRIGGER_PROFILE"), fmt.Sprintf("%d.prof", os.Getpid())))
 	if err == nil {

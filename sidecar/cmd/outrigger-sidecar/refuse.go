@@ -11,16 +11,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// refusalTime is how long a sidecar that may not join stays to tell its ranks
-// so: as long as a client tries to reach one.
+// refusalTime is the time for which a sidecar that may not join refuses its ranks: as long as
+// a client tries to reach a sidecar.
 const refusalTime = 30 * time.Second
 
-// refuse tells every application why it is not attached, until refusalTime or
-// ctx ends, and returns cause. Without it a rank that starts now would find a
-// socket file where nobody listens, and wait.
+// refuse answers every application with the reason why it is not attached, until refusalTime
+// or ctx ends, and returns cause. Without it a rank that starts now would find a socket file
+// without a listener, and wait.
 func (d *daemon) refuse(ctx context.Context, cause error) error {
 	d.log.Error("refused to start", "cause", cause)
-	err := d.words.fail(podlife.Failure{Rank: d.firstRank(), Code: 1, Reason: podlife.SidecarRestarted, Text: cause.Error(), Time: time.Now()})
+	err := d.message.fail(podlife.Failure{Rank: d.firstRank(), Code: 1, Reason: podlife.SidecarRestarted, Text: cause.Error(), Time: time.Now()})
 	cfg, more := d.sessionConfig()
 	err = errors.Join(cause, err, more)
 	cfg.Refusal = cause
@@ -28,11 +28,11 @@ func (d *daemon) refuse(ctx context.Context, cause error) error {
 		return errors.Join(err, stale)
 	}
 	d.start = newStart(d.log)
-	d.start.set("", true) // a launcher starts its ranks, which are told
+	d.start.set("", true) // the launcher starts its ranks, which get the reason
 	if more := d.listenLaunchers(&cfg); more != nil {
 		return errors.Join(err, more)
 	}
-	server, more := session.Listen(d.o.socket, cfg, nil) // no session ever reaches a host
+	server, more := session.Listen(d.o.socket, cfg, nil) // without a host: no session is attached
 	if more != nil {
 		return errors.Join(err, more, d.closePMI())
 	}

@@ -24,18 +24,18 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
 )
 
-// daemon is one sidecar with everything it is made of.
+// daemon is a sidecar: the parts that it consists of, and its state.
 type daemon struct {
 	o           *options
 	doc         *bootstrap.Document
 	log         *slog.Logger
-	words       lastWords
+	message     termination
 	flight      obs.Flight
 	begun       time.Time // zero of the engine's clock
 	engine      *engine.Engine
 	remote      remote
-	verbs       *verbs.Link // nil: no data goes by RDMA
-	node        *node.Link  // nil: no data goes by shared memory of this machine
+	verbs       *verbs.Link // nil: RDMA is not used
+	node        *node.Link  // nil: shared memory of this machine is not used
 	transport   string
 	mesh        *peers.Mesh
 	server      *session.Server
@@ -47,11 +47,12 @@ type daemon struct {
 	pmiListener *net.UnixListener // of pmi; nil: no program of this pod uses an MPI
 	start       *start
 	watch       []watcher
-	fault       atomic.Pointer[obs.Failure]
-	ending      atomic.Bool    // what fails from now on does so because this sidecar ends
-	told        sync.WaitGroup // of what is written when the job fails
+	failure     atomic.Pointer[obs.Failure]
+	ending      atomic.Bool    // the sidecar ends: later failures are a consequence of that
+	writers     sync.WaitGroup // goroutines that write files because the job has failed
 }
 
+// run runs the sidecar to its end and writes its termination message.
 func run(ctx context.Context, o *options) error {
 	d := &daemon{o: o}
 	var level slog.Level
@@ -59,18 +60,18 @@ func run(ctx context.Context, o *options) error {
 		return fmt.Errorf("--log-level: %w", err)
 	}
 	d.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("pod", o.pod)
-	if err := d.words.open(o); err != nil {
+	if err := d.message.open(o); err != nil {
 		return err
 	}
-	err := d.live(ctx)
-	if unsaid := d.words.last(err, d.firstRank()); unsaid != nil {
-		d.log.Warn("last words", "cause", unsaid) // a full disk makes no sidecar a failed one
+	err := d.startAndServe(ctx)
+	if unwritten := d.message.finish(err, d.firstRank()); unwritten != nil {
+		d.log.Warn("termination message", "cause", unwritten) // a full disk is no failure of the job
 	}
 	return err
 }
 
-// live is the daemon's life from its document to its end.
-func (d *daemon) live(ctx context.Context) error {
+// startAndServe loads the job document, joins the job and serves until ctx ends.
+func (d *daemon) startAndServe(ctx context.Context) error {
 	var err error
 	if d.doc, err = bootstrap.Load(d.o.bootstrap); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (d *daemon) live(ctx context.Context) error {
 	if d.o.pod < 0 || d.o.pod >= len(d.doc.Pods) {
 		return fmt.Errorf("--pod %d: the document has pods 0 to %d", d.o.pod, len(d.doc.Pods)-1)
 	}
-	if err := d.words.first(d.o); errors.Is(err, errRestarted) {
+	if err := d.message.checkMarker(d.o); errors.Is(err, errRestarted) {
 		return d.refuse(ctx, err)
 	} else if err != nil {
 		return err
@@ -98,13 +99,13 @@ func (d *daemon) live(ctx context.Context) error {
 	end()
 	err = errors.Join(d.startEnded(ctx, err), d.closeStart(), servers.Wait())
 	for _, w := range d.watch {
-		err = errors.Join(err, closed(w.listener)) // of those that were not served yet
+		err = errors.Join(err, closeListener(w.listener)) // those that were not served yet
 	}
-	return errors.Join(err, d.words.unclaim(d.o)) // it has not joined: another start may
+	return errors.Join(err, d.message.removeMarker(d.o)) // it has not joined: another sidecar may
 }
 
-// startEnded is the error of a sidecar that did not come to join its job. One that was told
-// to end while it waited has failed nothing.
+// startEnded returns the error of a sidecar that did not join its job. It is nil if the
+// sidecar was told to end while it waited.
 func (d *daemon) startEnded(asked context.Context, err error) error {
 	if asked.Err() == nil {
 		return err
@@ -113,8 +114,8 @@ func (d *daemon) startEnded(asked context.Context, err error) error {
 	return nil
 }
 
-// join waits for all that a sidecar needs outside of its pod before it can take part, and
-// makes its parts. A server that has failed ends the wait.
+// join waits for all that the sidecar needs from outside of its pod and builds its parts. It
+// returns early if life ends because a server has failed.
 func (d *daemon) join(asked, life context.Context) error {
 	ctx, cancel := context.WithCancel(asked)
 	defer cancel()
@@ -130,14 +131,14 @@ func (d *daemon) join(asked, life context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.words.claim(d.o); err != nil {
+	if err := d.message.createMarker(d.o); err != nil {
 		return err
 	}
 	return d.build(tlsConfig)
 }
 
-// firstRank is the first rank of this pod, or podlife.NoRank when the document
-// does not tell.
+// firstRank returns the first rank of this pod, or podlife.NoRank if there is no document or
+// it does not have the pod.
 func (d *daemon) firstRank() int {
 	if d.doc == nil || d.o.pod < 0 || d.o.pod >= len(d.doc.Pods) {
 		return podlife.NoRank

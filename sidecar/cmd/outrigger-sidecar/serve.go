@@ -23,10 +23,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
-// open opens all sockets but that for peers: applications may connect, and wait for their
-// sidecar, before it says that it is alive.
+// open opens all sockets but the one for peers, so that applications can connect and wait
+// before the sidecar is ready.
 func (d *daemon) open() error {
-	users, everybody, err := d.o.mayAttach()
+	users, anyUser, err := d.o.appUsers()
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (d *daemon) open() error {
 	}
 	d.startTree()
 	d.makeMeetings()
-	if err := d.listenLaunchers(&session.Config{UIDs: users, AnyUID: everybody}); err != nil {
+	if err := d.listenLaunchers(&session.Config{UIDs: users, AnyUID: anyUser}); err != nil {
 		return err
 	}
 	if d.sessions, err = session.Bind(d.o.socket); err != nil {
@@ -45,8 +45,8 @@ func (d *daemon) open() error {
 	return err
 }
 
-// removeStale removes the sockets of a sidecar that was killed before it joined the job, of
-// which --once tells: without it they may be those of one that runs.
+// removeStale removes the sockets of a sidecar that was killed before it joined the job.
+// Without --once it removes none: they could belong to a sidecar that runs.
 func (d *daemon) removeStale() error {
 	if d.o.once == "" {
 		return nil
@@ -65,7 +65,7 @@ func (d *daemon) removeStale() error {
 	return nil
 }
 
-// serveStart serves health, and what the sidecar waits for, until life ends.
+// serveStart serves health and the cause of the sidecar's wait until life ends.
 func (d *daemon) serveStart(servers *errgroup.Group, life context.Context) {
 	servers.Go(func() error { return d.pmi.ServeLauncher(d.launchers) })
 	pod := d.doc.Pods[d.o.pod]
@@ -76,21 +76,21 @@ func (d *daemon) serveStart(servers *errgroup.Group, life context.Context) {
 	}
 }
 
-// closeStart closes what open has opened, but for the listeners of health, which end with
-// life.
+// closeStart closes the sockets that open has opened, except for the listeners of health,
+// which end with life.
 func (d *daemon) closeStart() error {
 	var err error
 	if d.pmi != nil {
 		err = d.closePMI()
 	}
 	if d.sessions != nil {
-		err = errors.Join(err, closed(d.sessions))
+		err = errors.Join(err, closeListener(d.sessions))
 	}
 	return err
 }
 
-// serve runs everything until asked ends, in an order that loses nothing: what
-// was sent is delivered first, and the engine stops last.
+// serve runs all servers and the engine until asked ends. Then it delivers the messages of
+// the ranks, closes the servers, and stops the engine last, so that no message is lost.
 func (d *daemon) serve(asked context.Context, g *errgroup.Group, life context.Context, end func()) error {
 	engineCtx, stopEngine := context.WithCancel(context.Background())
 	engineDone := make(chan struct{})
@@ -113,38 +113,41 @@ func (d *daemon) serve(asked context.Context, g *errgroup.Group, life context.Co
 		select {
 		case <-asked.Done():
 			err = d.drain()
-		case <-life.Done(): // something has ended by itself
-			d.engine.Leave() // ranks that wait for their attachment hear of it
+		case <-life.Done(): // a server has failed
+			d.engine.Leave() // ends the wait of ranks that are not attached yet
 		}
 		d.summarize(sources)
 		d.ending.Store(true)
 		end()
 		err = errors.Join(err, d.server.Close(), d.closePMI())
-		return errors.Join(err, d.tree.Close(), d.mesh.Close()) // the tree's connections are the mesh's
+		return errors.Join(err, d.tree.Close(), d.mesh.Close()) // in this order: the tree uses connections of the mesh
 	})
 	err := g.Wait()
 	stopEngine()
 	<-engineDone
 	err = errors.Join(err, d.engine.Close())
-	d.mesh.Drain() // of what the engine has just let go
-	d.told.Wait()
+	d.mesh.Drain() // closes connections that the engine has just released
+	d.writers.Wait()
 	return err
 }
 
+// summarize puts the traffic of the job into the termination message.
 func (d *daemon) summarize(s *obs.Sources) {
-	if p, err := d.snapshot(); err == nil { // else the engine has ended before
-		d.words.summarize(obs.Transports(s, &p))
+	if p, err := d.snapshot(); err == nil { // an error means that the engine has stopped
+		d.message.setTraffic(obs.Transports(s, &p))
 	}
 }
 
 func (d *daemon) sources(ready func() bool) *obs.Sources {
 	return &obs.Sources{
-		Alive: d.engine.Alive, Snapshot: d.snapshot, Traffic: d.talked, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
-		Ready: ready, Failure: d.fault.Load, Log: d.log, Break: d.breakPeer, End: d.endJob, Drain: d.drainJob,
+		Alive: d.engine.Alive, Snapshot: d.snapshot, Traffic: d.traffic, Waits: d.waits, Trace: d.timeline, Flight: &d.flight, FirstRank: d.firstRank(), Ranks: d.doc.Ranks, Pod: d.o.pod, Transport: d.transport,
+		Ready: ready, Failure: d.failure.Load, Log: d.log, Break: d.breakPeer, End: d.endJob, Drain: d.drainJob,
 	}
 }
 
-func (d *daemon) talked() (cells []obs.Cell, rest obs.Cell, err error) {
+// traffic returns the traffic between pairs of ranks, sorted, and the sum of all pairs that
+// the engine does not list.
+func (d *daemon) traffic() (cells []obs.Cell, rest obs.Cell, err error) {
 	err = d.engine.Traffic(func(src uint32, to []core.Talk, more core.Traffic) {
 		for _, t := range to {
 			cells = append(cells, obs.Cell{Src: uint64(src), Dst: uint64(t.Dst), Messages: t.Messages, Bytes: t.Bytes})
@@ -156,7 +159,7 @@ func (d *daemon) talked() (cells []obs.Cell, rest obs.Cell, err error) {
 	return cells, rest, err
 }
 
-// timeline is what has been recorded, in the engine's time.
+// timeline returns the recorded events, in the engine's time, or nil if none are recorded.
 func (d *daemon) timeline() (io.WriterTo, error) {
 	part, err := d.engine.Traced()
 	if part == nil || err != nil {
@@ -172,14 +175,14 @@ func (d *daemon) breakPeer(peer int) error {
 	return d.engine.Break(link.Peer(peer))
 }
 
-// endJob ends the job for who has started it: its ranks learn why before they are
-// ended, and not that others of them have vanished.
+// endJob fails the job on behalf of the program that has started it. The ranks learn the
+// reason before they are ended, rather than that other ranks have vanished.
 func (d *daemon) endJob(why string) {
 	d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: podlife.TextEnded + why})
 }
 
-// drainJob notes that the ranks are told to end: the end of one that has no handler for the
-// signal is no failure of its own.
+// drainJob records that the ranks get SIGTERM: the end of a rank without a handler for it is
+// then not a failure.
 func (d *daemon) drainJob(why string) {
 	_ = d.engine.InTurn(func() { d.engine.Drain(podlife.TextEnded + why) }) // a stopped engine judges no rank
 }

@@ -16,29 +16,30 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
 )
 
-// Pauses between tries of something outside of the pod that is away: an issuer, a name
-// server, the node's agent. One that is being replaced is away for seconds; thousands of
-// sidecars may ask at once, and each draws its own pause.
+// Pauses between tries to reach a service outside of the pod that does not answer: an issuer,
+// a name server, the node's agent. A service that is being replaced is back within seconds.
+// Thousands of sidecars may ask at once, so that each draws a random pause.
 const (
-	awayPauseMin = 200 * time.Millisecond
-	awayPauseMax = 10 * time.Second
-	awayTold     = time.Minute // before the same cause is logged again
+	retryPauseMin = 200 * time.Millisecond
+	retryPauseMax = 10 * time.Second
+	logAgainAfter = time.Minute // before the same cause is logged again
 )
 
-// start is how far a sidecar has come that starts. Nothing outside of the pod that is away
-// ends a start, however long it is: the job's pendingDeadlineSeconds does.
+// start is the state of a sidecar that starts. The outage of a service outside of the pod
+// does not end a start, however long it lasts; the job's pendingDeadlineSeconds does.
 type start struct {
 	log *slog.Logger
 
-	mu      sync.Mutex // guards what follows
-	awaits  string     // empty: nothing outside of the pod
+	mu      sync.Mutex // guards the fields below
+	awaits  string     // service outside of the pod that the sidecar waits for; "": none
 	ready   bool
-	changed chan struct{} // closed, and made anew, with each change
+	changed chan struct{} // closed, and replaced by a new one, on each change
 }
 
 func newStart(log *slog.Logger) *start { return &start{log: log, changed: make(chan struct{})} }
 
-// state is obs.Starting's and pmi.Config's State.
+// state returns the state and a channel that is closed when it changes. It implements State
+// of obs.Starting and of pmi.Config.
 func (s *start) state() (awaits string, ready bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,13 +57,13 @@ func (s *start) set(awaits string, ready bool) {
 	s.changed = make(chan struct{})
 }
 
-// until tries again until try succeeds, fails with an error that is final, or ctx ends. It
-// says meanwhile that the sidecar waits for what.
-func (s *start) until(ctx context.Context, what string, final func(error) bool, try func(context.Context) error) error {
+// retry calls try until it succeeds, fails with an error that is final, or ctx ends. In the
+// meantime the state says that the sidecar waits for what.
+func (s *start) retry(ctx context.Context, what string, final func(error) bool, try func(context.Context) error) error {
 	defer s.set("", false)
-	var told string
-	var toldAt time.Time
-	for pause := awayPauseMin; ; pause = min(2*pause, awayPauseMax) {
+	var logged string
+	var loggedAt time.Time
+	for pause := retryPauseMin; ; pause = min(2*pause, retryPauseMax) {
 		err := try(ctx)
 		if err == nil || final(err) {
 			return err
@@ -70,15 +71,15 @@ func (s *start) until(ctx context.Context, what string, final func(error) bool, 
 		if ctx.Err() != nil {
 			return fmt.Errorf("waiting for %s: %w; the last answer: %w", what, context.Cause(ctx), err)
 		}
-		// The port that a resolver was asked from is another one each time, and no news.
+		// Digits do not count: the source port of a query to a resolver changes each time.
 		text := oneLine(what + ": " + err.Error())
-		news := withoutDigits(text) != withoutDigits(told)
-		if news {
-			told = text
+		changed := withoutDigits(text) != withoutDigits(logged)
+		if changed {
+			logged = text
 			s.set(text, false)
 		}
-		if news || time.Since(toldAt) >= awayTold {
-			toldAt = time.Now()
+		if changed || time.Since(loggedAt) >= logAgainAfter {
+			loggedAt = time.Now()
 			s.log.Warn("the sidecar waits", "for", what, "cause", err)
 		}
 		wait := pause/2 + rand.N(pause)
@@ -103,8 +104,8 @@ func withoutDigits(text string) string {
 	}, text)
 }
 
-// oneLine is a text for people in one line of a bounded length: other programs have a part
-// in it.
+// oneLine returns text as one line of bounded length. The text has parts from other
+// programs, which are not trusted.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	return podlife.Cut(text, why.AwaitsMax, podlife.TextCut)

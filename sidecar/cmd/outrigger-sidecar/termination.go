@@ -11,27 +11,29 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// lastWords are what the sidecar leaves behind: in its termination message, and
-// in the marker of --once for the next process in this pod.
-type lastWords struct {
+// termination writes the sidecar's termination message, for the kubelet, and a copy of it
+// into the marker of --once, for the next sidecar of this pod.
+type termination struct {
 	mu      sync.Mutex // guards message and marker
 	message podlife.Message
-	marker  *podlife.Log // nil: there is none, or not yet
+	marker  *podlife.Log // nil: there is no --once, or the sidecar has not joined its job
 	log     *podlife.Log
 }
 
-// errRestarted says that a sidecar has run in this pod before.
+// errRestarted reports that another sidecar of this pod has joined the job before.
 var errRestarted = errors.New("the sidecar of this pod was started again: the job's state was lost with the first one, and it cannot join again")
 
-func (w *lastWords) open(o *options) (err error) {
+// open opens the file of the termination message.
+func (w *termination) open(o *options) (err error) {
 	w.message = podlife.Message{Kind: podlife.KindSidecar, Pod: max(o.pod, 0)}
 	w.log, err = podlife.Open(o.termination)
 	return err
 }
 
-// first refuses a sidecar in whose pod another one has joined the job. What that knew is
-// repeated: the kubelet keeps the words of the latest one.
-func (w *lastWords) first(o *options) error {
+// checkMarker returns errRestarted if another sidecar of this pod has joined the job. It
+// copies the failures of that one into the message, since the kubelet keeps only the message
+// of the latest container.
+func (w *termination) checkMarker(o *options) error {
 	if o.once == "" {
 		return nil
 	}
@@ -47,9 +49,10 @@ func (w *lastWords) first(o *options) error {
 	return fmt.Errorf("--once %s: %w", o.once, errRestarted)
 }
 
-// claim makes the marker. From then on the sidecar has a part of the job's state: one that is
-// killed while it waits for its certificate has none, and the next one waits in its place.
-func (w *lastWords) claim(o *options) error {
+// createMarker creates the marker when the sidecar joins the job. A sidecar that is killed
+// before that, while it waits for its certificate, has no state of the job, and the next one
+// may replace it.
+func (w *termination) createMarker(o *options) error {
 	if o.once == "" {
 		return nil
 	}
@@ -66,8 +69,8 @@ func (w *lastWords) claim(o *options) error {
 	return err
 }
 
-// unclaim takes the marker away again.
-func (w *lastWords) unclaim(o *options) error {
+// removeMarker removes the marker of a sidecar that did not join the job after all.
+func (w *termination) removeMarker(o *options) error {
 	w.mu.Lock()
 	marker := w.marker
 	w.marker = nil
@@ -78,8 +81,8 @@ func (w *lastWords) unclaim(o *options) error {
 	return errors.Join(marker.Close(), os.Remove(o.once))
 }
 
-// fail writes a failure at once; the first one stays.
-func (w *lastWords) fail(f podlife.Failure) error {
+// fail writes the message with a failure at once. Only the first failure is kept.
+func (w *termination) fail(f podlife.Failure) error {
 	w.mu.Lock()
 	if len(w.message.Failures) == 0 {
 		w.message.Failures = []podlife.Failure{f}
@@ -88,15 +91,15 @@ func (w *lastWords) fail(f podlife.Failure) error {
 	return w.write()
 }
 
-// summarize notes what was sent.
-func (w *lastWords) summarize(t []podlife.Traffic) {
+// setTraffic sets the traffic that the last message reports.
+func (w *termination) setTraffic(t []podlife.Traffic) {
 	w.mu.Lock()
 	w.message.Traffic = t
 	w.mu.Unlock()
 }
 
-// last writes the message for the last time; err is why the sidecar ends.
-func (w *lastWords) last(err error, firstRank int) error {
+// finish writes the message for the last time; err is the error with which the sidecar ends.
+func (w *termination) finish(err error, firstRank int) error {
 	if err == nil {
 		return w.write()
 	}
@@ -112,7 +115,8 @@ func (w *lastWords) last(err error, firstRank int) error {
 	return w.fail(f)
 }
 
-func (w *lastWords) write() error {
+// write writes the message to the termination log and to the marker.
+func (w *termination) write() error {
 	w.mu.Lock()
 	m, marker := w.message, w.marker
 	w.mu.Unlock()

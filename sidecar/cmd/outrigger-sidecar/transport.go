@@ -24,12 +24,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
 )
 
-// exitConfig is the exit code for what another start will not change: EX_CONFIG
-// of sysexits(3).
+// exitConfig is the exit code of a failure that another start will not change: EX_CONFIG of
+// sysexits(3).
 const exitConfig = 78
 
-// errTransport is wrapped by what chooseTransport says.
-var errTransport = errors.New("the job requires a transport that this sidecar has not")
+// errTransport is wrapped by the errors of chooseTransport about a missing transport.
+var errTransport = errors.New("the job requires a transport that this sidecar does not have")
 
 // remote is the link to the other sidecars.
 type remote interface {
@@ -37,9 +37,9 @@ type remote interface {
 	SetMemory(link.Memory)
 }
 
-// chooseTransport opens what carries data between pods. A job that requires a
-// transport which is not here is refused: what it would run over instead is
-// slower by orders of magnitude, and nobody would notice.
+// chooseTransport opens the link that carries data between pods. If the job requires a
+// transport that this pod does not have, it returns an error: over another one the job would
+// run slower by orders of magnitude without a sign of the cause.
 func (d *daemon) chooseTransport(ctx context.Context) error {
 	sockets, err := tcp.New(nil, len(d.doc.Pods))
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	}
 	hcas, why := grantedHCAs(os.Environ())
 	if t.Encrypt == bootstrap.EncryptTLS {
-		why = append(why, "tuning.encrypt is tls, and what a device sends is not encrypted")
+		why = append(why, "tuning.encrypt is tls, and data over an RDMA device is not encrypted")
 	}
 	if !verbs.Built {
 		why = append(why, verbs.ErrBuild.Error())
@@ -70,9 +70,9 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	}
 	cause := strings.Join(why, "; ")
 	if !mayTCP {
-		return errors.Join(fmt.Errorf("%w: tuning.require is %q, data between pods goes by %s: %s", errTransport, t.Require, bootstrap.TransportTCP, cause), sockets.Close())
+		return errors.Join(fmt.Errorf("%w: tuning.require is %q, and data between pods would use %s: %s", errTransport, t.Require, bootstrap.TransportTCP, cause), sockets.Close())
 	}
-	level := slog.LevelDebug // nobody has asked for it
+	level := slog.LevelDebug // RDMA was not asked for
 	if len(hcas) > 0 || t.Transport == bootstrap.TransportRDMA {
 		level = slog.LevelWarn
 	}
@@ -81,8 +81,8 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	return err
 }
 
-// shareMachine opens the link to pods of this machine, if there are some that may be
-// reached by it.
+// shareMachine opens the link to other pods on this machine by shared memory, if there are
+// such pods and the job allows it.
 func (d *daemon) shareMachine(sockets *tcp.Link) error {
 	t := &d.doc.Tuning
 	may := t.Transport != bootstrap.TransportTCP && len(t.Require) == 0 && t.Encrypt != bootstrap.EncryptTLS
@@ -91,14 +91,14 @@ func (d *daemon) shareMachine(sockets *tcp.Link) error {
 	}
 	l, err := node.New(node.Config{Peers: len(d.doc.Pods), Stream: sockets, Log: d.log}, nil)
 	if err != nil {
-		d.log.Warn("data goes by tcp to pods of this machine, too", "cause", err)
+		d.log.Warn("data to pods of this machine uses tcp as well", "cause", err)
 		return nil
 	}
 	d.node, d.remote, d.transport = l, l, bootstrap.TransportNode
 	return nil
 }
 
-// neighbours is how many other pods have the host's name of this one.
+// neighbours returns the number of other pods whose addresses have the host of this one's.
 func (d *daemon) neighbours() (n int) {
 	for i, p := range d.doc.Pods {
 		if i != d.o.pod && host(p.Address) == host(d.doc.Pods[d.o.pod].Address) {
@@ -108,8 +108,8 @@ func (d *daemon) neighbours() (n int) {
 	return n
 }
 
-// grantedHCAs are the devices that the device plugin has given this container, and
-// why there is none.
+// grantedHCAs returns the devices that the device plugin has allocated to this container, or
+// the reason why there are none.
 func grantedHCAs(environ []string) (hcas []verbs.Granted, why []string) {
 	list, err := devices.FromEnv(environ)
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 		Peers: len(d.doc.Pods), Ranks: d.doc.Pods[d.o.pod].Ranks, Stream: sockets, Log: d.log, InOrder: d.doc.Tuning.InOrder,
 		PinnedBytes: uint64(d.doc.Memory.PinnedBytes), Reuse: d.doc.Tuning.Reuse, Receives: d.doc.Tuning.Receives,
 		Lends:  d.doc.Tuning.Exposure == bootstrap.ExposureAllowed,
-		InTurn: func(do func()) error { return d.engine.InTurn(do) }, // there is none yet
+		InTurn: func(do func()) error { return d.engine.InTurn(do) }, // d.engine is set later
 	}
 	if required {
 		cfg.Lost = func(cause error) { d.engine.Fail(&core.Failure{Rank: shm.AnySource, Code: 1, Reason: cause.Error()}) }
@@ -139,7 +139,8 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 	return verbs.Open(cfg, nil, hcas, d.doc.Pods[d.o.pod].Address)
 }
 
-// direct is how peers are connected beside their sockets; nil: not at all.
+// direct returns how peers are connected in addition to their sockets, by RDMA or shared
+// memory, or nil if they are not.
 func (d *daemon) direct() *peers.Direct {
 	switch {
 	case d.verbs != nil:
@@ -156,13 +157,13 @@ func (d *daemon) byMemory() *peers.Direct {
 		Prepare: func(p link.Peer) (peers.Endpoint, error) {
 			e, err := d.node.Prepare(p)
 			if err != nil {
-				return nil, err // and no nil of another type
+				return nil, err // a nil *node.Endpoint would not be a nil peers.Endpoint
 			}
 			return e, nil
 		},
 		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
-			e := end.(*node.Endpoint) // Prepare makes no others
-			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
+			e := end.(*node.Endpoint) // of Prepare
+			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.discard(fd, e) })
 		},
 	}
 }
@@ -173,33 +174,33 @@ func (d *daemon) byRDMA() *peers.Direct {
 		Prepare: func(link.Peer) (peers.Endpoint, error) {
 			e, err := d.verbs.Prepare()
 			if err != nil {
-				return nil, err // and no nil of another type
+				return nil, err // as above
 			}
 			return e, nil
 		},
 		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
-			e := end.(*verbs.Endpoint) // Prepare makes no others
-			d.engine.Joined(p, func() error { return d.verbs.Join(p, fd, e) }, func() { d.giveUp(fd, e) })
+			e := end.(*verbs.Endpoint) // of Prepare
+			d.engine.Joined(p, func() error { return d.verbs.Join(p, fd, e) }, func() { d.discard(fd, e) })
 		},
 		Required: !d.mayTCP(),
 	}
 }
 
-// giveUp closes what a stopped engine does not take.
-func (d *daemon) giveUp(fd int, e peers.Endpoint) {
+// discard closes a connection that a stopped engine does not accept.
+func (d *daemon) discard(fd int, e peers.Endpoint) {
 	if err := errors.Join(unix.Close(fd), e.Close()); err != nil {
-		d.log.Warn("giving up a connection", "cause", err)
+		d.log.Warn("closing a connection", "cause", err)
 	}
 }
 
-// Why ranks may not register memory themselves.
+// Reasons why ranks may not register memory themselves.
 var (
 	errExposure = errors.New("the job does not allow it: set exposure to Allowed in its FabricProfile, or tuning.exposure to allowed in the job document, if its programs are trusted with an RDMA device")
 	errNoDevice = errors.New("data between pods goes by tcp here, not by RDMA")
 )
 
-// exposure is how ranks come by a context of the device for memory of their own, and
-// why they do not.
+// exposure returns the function that opens a context of the device for ranks that register
+// their own memory, or the reason why they may not.
 func (d *daemon) exposure() (open func() (link.Context, error), why error) {
 	switch {
 	case d.doc.Tuning.Exposure != bootstrap.ExposureAllowed:

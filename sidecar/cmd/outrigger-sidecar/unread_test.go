@@ -14,12 +14,12 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// TestUnreadWelcomeIsNoAttachment: a rank that has given up with its Welcome unread has not
-// attached: the launcher, which asks when its process has ended, judges the program by that. A
-// rank that had a session before has.
+// TestUnreadWelcomeIsNoAttachment: a rank that ended without reading its Welcome has not
+// attached, and a rank that had a session before has. The launcher asks for this when the
+// process has ended, and judges the program by it.
 func TestUnreadWelcomeIsNoAttachment(t *testing.T) {
-	a := startAway(t, false)
-	a.come()
+	a := startWaiting(t, false)
+	a.startIssuer()
 	a.ask(t, "/healthz")
 	for _, before := range []int{0, 0, 1} {
 		if before > 0 {
@@ -36,7 +36,7 @@ func TestUnreadWelcomeIsNoAttachment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }() // all is said
+		defer func() { _ = c.Close() }() // all is sent
 		if _, err := fmt.Fprintln(c, "cmd=outrigger_rank rank=0"); err != nil {
 			t.Fatal(err)
 		}
@@ -47,14 +47,15 @@ func TestUnreadWelcomeIsNoAttachment(t *testing.T) {
 	}
 }
 
-// leaveWelcome asks for a session of rank 0, and leaves when the answer is there.
+// leaveWelcome requests a session of rank 0, and closes the connection when the answer has
+// arrived.
 func leaveWelcome(t *testing.T, socket string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Close(fd) }() // with the answer unread
+	defer func() { _ = unix.Close(fd) }() // the answer is unread
 	h := shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll}
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
 		t.Fatal(err)

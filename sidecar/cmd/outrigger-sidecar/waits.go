@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 )
 
-// waits tells what the ranks of this pod wait for.
+// waits returns what the ranks of this pod wait for.
 func (d *daemon) waits() (ranks []why.Rank, err error) {
 	err = d.engine.Waits(func(w *engine.Waits) {
 		r := rankOf(w, d.doc.Ranks)
@@ -21,25 +21,25 @@ func (d *daemon) waits() (ranks []why.Rank, err error) {
 				r.Stopped = w.PID
 			}
 		}
-		d.launched(&r)
+		d.addProcessState(&r)
 		ranks = append(ranks, r)
 	})
 	return ranks, err
 }
 
-// launched adds what process management knows of a rank.
-func (d *daemon) launched(r *why.Rank) {
+// addProcessState adds what process management knows of a rank.
+func (d *daemon) addProcessState(r *why.Rank) {
 	if d.pmi == nil {
 		return
 	}
 	if r.Local = d.pmi.Local(); r.State != why.Left {
-		r.Meeting = d.pmi.Meeting(r.Rank).Seconds() // else it is on its way out
+		r.Meeting = d.pmi.Meeting(r.Rank).Seconds() // a rank that has left is about to end
 	}
 	switch {
 	case d.pmi.Idle(r.Rank) && r.State == why.NotStarted:
 		r.State = why.Ended
 	case d.pmi.Between(r.Rank) && r.State == why.Left:
-		r.State = why.NotStarted // in its next program
+		r.State = why.NotStarted // the next program of the rank has not started
 	}
 }
 

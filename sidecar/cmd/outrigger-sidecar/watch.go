@@ -14,12 +14,12 @@ import (
 type watcher struct {
 	listener net.Listener
 	handler  func(*obs.Sources) http.Handler
-	health   bool          // health alone
-	starting *obs.Starting // serves until there is a handler
+	health   bool          // serves only health
+	starting *obs.Starting // serves until the sidecar is ready
 }
 
-// listenMetrics opens the addresses of --metrics, and that of --health. Only who
-// reaches a socket file may do more than look.
+// listenMetrics opens the addresses of --metrics and --health. Only clients of a Unix socket
+// may change the job; clients of the others only read.
 func listenMetrics(addresses []string, health string) ([]watcher, error) {
 	var list []watcher
 	if health != "" {
