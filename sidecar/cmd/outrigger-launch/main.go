@@ -1,4 +1,10 @@
-// Command outrigger-launch starts the ranks of one pod beside their sidecar.
+// Command outrigger-launch starts the ranks of one pod, next to their sidecar.
+//
+// It waits until the sidecar is ready, starts the ranks, passes signals on to them, and
+// exits with the exit code of the first rank that fails. The package launch does the work;
+// this package reads the flags, connects launch to mpi and to the sidecar's socket, and
+// writes the termination message if no rank was started. The subcommand mpirun runs instead
+// of the ranks if the program calls mpirun itself.
 package main
 
 import (
@@ -20,14 +26,14 @@ import (
 
 func main() { os.Exit(execute()) }
 
-// options are what the flags say.
+// options holds the values of the flags.
 type options struct {
 	socket, termination, mpi string
 	stdin                    string
-	where                    place
+	ranks                    rankFlags
 	statusFD, lockFD         int
 	prefix                   bool
-	patience, grace          time.Duration
+	wait, grace              time.Duration
 }
 
 func execute() int {
@@ -35,16 +41,17 @@ func execute() int {
 	code := 0
 	cmd := &cobra.Command{
 		Use:   "outrigger-launch --socket PATH --ranks FIRST-LAST -- PROGRAM [ARGS]",
-		Short: "start the ranks of one pod beside their sidecar",
+		Short: "start the ranks of one pod next to their sidecar",
 		Long: `outrigger-launch waits for the sidecar's socket and starts PROGRAM once for each
-rank, with OUTRIGGER_SOCKET and OUTRIGGER_RANK in its environment. Signals are
-passed on. When a rank fails, the others get SIGTERM, and SIGKILL 2 s later. On
-SIGTERM all ranks get SIGTERM, and SIGKILL after --grace, in which their messages go
-on, so that they can agree on a checkpoint and write it; a second SIGTERM kills at
-once. The exit code is that of the first failure, 128+N for a signal, 127 for a
-program that does not exist, 143 for ranks that ended with 0 because of SIGTERM. With --mpi a PROGRAM that is an mpirun or mpiexec, or calls one
-and says so by OUTRIGGER_MPIRUN=1, is started once, in the first pod; its daemons in
-all pods (docs/mpi.md).`,
+rank, with OUTRIGGER_SOCKET and OUTRIGGER_RANK in its environment. It passes signals
+on to the ranks. When a rank fails, the others get SIGTERM, and SIGKILL 2 s later. On
+SIGTERM all ranks get SIGTERM, and SIGKILL after --grace. Until then they can still
+communicate, to agree on a checkpoint and write it. A second SIGTERM kills at once.
+The exit code is that of the first failure: 128+N for a signal, 127 for a program that
+does not exist, 143 for ranks that ended with 0 because of SIGTERM. With --mpi, a
+PROGRAM that is an mpirun or mpiexec, or that calls one and has OUTRIGGER_MPIRUN=1 in
+its environment, is started once, in the first pod, and its daemons in all pods
+(docs/mpi.md).`,
 		Example: `  outrigger-launch --socket /run/outrigger/sidecar.sock --ranks 4-7 -- ./solver -n 1000
   outrigger-launch --socket /run/outrigger/sidecar.sock --pod 1 --ranks-per-pod 4 --world 14 -- ./solver`,
 		Args:          cobra.MinimumNArgs(1),
@@ -55,20 +62,20 @@ all pods (docs/mpi.md).`,
 			if err != nil {
 				return err
 			}
-			code, err = run(cfg, o.patience)
+			code, err = run(cfg, o.wait)
 			return err
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", "", "the sidecar's Unix socket (required)")
-	o.where.flags(cmd)
-	f.StringVar(&o.mpi, "mpi", "", "the program's MPI, which shall run over the sidecar: auto (what the program is linked to), mpich, intel, openmpi or none; without it a program that is linked to an MPI is refused")
+	o.ranks.flags(cmd)
+	f.StringVar(&o.mpi, "mpi", "", "the program's MPI, which runs over the sidecar: auto (the one that the program is linked to), mpich, intel, openmpi or none; without this flag a program that is linked to an MPI is refused")
 	f.StringVar(&o.stdin, "stdin", "", "file that rank 0 reads as its standard input; default: this program's, unless that is a terminal")
 	f.IntVar(&o.statusFD, "status-fd", 0, "write a JSON line to this descriptor when a rank starts, exits or fails")
-	f.IntVar(&o.lockFD, "lock-fd", 0, "keep this descriptor open to the end, and give it to no rank: the lock of the job's directory")
+	f.IntVar(&o.lockFD, "lock-fd", 0, "keep this descriptor open to the end and pass it to no rank: the lock of the job's directory")
 	f.BoolVar(&o.prefix, "prefix", false, "put [rank] before each line of output")
-	f.DurationVar(&o.patience, "wait", time.Minute, "how long to wait for a sidecar that says nothing, since there is none for example; one that says what it waits for is waited for without an end")
-	f.DurationVar(&o.grace, "grace", 10*time.Second, "on SIGTERM, how long ranks get between SIGTERM and SIGKILL; 2 s at most if the job has failed")
+	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a sidecar that does not answer; the wait for a sidecar that reports what it waits for is not limited")
+	f.DurationVar(&o.grace, "grace", 10*time.Second, "on SIGTERM, time between SIGTERM and SIGKILL for the ranks; at most 2 s if the job has failed")
 	f.StringVar(&o.termination, "termination-log", "", "write which ranks failed into this file, for Kubernetes /dev/termination-log")
 	_ = cmd.MarkFlagRequired("socket") // the flag exists
 	cmd.AddCommand(installCommand(), startCommand(&code))
@@ -80,40 +87,42 @@ all pods (docs/mpi.md).`,
 	return code
 }
 
+// config returns the configuration of launch. If no rank can be started, its Unable has the
+// reason, so that the failure is reported as a failure of the job.
 func (o *options) config(cmd *cobra.Command, program []string) (launch.Config, error) {
 	if o.grace <= 0 {
 		return launch.Config{}, fmt.Errorf("--grace %v: want a time above 0; a second SIGTERM kills the ranks at once", o.grace)
 	}
 	cfg := launch.Config{
 		Socket: o.socket, Program: program, Prefix: o.prefix,
-		Pod: o.where.pod, Drain: o.grace,
+		Pod: o.ranks.pod, Drain: o.grace,
 		JobFailed: func(ctx context.Context) (bool, error) { return mpi.JobFailed(ctx, o.socket) },
 	}
 	cfg.Out, cfg.Err = outlet.Pair(os.Stdout, os.Stderr, func(f *os.File) io.Writer { return f })
 	var err error
-	if cfg.First, cfg.Last, err = o.where.ranks(cmd.Flags().Changed); err != nil {
+	if cfg.First, cfg.Last, err = o.ranks.bounds(cmd.Flags().Changed); err != nil {
 		return cfg, err
 	}
 	if cfg.Log, err = podlife.Open(o.termination); err != nil {
 		return cfg, err
 	}
 	cfg.Failed = func(rank, code int) { mpi.Failed(o.socket, rank, code) }
-	if cfg.Unable = o.input(&cfg); cfg.Unable == nil {
-		cfg.Unable = o.dress(&cfg)
+	if cfg.Unable = o.openInput(&cfg); cfg.Unable == nil {
+		cfg.Unable = o.setMPI(&cfg)
 	}
 	if o.lockFD > 0 {
-		unix.CloseOnExec(o.lockFD) // or a rank's daemon could hold the lock after the job
+		unix.CloseOnExec(o.lockFD) // else a daemon of a rank could hold the lock after the job
 	}
 	if o.statusFD > 0 {
-		unix.CloseOnExec(o.statusFD) // or a rank could report in the launcher's name
+		unix.CloseOnExec(o.statusFD) // else a rank could write reports as the launcher
 		cfg.Status = os.NewFile(uintptr(o.statusFD), "status")
 	}
 	return cfg, nil
 }
 
-// input is what rank 0 reads, if it is this pod's. Ranks are process groups of their own, which a
-// terminal stops when they read it.
-func (o *options) input(cfg *launch.Config) error {
+// openInput sets the standard input of rank 0 if the rank is in this pod. A terminal is not
+// passed on: it stops a background process group that reads it, and each rank is one.
+func (o *options) openInput(cfg *launch.Config) error {
 	if cfg.First != 0 {
 		return nil
 	}
@@ -131,8 +140,8 @@ func (o *options) input(cfg *launch.Config) error {
 	return nil
 }
 
-// dress makes the ranks those of an MPI, if the program uses one.
-func (o *options) dress(cfg *launch.Config) error {
+// setMPI configures the ranks as those of an MPI, if the program uses one.
+func (o *options) setMPI(cfg *launch.Config) error {
 	family, err := mpi.Parse(o.mpi)
 	if err != nil {
 		return err
@@ -150,10 +159,11 @@ func (o *options) dress(cfg *launch.Config) error {
 	default:
 		if starts, err := mpi.Starts(cfg.Program); starts || err != nil {
 			cfg.Clue = clue
-			// One program a pod, which starts no rank by itself.
+			// launch starts one process in each pod, this program's subcommand.
 			cfg.Last = cfg.First
-			cfg.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
-				_ = mpi.Aborts(ctx, cfg.Socket, func(_, code int, lost bool) { told(cfg.First, code, lost) }) // without the sidecar the ranks end for that
+			cfg.Aborts = func(ctx context.Context, aborted func(rank, code int, lost bool)) {
+				// An error means that the sidecar has ended, for which the ranks end as well.
+				_ = mpi.Aborts(ctx, cfg.Socket, func(_, code int, lost bool) { aborted(cfg.First, code, lost) })
 			}
 			cfg.Program = append([]string{self, startCommandName, "--socket", cfg.Socket, "--mpi", o.mpi, "--"}, cfg.Program...)
 			return err
@@ -167,13 +177,14 @@ func (o *options) dress(cfg *launch.Config) error {
 	case err != nil:
 	case ranks == nil:
 		cfg.Judge = func(ctx context.Context, rank int) error {
-			if vanished, err := mpi.Ended(ctx, cfg.Socket, rank); vanished && err == nil { // the end of a sidecar is told by others
+			// An error means that the sidecar has ended, which other processes report.
+			if vanished, err := mpi.Ended(ctx, cfg.Socket, rank); vanished && err == nil {
 				return errVanished
 			}
 			return nil
 		}
-		cfg.Aborts = func(ctx context.Context, told func(rank, code int, lost bool)) {
-			_ = mpi.Aborts(ctx, cfg.Socket, told) // as above
+		cfg.Aborts = func(ctx context.Context, aborted func(rank, code int, lost bool)) {
+			_ = mpi.Aborts(ctx, cfg.Socket, aborted) // as above
 		}
 	default:
 		cfg.Clue = clue
@@ -182,22 +193,24 @@ func (o *options) dress(cfg *launch.Config) error {
 	return err
 }
 
-// errVanished is of a rank without an MPI; the verdict has the sidecar's text of it.
+// errVanished is the error of a rank without an MPI that ended without a Goodbye. Its text is
+// the sidecar's for the same failure.
 var errVanished = errors.New(podlife.TextVanished)
 
+// clue returns a new reader of the messages that an MPI prints about its failures.
 func clue() launch.Clue { return new(mpi.Clue) }
 
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "install DIR",
-		Short: "copy this program, and what MPI programs load, into a directory that containers share",
+		Short: "copy this program and the libraries for MPI programs into a directory that containers share",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			self, err := os.Executable()
 			if err != nil {
 				return err
 			}
-			_, err = launch.Install(args[0], mpi.Files(self)...) // a job that needs more is told
+			_, err = launch.Install(args[0], mpi.Files(self)...) // if a file is missing, the jobs that need it report that
 			return err
 		},
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
 )
 
-func run(cfg launch.Config, patience time.Duration) (int, error) {
+// run waits for the sidecar for at most wait, runs the ranks and returns the exit code.
+func run(cfg launch.Config, wait time.Duration) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	ctx, stop := context.WithCancel(context.Background())
@@ -24,7 +25,7 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 	terms := make(chan os.Signal, 2)
 	signal.Notify(terms, unix.SIGTERM)
 	go func() {
-		for range terms { // the second one ends the grace
+		for range terms { // the second SIGTERM ends the grace period
 			if ctx.Err() != nil {
 				signals <- unix.SIGKILL
 			}
@@ -32,39 +33,39 @@ func run(cfg launch.Config, patience time.Duration) (int, error) {
 		}
 	}()
 	cfg.Signals = signals
-	if err := await(ctx, &cfg, patience); err != nil {
+	if err := awaitSidecar(ctx, &cfg, wait); err != nil {
 		reason := podlife.NoSidecar
-		if ctx.Err() != nil { // it was told to end before it had begun
+		if ctx.Err() != nil { // SIGTERM came before the ranks were started
 			reason = podlife.Terminated
 		}
-		return 1, errors.Join(err, leaveWord(&cfg, reason, err))
+		return 1, errors.Join(err, writeFailure(&cfg, reason, err))
 	}
 	cfg.Failed = mpi.SameSidecar(cfg.Socket, cfg.Failed)
 	e := launch.Run(ctx, cfg)
 	if e == nil {
 		return 0, nil
 	}
-	if cfg.Status == nil { // else its reader says so
+	if cfg.Status == nil { // else the reader of the status reports the failure
 		return e.Code, fmt.Errorf("first failure in this pod: rank %d %s", e.Rank, e.Text())
 	}
 	return e.Code, nil
 }
 
-// await waits for the sidecar, unless no rank can be started: then the end of the pod does
-// not wait for what the sidecar waits for.
-func await(ctx context.Context, cfg *launch.Config, patience time.Duration) error {
+// awaitSidecar waits until the sidecar is ready. It does not wait if no rank can be started:
+// the pod then ends at once, whatever the sidecar waits for.
+func awaitSidecar(ctx context.Context, cfg *launch.Config, wait time.Duration) error {
 	if cfg.Unable != nil {
 		return nil
 	}
-	return mpi.Await(ctx, cfg.Socket, patience, func(awaits string) {
+	return mpi.Await(ctx, cfg.Socket, wait, func(awaits string) {
 		if awaits != "" {
 			outlet.WriteLast(os.Stderr, fmt.Sprintf("outrigger-launch: the sidecar waits for %s\n", awaits))
 		}
 	})
 }
 
-// leaveWord tells why no rank was started.
-func leaveWord(cfg *launch.Config, reason podlife.Reason, cause error) error {
+// writeFailure writes the reason why no rank was started into the termination message.
+func writeFailure(cfg *launch.Config, reason podlife.Reason, cause error) error {
 	return cfg.Log.Write(&podlife.Message{Kind: podlife.KindRanks, Pod: cfg.Pod, Failures: []podlife.Failure{
 		{Rank: cfg.First, Code: 1, Reason: reason, Text: cause.Error(), Time: time.Now()},
 	}})

@@ -11,16 +11,18 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 )
 
-// startCommandName is a pod's part of a program that brings its own mpirun.
+// startCommandName is the subcommand that runs this pod's part of a program with its own
+// mpirun.
 const startCommandName = "mpirun"
 
-// startCommand is what this program runs instead of ranks, below itself.
+// startCommand returns the subcommand that the launcher starts, as a child process, in place
+// of the ranks.
 func startCommand(code *int) *cobra.Command {
 	var socket, family string
 	cmd := &cobra.Command{
 		Use:    startCommandName + " --socket PATH --mpi FAMILY -- PROGRAM [ARGS]",
-		Short:  "run a program that calls mpirun: once, in the first pod, and its daemons in all",
-		Hidden: true, // outrigger-launch does it by itself
+		Short:  "run a program that calls mpirun once, in the first pod, and its daemons in all pods",
+		Hidden: true, // only outrigger-launch calls it
 		Args:   cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, program []string) error {
 			f, err := mpi.Parse(family)
@@ -35,13 +37,13 @@ func startCommand(code *int) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The launcher's signals are passed on to mpirun: it says what becomes of them.
-			passed := make(chan os.Signal, 8)
-			signal.Notify(passed, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
-			s.Signals = passed
-			notices := make(chan os.Signal, 8) // which reach this process alone
-			signal.Notify(notices, unix.SIGUSR1, unix.SIGUSR2)
-			s.Notices = notices
+			// mpirun decides what the launcher's signals mean.
+			signals := make(chan os.Signal, 8)
+			signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
+			s.Signals = signals
+			userSignals := make(chan os.Signal, 8) // sent to this process only, not to its group
+			signal.Notify(userSignals, unix.SIGUSR1, unix.SIGUSR2)
+			s.Notices = userSignals
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 			defer stop()
 			*code, err = s.Run(ctx, program)

@@ -11,13 +11,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/launch"
 )
 
-// place says which ranks are this pod's, in one of two ways.
-type place struct {
+// rankFlags holds the flags that give this pod's ranks, in one of two ways.
+type rankFlags struct {
 	list               string
 	pod, perPod, world int
 }
 
-func (p *place) flags(cmd *cobra.Command) {
+func (p *rankFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.list, "ranks", "", "world ranks to start, such as 4-7")
 	f.IntVar(&p.pod, "pod", 0, "instead of --ranks: the number of this pod")
@@ -25,8 +25,9 @@ func (p *place) flags(cmd *cobra.Command) {
 	f.IntVar(&p.world, "world", 0, "with --pod: ranks of the job")
 }
 
-// ranks finds the first and the last rank.
-func (p *place) ranks(given func(flag string) bool) (first, last int, err error) {
+// bounds returns the first and the last rank of this pod; given reports whether a flag is on
+// the command line.
+func (p *rankFlags) bounds(given func(flag string) bool) (first, last int, err error) {
 	byPod := []string{"pod", "ranks-per-pod", "world"}
 	n := 0
 	for _, name := range byPod {
@@ -45,6 +46,7 @@ func (p *place) ranks(given func(flag string) bool) (first, last int, err error)
 	return launch.Share(p.pod, p.perPod, p.world)
 }
 
+// parseRanks reads the value of --ranks, FIRST-LAST or a single rank.
 func parseRanks(text string) (first, last int, err error) {
 	a, b, ok := strings.Cut(text, "-")
 	if !ok {
