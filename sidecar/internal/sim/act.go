@@ -8,20 +8,20 @@ import (
 
 // act is an operation that is not a plain message.
 type act interface {
-	// describe is told when the operation is posted.
+	// describe returns the descriptor. It is called when the operation is posted.
 	describe(a *app) shm.Descriptor
-	// ended checks its end, in a job in which nothing has failed.
+	// ended checks the completion, in a job without a failure.
 	ended(a *app, d *shm.Descriptor) error
 }
 
-// Tags of messages that have no other side.
+// Tags of operations that nothing matches.
 const (
-	tagNobodySends    = 77
-	tagNobodyReceives = 78
+	tagNeverSent     = 77
+	tagNeverReceived = 78
 )
 
-// cancelled is a receive, or a synchronous send, that nothing ever matches. It
-// is taken back after a while.
+// cancelled is a receive, or a synchronous send, that nothing matches. It is cancelled after
+// some time.
 type cancelled struct {
 	send bool
 	peer uint32
@@ -29,32 +29,32 @@ type cancelled struct {
 }
 
 func (c *cancelled) describe(a *app) shm.Descriptor {
-	d := shm.Descriptor{Op: shm.OpRecv, Peer: c.peer, Tag: tagNobodySends, Class: shm.ClassArena}
+	d := shm.Descriptor{Op: shm.OpRecv, Peer: c.peer, Tag: tagNeverSent, Class: shm.ClassArena}
 	if c.send {
-		d.Op, d.Flags, d.Tag = shm.OpSend, shm.FlagSync, tagNobodyReceives
+		d.Op, d.Flags, d.Tag = shm.OpSend, shm.FlagSync, tagNeverReceived
 	}
-	d.SetBody(uint64(a.take(c.n)), uint64(c.n), 0, 0)
+	d.SetBody(uint64(a.alloc(c.n)), uint64(c.n), 0, 0)
 	return d
 }
 
 func (c *cancelled) ended(_ *app, d *shm.Descriptor) error {
 	if d.Status != shm.StatusCancelled {
-		return fmt.Errorf("request %d of nobody ended with status %d", d.Req, d.Status)
+		return fmt.Errorf("request %d, which nothing matches, ended with status %d", d.Req, d.Status)
 	}
 	return nil
 }
 
-// glance is a probe that does not wait.
-type glance struct {
+// immediateProbe is a probe that does not wait.
+type immediateProbe struct {
 	peer uint32
 	tag  uint64
 }
 
-func (g *glance) describe(*app) shm.Descriptor {
+func (g *immediateProbe) describe(*app) shm.Descriptor {
 	return shm.Descriptor{Op: shm.OpProbe, Flags: shm.FlagNow, Peer: g.peer, Tag: g.tag}
 }
 
-func (g *glance) ended(_ *app, d *shm.Descriptor) error {
+func (g *immediateProbe) ended(_ *app, d *shm.Descriptor) error {
 	switch {
 	case d.Status == shm.StatusNoMessage:
 		return nil

@@ -8,22 +8,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Jobs whose ranks attach again: each rank runs one program after the other, and each program
-// is a plan of its own, with the tags, communicators and windows of the one before. Ranks are
-// on their way at different times, so that one is far into a program when another has not left
-// the one before it. A message that comes to another program than its own has other bytes
-// than its receive wants.
+// Jobs whose ranks attach again: each rank runs several programs in turn. Each program has a
+// plan of its own, which uses the same tags, communicators and windows as the one before.
+// Ranks proceed at different speeds, so that one rank is far into a program while another has
+// not left the previous one. A message that reaches another program than its own is found by
+// its bytes, which depend on the program.
 
-// again are the programs of a job.
+// again holds the programs of a job.
 type again struct {
 	rng      *rand.Rand
-	programs []*world // each with its apps, which share all else
-	at       []int    // by rank: its program
-	last     []int    // by rank: its last one; the process of the rank ends then
-	idle     []int64  // by rank: when it attaches next, at the earliest
-	killed   bool     // the doomed rank
-	early    int      // attachments that waited for the end of others
-	absent   int      // ranks whose processes ended before those of others
+	programs []*world // worlds that differ only in their apps and plans
+	at       []int    // by rank: index of its program
+	last     []int    // by rank: index of its last program, with which its process ends
+	idle     []int64  // by rank: earliest time of its next attachment
+	killed   bool     // the doomed rank is killed
+	early    int      // attachments that waited for the end of other ranks' sessions
+	absent   int      // ranks whose processes ended before those of other ranks
 }
 
 // RunAgain runs the job of a seed whose ranks attach two to four times.
@@ -33,7 +33,7 @@ func newAgain(seed uint64) *world {
 	w := newWorld(seed)
 	rng := rand.New(rand.NewPCG(seed, 13))
 	w.hostile, w.victim = false, -1                        // a pod that dies between two programs has left in good order
-	w.silence.length = min(w.silence.length, silenceShort) // no job fails for that
+	w.silence.length = min(w.silence.length, silenceShort) // too short to fail a job
 	n := &again{rng: rng, last: make([]int, len(w.podOf)), at: make([]int, len(w.podOf)), idle: make([]int64, len(w.podOf))}
 	if rng.IntN(4) == 0 {
 		w.caching, w.net.parts = true, false
@@ -49,7 +49,7 @@ func newAgain(seed uint64) *world {
 	}
 	for rank := range n.last {
 		n.last[rank] = last
-		if w.desertion && rng.IntN(4) == 0 {
+		if w.hasLeavers && rng.IntN(4) == 0 {
 			n.last[rank] = rng.IntN(last)
 		}
 	}
@@ -57,7 +57,7 @@ func newAgain(seed uint64) *world {
 	return w
 }
 
-// planAgain plans the programs. The first ones are attached.
+// planAgain plans the programs. The applications of the first one are attached.
 func (w *world) planAgain() error {
 	n, first := w.again, w.apps
 	w.apps = nil
@@ -82,16 +82,16 @@ func (w *world) planAgain() error {
 		p.plan()
 		for rank, a := range p.apps {
 			if i > n.last[rank] {
-				a.dead, a.deserts = true, 1 // as one that leaves before it has done anything
+				a.dead, a.leavesAt = true, 1 // as if it left early, before its first operation
 			}
 		}
 		w.apps = append(w.apps, p.apps...)
-		w.leaving = p.leaving // of the last one: whether pods end by themselves
+		w.leaving = p.leaving // of the last program: whether pods end before the job does
 	}
 	return nil
 }
 
-// doomedApp is the application that is to be killed.
+// doomedApp returns the current application of the doomed rank.
 func (w *world) doomedApp() *app {
 	if w.again == nil {
 		return w.apps[w.doomed]
@@ -99,7 +99,7 @@ func (w *world) doomedApp() *app {
 	return w.again.programs[w.again.at[w.doomed]].apps[w.doomed]
 }
 
-// wasKilled reports whether it has been.
+// wasKilled reports whether the doomed rank was killed.
 func (w *world) wasKilled() bool {
 	if w.again == nil {
 		return w.apps[w.doomed].dead
@@ -107,7 +107,7 @@ func (w *world) wasKilled() bool {
 	return w.again.killed
 }
 
-// kill notes that the process of a rank was killed: its next programs never attach.
+// kill records that the process of a rank was killed: its next programs never attach.
 func (n *again) kill(rank int) {
 	n.killed = true
 	for _, p := range n.programs[n.at[rank]+1:] {
@@ -115,10 +115,10 @@ func (n *again) kill(rank int) {
 	}
 }
 
-// never makes a an application that does not attach.
-func (a *app) never() { a.waits, a.dead, a.exposes = false, true, nil }
+// never makes a an application that will not attach.
+func (a *app) never() { a.waits, a.dead, a.exposures = false, true, nil }
 
-// proceed ends the program of each rank that is done with it, and begins the next one.
+// proceed ends the program of each rank that has finished it, and begins the next one.
 func (w *world) proceed() error {
 	for rank := range w.again.at {
 		if !w.net.ports[w.podOf[rank]].dead && !(rank == w.doomed && w.again.killed) {
@@ -130,7 +130,8 @@ func (w *world) proceed() error {
 	return nil
 }
 
-// processesEnded reports that the sidecars know of each rank that attaches no more.
+// processesEnded reports whether each rank that will not attach again is reported as absent
+// to its sidecar.
 func (w *world) processesEnded() bool {
 	for rank, at := range w.again.at {
 		if at == w.again.last[rank] && at+1 < len(w.again.programs) && !w.net.ports[w.podOf[rank]].dead && !(rank == w.doomed && w.again.killed) {
@@ -148,7 +149,7 @@ func (w *world) proceedRank(rank int) error {
 	}
 	a := n.programs[at].apps[rank]
 	if at == end && (w.leaving != nil || !a.dead) {
-		return nil // the end of the job is as ever
+		return nil // the last program ends as in other jobs
 	}
 	if a.waits || !a.dead && (!a.done() || !a.failed && a.silent != a.control.Retired() || n.rng.IntN(20) > 0) {
 		return nil
@@ -187,9 +188,10 @@ func (w *world) proceedRank(rank int) error {
 	})
 }
 
-// earlyLeast is from where on an attachment has waited for the end of others; idleMost is the
-// longest pause of a rank between two programs.
 const (
+	// earlyLeast is the time after which an attachment counts as one that waited for the end
+	// of other ranks' sessions.
 	earlyLeast = int64(time.Millisecond)
-	idleMost   = int64(100 * time.Millisecond)
+	// idleMost is the longest pause of a rank between two programs.
+	idleMost = int64(100 * time.Millisecond)
 )

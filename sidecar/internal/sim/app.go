@@ -13,68 +13,68 @@ import (
 
 type linkPeer = link.Peer
 
-// app is a simulated application. It posts its operations in order, a few at a
-// time, and checks every message that it gets.
+// app is a simulated application. It posts its operations in order, a few at a time, and
+// checks every message that it receives.
 type app struct {
-	w        *world
-	rank     uint32
-	session  *session.Session
-	control  *segment.Control
-	silent   uint64 // sends that nobody tells the end of
-	submit   *ring.Producer
-	complete *ring.Consumer
-	slab     []byte
-	arena    []byte
-	slabNext int
-	next     int // bump allocation of the arena
-	ops      []*operation
-	extras   []*operation // of the plan: what is no message
-	posted   int
-	open     int
-	burst    int // fewer operations are posted in one step
-	failed   bool
-	waits    bool             // it has not attached yet: others of its rank have not left
-	dead     bool             // its process was killed, has attacked, or has left early
-	deserts  float64          // when it leaves, in good order and in the middle; 0: never
-	sent     map[sending]bool // of one that does: whose send has ended
-	rude     int              // where its rude window is
-	freed    bool             // and that it is not any more
-	bulk     int              // of a fair job: where the busy rank's memory is
-	seen     int              // of a reduction there, bytes that were there before the last turn
-	assault  []shm.Descriptor // of an attack, those that are still to be submitted
-	queue    []shm.Descriptor // descriptors beside those of operations, in order
-	regrets  []uint32         // requests that are to be cancelled
-	exposes  *exposing        // memory of its own; nil: it may not
+	w           *world
+	rank        uint32
+	session     *session.Session
+	control     *segment.Control
+	silent      uint64 // sends without a completion
+	submit      *ring.Producer
+	complete    *ring.Consumer
+	slab        []byte
+	arena       []byte
+	slabNext    int
+	next        int // bump allocation of the arena
+	ops         []*operation
+	extras      []*operation // of the plan: operations that are no messages
+	posted      int
+	open        int
+	burst       int // upper bound of the operations posted in one step
+	failed      bool
+	waits       bool             // not attached yet: the previous application of the rank has not left
+	dead        bool             // its process was killed, has attacked, or has left early
+	leavesAt    float64          // progress of the job at which it leaves early, with a Goodbye; 0: it stays
+	sent        map[sending]bool // if it leaves early: messages whose sends have ended
+	misuse      int              // arena offset of its misused window
+	freed       bool             // that window is freed
+	bulk        int              // in a fair job: arena offset of the busy rank's memory
+	seen        int              // in a fair job with a reduction: bytes of its result before the last turn
+	unsubmitted []shm.Descriptor // descriptors of an attack that are still to be submitted
+	queue       []shm.Descriptor // descriptors to submit in addition to those of operations, in order
+	toCancel    []uint32         // requests to cancel
+	exposures   *exposedMemory   // memory that it may expose; nil: none
 }
 
-// operation is one send or receive, or an act.
+// operation is a send, a receive, or an act.
 type operation struct {
 	act              act
-	after            *operation // posted only when this one has ended
+	after            *operation // operation that must end before this one is posted
 	claim            bool       // a receive by matched probe
-	claimed          bool       // whose message is taken
+	claimed          bool       // its message is matched
 	req              uint32
 	send             bool
-	peer             uint32 // of a receive: AnySource for a wildcard
+	peer             uint32 // AnySource: a receive by wildcard
 	tag              uint64
 	ignore           uint64
 	class            shm.Class
 	flags            uint8
 	seq              int    // position among the messages of its pair (and tag)
-	payload          []byte // what is sent, or what must arrive
+	payload          []byte // bytes to send, or bytes that must arrive
 	want             map[[2]uint64][]byte
-	addr             int // arena or slab place of the buffer
+	addr             int // offset of the buffer in arena or slab
 	room             int
-	staged, total    int // bytes of chunks supplied, and to be supplied
-	chunks           int // that are with the engine
+	staged, total    int // bytes of chunks that are supplied, and of all
+	chunks           int // chunks that the engine has
 	got              []byte
 	ended            bool
 	postedAt, overAt int64
-	from             uint32 // source and tag of what a wildcard got
+	from             uint32 // source and tag of the message that a wildcard received
 	fromTag          uint64
-	lends            bool      // goes from or into exposed memory, where there is some
-	exposure         *exposure // that it uses
-	place            int       // of its bytes in the application's own memory
+	lends            bool      // uses exposed memory if there is some
+	exposure         *exposure // the exposure that it uses
+	offset           int       // offset of its bytes in the application's own memory
 }
 
 const (
@@ -82,18 +82,18 @@ const (
 	chunk      = 16 << 10
 	chunksFew  = 3
 	burst      = 4  // of a usual application
-	earlyPace  = 20 // how much slower applications are whose receives come first: connections are made meanwhile
+	earlyPace  = 20 // factor by which applications are slower if receives come first, so that connections are made before the sends
 )
 
-// arenas are used again by later seeds: most of a seed's time would go into
-// zeroing memory that it never uses. Those that are given back are zero.
+// arenas holds arenas for later seeds: to zero a new one, most of which is not used, would
+// take most of a seed's time. All bytes of an arena in the pool are zero.
 var arenas = sync.Pool{New: func() any { b := aligned(arenaBytes); return &b }}
 
-// giveBack ends the use of a's memory, by a's engine too.
-func (a *app) giveBack() {
+// release returns a's memory to the pools. Its engine must be closed.
+func (a *app) release() {
 	clear(a.arena[:min(a.next, len(a.arena))])
 	arenas.Put(&a.arena)
-	a.exposes.giveBack()
+	a.exposures.release()
 }
 
 func newApp(w *world, rank uint32) (*app, error) {
@@ -106,7 +106,7 @@ func newApp(w *world, rank uint32) (*app, error) {
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
-	a.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not say what it waits for
+	a.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not report what it waits for
 	a.session.SetFree(a.poison)
 	mem, n := c.SubmitRing()
 	if a.submit, err = ring.NewProducer(mem, n); err == nil {
@@ -116,8 +116,8 @@ func newApp(w *world, rank uint32) (*app, error) {
 	return a, err
 }
 
-// poison spoils the memory that the engine has given back: whoever still
-// reaches for it reads, or is seen to have read, what nobody sent.
+// poison overwrites the memory that the engine has released, so that a later access by the
+// engine is found.
 func (a *app) poison() error {
 	if a.w.over {
 		return nil
@@ -127,8 +127,8 @@ func (a *app) poison() error {
 	return a.checkContext()
 }
 
-// take gives the next n bytes of the arena.
-func (a *app) take(n int) int {
+// alloc returns the offset of the next n bytes of the arena.
+func (a *app) alloc(n int) int {
 	off := a.next
 	a.next += (n + 63) &^ 63
 	if a.next > len(a.arena) {
@@ -138,7 +138,7 @@ func (a *app) take(n int) int {
 }
 
 func (a *app) done() bool {
-	return a.dead || !a.waits && (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0 && a.exposes.quiet()
+	return a.dead || !a.waits && (a.posted == len(a.ops) || a.failed) && a.open == 0 && len(a.queue) == 0 && a.exposures.idle()
 }
 
 func (a *app) state() string {
@@ -151,7 +151,7 @@ func (a *app) state() string {
 	return text
 }
 
-// step takes completions and posts what is next.
+// step handles completions and posts the next operations.
 func (a *app) step() error {
 	var d shm.Descriptor
 	for a.complete.Pop(&d) {
@@ -161,9 +161,9 @@ func (a *app) step() error {
 		}
 	}
 	a.complete.Release()
-	for len(a.regrets) > 0 && a.w.rng.IntN(3) == 0 {
-		a.queue = append(a.queue, shm.Descriptor{Op: shm.OpCancel, Req: a.regrets[0]})
-		a.regrets = a.regrets[1:]
+	for len(a.toCancel) > 0 && a.w.rng.IntN(3) == 0 {
+		a.queue = append(a.queue, shm.Descriptor{Op: shm.OpCancel, Req: a.toCancel[0]})
+		a.toCancel = a.toCancel[1:]
 	}
 	a.expose()
 	for len(a.queue) > 0 {
@@ -172,10 +172,10 @@ func (a *app) step() error {
 		}
 		a.queue = a.queue[1:]
 	}
-	// However many are open: a program that waits for a send before it posts
-	// its receive may stand still by its own fault.
+	// The number of open operations is not bounded: a program that waits for a send before
+	// it posts its receive may deadlock, which is an error of the program.
 	for range a.w.rng.IntN(a.burst) {
-		if a.w.early && a.w.rng.IntN(earlyPace) > 0 || a.exposes.paced() || a.w.rests.paused(a.w.net.now) {
+		if a.w.early && a.w.rng.IntN(earlyPace) > 0 || a.exposures.paced() || a.w.sleep.paused(a.w.net.now) {
 			break
 		}
 		if a.posted == len(a.ops) || a.failed {
@@ -196,7 +196,7 @@ func (a *app) step() error {
 		a.posted++
 		o.postedAt = a.w.net.now
 		if _, is := o.act.(*cancelled); is {
-			a.regrets = append(a.regrets, o.req)
+			a.toCancel = append(a.toCancel, o.req)
 		}
 		if o.flags&shm.FlagSilent != 0 {
 			o.ended = true
@@ -213,7 +213,7 @@ func (a *app) step() error {
 	return nil
 }
 
-// describe makes the descriptor of an operation and gives it its memory.
+// describe returns the descriptor of an operation and allocates its memory.
 func (a *app) describe(o *operation) shm.Descriptor {
 	if o.act != nil {
 		d := o.act.describe(a)
@@ -240,7 +240,7 @@ func (a *app) describe(o *operation) shm.Descriptor {
 		a.placeExposed(o, n)
 		d.Class = o.class
 	}
-	if o.class == shm.ClassSlab && a.slabNext+n > len(a.slab) { // it is used up: places are not used again
+	if o.class == shm.ClassSlab && a.slabNext+n > len(a.slab) { // the slab is used up: its memory is not reused
 		o.class, d.Class = shm.ClassArena, shm.ClassArena
 	}
 	switch o.class {
@@ -252,7 +252,7 @@ func (a *app) describe(o *operation) shm.Descriptor {
 		}
 		return d
 	case shm.ClassArena:
-		o.addr = a.take(n)
+		o.addr = a.alloc(n)
 		if o.send {
 			copy(a.arena[o.addr:], o.payload)
 		}
@@ -297,13 +297,13 @@ func (a *app) handle(d *shm.Descriptor) error {
 			a.chunkBack(o)
 		}
 	case shm.OpDone:
-		return a.end(o, d)
+		return a.endOperation(o, d)
 	}
 	return nil
 }
 
-// end handles the end of an operation.
-func (a *app) end(o *operation, d *shm.Descriptor) error {
+// endOperation handles the end of an operation.
+func (a *app) endOperation(o *operation, d *shm.Descriptor) error {
 	if o.ended {
 		return fmt.Errorf("request %d ended twice", d.Req)
 	}
@@ -322,7 +322,7 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 	}
 	a.noteSent(o)
 	if d.Status == shm.StatusPeerLeft {
-		return a.checkDeserted(o, d)
+		return a.checkPeerLeft(o, d)
 	}
 	if a.failed || d.Status == shm.StatusAborted || d.Status == shm.StatusPeerFailed {
 		if !a.w.mayFail() {
@@ -339,8 +339,8 @@ func (a *app) end(o *operation, d *shm.Descriptor) error {
 	if d.Status != shm.StatusOK {
 		return fmt.Errorf("request %d ended with status %d", d.Req, d.Status)
 	}
-	// The memory is the application's again: scribble over it, so that
-	// whoever still needs it is found out. (In a failed job nobody does.)
-	a.scribble(o)
+	// The memory is the application's again: overwrite it, so that a later use by an engine
+	// is found.
+	a.overwrite(o)
 	return nil
 }

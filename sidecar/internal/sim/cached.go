@@ -15,9 +15,9 @@ type cached struct {
 	port *port
 }
 
-// RunCached is Run with links that keep registrations after their use, of budgets
-// that are soon used up. Neighbours in an arena then share registrations, which are
-// evicted, refused, taken over and dropped under the protocols.
+// RunCached is Run with links that cache registrations, with small budgets. Neighbours in an
+// arena then share registrations, and the cache evicts, refuses, transfers and drops them
+// while protocols use them.
 func RunCached(seed uint64) (covered Coverage, err error) { return newCached(seed).job() }
 
 func newCached(seed uint64) *world {
@@ -26,7 +26,7 @@ func newCached(seed uint64) *world {
 	return w
 }
 
-// remote is the link of a port, as the engine has it.
+// remote returns the link that the engine of a port uses.
 func (w *world) remote(p *port, ranks int) (link.Link, error) {
 	if !w.caching {
 		return p, nil
@@ -44,17 +44,18 @@ func (w *world) remote(p *port, ranks int) (link.Link, error) {
 	return c, nil
 }
 
-// Abilities are the cache's, and those of the port that concern no registrations of it.
+// Abilities returns the abilities of the cache, and those of the port for which the cache
+// keeps no registrations.
 func (c *cached) Abilities() link.Abilities {
 	a := c.Remote.Abilities()
 	a.Attach, a.PeerCaps = c.port.Attach, c.port.PeerCaps
-	a.Remote, a.Gatherer, a.Lender = c, c.port, c.port // what is lent is not the cache's
+	a.Remote, a.Gatherer, a.Lender = c, c.port, c.port // the cache does not keep lent memory
 	a.DropRegion = c.DropRegion
 	return a
 }
 
-// Deregister is told that an operation has ended early. Its peer may still be reaching
-// for the memory, which the engine gives back now: nothing may be kept.
+// Deregister ends the registration of an operation that has ended early. The peer may still
+// access the memory, which the engine releases now, so that the cache must not keep it.
 func (c *cached) Deregister(k link.Key) {
 	c.Remote.Deregister(k)
 	if _, ok := c.port.keys[k.Key]; ok {
@@ -62,21 +63,21 @@ func (c *cached) Deregister(k link.Key) {
 	}
 }
 
-// DropRegion drops a region of the cache, and one that is lent.
+// DropRegion drops a region from the cache and from the port, which may lend it.
 func (c *cached) DropRegion(r link.Region) {
 	c.Remote.DropRegion(r)
 	c.port.DropRegion(r)
 }
 
-// checkCaches compares what is registered with what the caches have, and what rings
-// and windows need.
+// checkCaches checks that the number of registrations is that of the cache's entries, the
+// rings and the windows.
 func (w *world) checkCaches(pod, rings, windows int) error {
 	kept := 0
 	if w.caching {
 		local, remote := w.caches[pod].Caches()
 		kept = local.Entries + remote.Entries
 	}
-	if kept != 0 && w.engines[pod].Remains().Sessions == 0 && !w.net.ports[pod].dead { // what ends takes them with it
+	if kept != 0 && w.engines[pod].Remains().Sessions == 0 && !w.net.ports[pod].dead { // the end of a session drops its registrations
 		return fmt.Errorf("pod %d keeps %d registrations of ranks that have left", pod, kept)
 	}
 	if n := len(w.net.ports[pod].keys); n != rings+windows+kept {
@@ -85,7 +86,7 @@ func (w *world) checkCaches(pod, rings, windows int) error {
 	return nil
 }
 
-// reused is what the caches of a job have saved.
+// reused returns the hits and evictions of the caches of a job.
 func (w *world) reused() (hits, evictions uint64) {
 	for _, c := range w.caches {
 		_, s := c.Caches()

@@ -9,9 +9,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// cast is a write whose end nobody is told (link.Caster). It is a packet among the
-// frames: in place when its time has come, whether or not its target looks, and its
-// notice, if it has one, is told in its turn.
+// cast is a write without a completion (link.Caster). It is a packet among the frames. Its
+// data is placed at its arrival time, whether or not the target polls, and its notification,
+// if it has one, is delivered in the order of the packets.
 type cast struct {
 	data   []byte
 	key    link.Key
@@ -19,21 +19,21 @@ type cast struct {
 	placed bool
 }
 
-// drawCasts decides whether links take casts, from a source of its own.
+// drawCasts draws whether the links have casts, from a source of its own.
 func (n *network) drawCasts(seed uint64) {
 	if rng := rand.New(rand.NewPCG(seed, 9)); rng.IntN(2) == 0 {
-		n.casting = rng
+		n.castRNG = rng
 	}
 }
 
-// Cast implements link.Caster. Now and then there is no room.
+// Cast implements link.Caster. Some casts find no room.
 func (p *port) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bool {
 	p.net.note("cast", uint64(p.self), uint64(peer), uint64(crc32.Checksum(data, castagnoli)), dst.Key, dst.Addr, notify)
-	l, rng := p.usable(peer), p.net.casting
+	l, rng := p.usable(peer), p.net.castRNG
 	if l == nil || rng == nil || rng.IntN(10) == 0 {
 		return false
 	}
-	flow := &l.flows[end(peer, p.self)]
+	flow := &l.flows[endIndex(peer, p.self)]
 	if len(*flow) >= backlog {
 		return false
 	}
@@ -46,7 +46,7 @@ func (p *port) Cast(peer link.Peer, data []byte, dst link.Key, notify uint64) bo
 	return true
 }
 
-// lastCast is the last cast of a flow; nil: there is none.
+// lastCast returns the last cast of a flow, or nil.
 func lastCast(flow []*packet) *cast {
 	for _, x := range slices.Backward(flow) {
 		if x.cast != nil {
@@ -56,27 +56,28 @@ func lastCast(flow []*packet) *cast {
 	return nil
 }
 
-// placeCasts puts those casts in place whose time has come.
+// placeCasts places the data of the casts that have arrived.
 func (n *network) placeCasts() {
-	if n.casting == nil {
+	if n.castRNG == nil {
 		return
 	}
 	for i := range len(n.ports) * len(n.ports) {
 		from, to := n.ports[i/len(n.ports)], n.ports[i%len(n.ports)]
 		l := n.lines[pair(from.self, to.self)]
-		if l == nil || !l.up || from == to || from.frozen || to.gone() {
+		if l == nil || !l.up || from == to || from.frozen || to.unreachable() {
 			continue
 		}
-		for _, x := range l.flows[end(to.self, from.self)] {
-			if x.at > n.now || x.cast != nil && !n.place(from, to, x.cast) {
+		for _, x := range l.flows[endIndex(to.self, from.self)] {
+			if x.at > n.now || x.cast != nil && !n.placeCast(from, to, x.cast) {
 				break
 			}
 		}
 	}
 }
 
-// place puts a cast in place; false: its target has refused it, which ends the connection.
-func (n *network) place(from, to *port, c *cast) bool {
+// placeCast places the data of a cast. It returns false if the target has refused it, which
+// breaks the connection.
+func (n *network) placeCast(from, to *port, c *cast) bool {
 	if c.placed {
 		return true
 	}
@@ -90,16 +91,16 @@ func (n *network) place(from, to *port, c *cast) bool {
 			return true
 		}
 	}
-	if !n.deadly {
-		n.fault = "a cast reaches for memory that is not registered: " + err.Error()
+	if !n.mayReclaim {
+		n.fault = "a cast accesses memory that is not registered: " + err.Error()
 	}
 	n.breakLine(from.self, to.self)
 	return false
 }
 
-// takeCast takes a cast's turn.
+// takeCast delivers a cast: its data is placed, and its notification reported.
 func (p *port) takeCast(sink link.Sink, peer link.Peer, c *cast) {
-	if p.net.place(p.net.ports[peer], p, c) && c.notify != 0 && p.net.caps.Notify {
+	if p.net.placeCast(p.net.ports[peer], p, c) && c.notify != 0 && p.net.caps.Notify {
 		sink.Written(peer, c.notify)
 	}
 }

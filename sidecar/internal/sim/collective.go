@@ -7,17 +7,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// collective is one of all ranks on numbers whose result can be told.
+// collective is a collective of all ranks on numbers with a known result.
 type collective struct {
 	kind  uint8
 	root  uint32
 	count int    // numbers of a block
 	salt  uint64 // the same on all ranks
-	out   int    // where the result is
+	out   int    // arena offset of the result
 }
 
-// collectives are the kinds that run, with the blocks of input and output that
-// n ranks have.
+// collectives are the kinds that run, with the numbers of input and output blocks for n
+// ranks.
 var collectives = []struct {
 	kind    uint8
 	in, out func(n int) int
@@ -34,7 +34,7 @@ func none(int) int  { return 0 }
 func one(int) int   { return 1 }
 func all(n int) int { return n }
 
-// number is input i of block b of rank r.
+// number returns input i of block b of rank r.
 func (c *collective) number(r uint32, b, i int) uint64 {
 	return c.salt*1_000_003 + uint64(r)*10_007 + uint64(b)*101 + uint64(i)
 }
@@ -48,8 +48,8 @@ func (c *collective) blocks(ranks int) (in, out int) {
 	panic("unknown collective")
 }
 
-// vectors is how many vectors the call has: half of the alltoalls are told their
-// counts and places one by one.
+// vectors returns the number of vectors of the call: half of the alltoalls have vectors of
+// counts and displacements.
 func (c *collective) vectors() int {
 	if c.kind == shm.CollAlltoall && c.salt%2 == 1 {
 		return 4
@@ -57,8 +57,7 @@ func (c *collective) vectors() int {
 	return 0
 }
 
-// putVectors writes counts and displacements of equal blocks, twice: of the input and
-// of the output.
+// putVectors writes counts and displacements of equal blocks, for the input and the output.
 func (c *collective) putVectors(to []byte, ranks int) {
 	for i := range ranks {
 		for v := range 2 {
@@ -78,14 +77,14 @@ func (c *collective) describe(a *app) shm.Descriptor {
 	}
 	b.ScratchBytes = shm.CollScratch[int](&b, int(a.rank), ranks, nil)
 	bytes := shm.CollBlockBytes + 8*c.vectors()*ranks
-	block := a.take(bytes)
+	block := a.alloc(bytes)
 	if c.vectors() > 0 {
 		b.Kind, b.Vectors, b.Count = shm.CollAlltoallv, 4, 0
 		c.putVectors(a.arena[block+shm.CollBlockBytes:], ranks)
 	}
-	from := a.take(inBytes)
-	c.out = a.take(outBytes)
-	b.In, b.Out, b.Scratch = uint64(from), uint64(c.out), uint64(a.take(int(b.ScratchBytes)))
+	from := a.alloc(inBytes)
+	c.out = a.alloc(outBytes)
+	b.In, b.Out, b.Scratch = uint64(from), uint64(c.out), uint64(a.alloc(int(b.ScratchBytes)))
 	for i := range in * c.count {
 		binary.LittleEndian.PutUint64(a.arena[from+8*i:], c.number(a.rank, i/c.count, i%c.count))
 	}
@@ -114,7 +113,7 @@ func (c *collective) ended(a *app, d *shm.Descriptor) error {
 	return nil
 }
 
-// result is number i of block b of this rank's output.
+// result returns number i of block b of this rank's output.
 func (c *collective) result(a *app, b, i int) uint64 {
 	switch c.kind {
 	case shm.CollBcast:

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// mayFail reports that the plan has a death in it, or what may be taken for one.
+// mayFail reports whether the job may fail: a process ends, or a stop may be taken for its
+// end.
 func (w *world) mayFail() bool {
 	return w.victim >= 0 || w.doomed >= 0 || w.silence.mayKill() || w.frozen()
 }
 
-// doom ends the application whose time has come: it is killed, or it attacks
-// its sidecar.
-func (w *world) doom(a *app) error {
+// endDoomed kills the doomed application when its time has come, or has it attack its sidecar.
+func (w *world) endDoomed(a *app) error {
 	if a.waits {
 		return nil
 	}
 	if a.dead {
-		a.linger() // an attack is taken from who reads
+		a.drainCompletions() // the engine reads an attack only if there is room for completions
 		return nil
 	}
 	if w.progress() < w.killAt {
@@ -32,7 +32,7 @@ func (w *world) doom(a *app) error {
 	return err
 }
 
-// killRank ends an application as the kernel does: its socket closes.
+// killRank ends an application as the kernel does: it closes the socket.
 func (w *world) killRank(a *app) {
 	a.dead = true
 	if w.again != nil {
@@ -41,35 +41,33 @@ func (w *world) killRank(a *app) {
 	w.engines[w.podOf[a.rank]].SessionGone(a.session)
 }
 
-// deathNotice bounds how long it takes until every sidecar knows of a failure
-// that one has noticed.
+// deathNotice bounds the time until every sidecar knows of a failure that one has noticed.
 const deathNotice = int64(20 * time.Second)
 
-// checkFailure: when one sidecar has noticed the death all know of it, and name
-// the killed rank, or one of the killed pod. Nobody needs to notice the end of a
-// pod who has nothing to do with it any more.
+// checkFailure checks that, if one sidecar has noticed the failure, all know of it and name
+// the killed rank, or one of the killed pod. A sidecar that does not communicate with a pod
+// any more need not notice its end.
 func (w *world) checkFailure() error {
 	survivors := len(w.engines)
 	if w.victim >= 0 {
 		survivors--
 	}
 	for end := w.net.now + deathNotice; w.net.now < end; w.idle(1_000_000) {
-		switch n, err := w.noticed(); {
+		switch n, err := w.informed(); {
 		case err != nil:
 			return err
 		case n == survivors:
 			return nil
 		}
 	}
-	if n, _ := w.noticed(); n > 0 || w.doomed >= 0 {
-		return fmt.Errorf("only %d of %d sidecars know of the death", n, survivors)
+	if n, _ := w.informed(); n > 0 || w.doomed >= 0 {
+		return fmt.Errorf("only %d of %d sidecars know of the failure", n, survivors)
 	}
 	return nil
 }
 
-// checkRemains ends what is left of a failed job, as launchers do: afterwards no
-// request, message, registration or memory of a rank is left at any sidecar that
-// still runs.
+// checkRemains ends the remaining ranks of a failed job, as launchers do, and checks that no
+// request, message, registration or memory of a rank is left at a sidecar that still runs.
 func (w *world) checkRemains() error {
 	for _, a := range w.apps {
 		if !a.dead && !w.net.ports[w.podOf[a.rank]].dead {
@@ -98,22 +96,22 @@ func (w *world) checkRemains() error {
 	return nil
 }
 
-// noticed counts the surviving sidecars that know of the death.
-func (w *world) noticed() (n int, err error) {
+// informed returns the number of surviving sidecars that know of the failure.
+func (w *world) informed() (n int, err error) {
 	for i, e := range w.engines {
 		f := e.Failure()
 		if i == w.victim || f == nil {
 			continue
 		}
 		n++
-		if !w.guilty(f.Rank) {
+		if !w.mayBlame(f.Rank) {
 			return n, fmt.Errorf("pod %d blames rank %d: %w", i, f.Rank, f)
 		}
 	}
 	return n, nil
 }
 
-func (w *world) guilty(rank uint32) bool {
+func (w *world) mayBlame(rank uint32) bool {
 	if w.doomed >= 0 {
 		return int(rank) == w.doomed
 	}

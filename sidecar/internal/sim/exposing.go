@@ -12,21 +12,20 @@ import (
 )
 
 // Applications that register memory of their own, and send from it and receive into it
-// while it is exposed. They end exposures at any time; whoever reaches for one after that
-// is found out. Some cheat: they end a registration before its exposure, or say keys and
-// addresses that are not true.
+// while it is exposed. They end exposures at any time; an access after that is found. Some
+// cheat: they end a registration before its exposure, or give wrong keys and addresses.
 
 const (
 	exposeNumbers = 3
 	exposeBytes   = 1 << 20 // of an application
 	exposeLeast   = 32 << 10
 	exposeMost    = 400 << 10
-	exposePace    = 10   // how much slower such applications are: connections are made meanwhile
-	unwritten     = 0xaa // what is in memory that is received into
+	exposePace    = 10   // factor by which such applications are slower, so that connections are made before the messages
+	unwritten     = 0xaa // byte of a receive buffer before the message
 )
 
-// exposing is what an application exposes.
-type exposing struct {
+// exposedMemory holds the exposed memory of an application.
+type exposedMemory struct {
 	rng     *rand.Rand
 	context *context
 	cheats  bool
@@ -35,18 +34,18 @@ type exposing struct {
 	list    [exposeNumbers]*exposure
 	ended   []*exposure
 	keys    uint32
-	begun   bool // the sidecar has answered once: operations are posted
-	slow    bool // they are posted slowly in any case
+	begun   bool // the sidecar has answered a first time: operations are posted from now on
+	slow    bool // operations are posted slowly for another reason
 }
 
-// exposure is a piece of memory that is exposed, was, or will be.
+// exposure is a piece of memory that is exposed, was exposed, or will be.
 type exposure struct {
 	*piece
 	number uint32
 	key    uint32
-	used   int // bytes that messages have got
-	place  int // in the application's memory
-	open   int // messages
+	used   int // bytes that are allocated to messages
+	offset int // offset in the application's memory
+	open   int // messages that use it
 	state  exposeState
 }
 
@@ -60,18 +59,18 @@ const (
 
 var exposeMemory = sync.Pool{New: func() any { b := make([]byte, exposeBytes); return &b }}
 
-// mayExpose gives an application a context of its own, if its sidecar lends.
+// mayExpose gives an application a context of a device, if its sidecar lends memory.
 func (a *app) mayExpose(p *port) {
 	if !p.lends {
 		return
 	}
-	x := &exposing{rng: rand.New(rand.NewPCG(a.w.seed, 100+uint64(a.rank))), context: &context{net: p.net, pieces: map[uint32]*piece{}}}
+	x := &exposedMemory{rng: rand.New(rand.NewPCG(a.w.seed, 100+uint64(a.rank))), context: &context{net: p.net, pieces: map[uint32]*piece{}}}
 	x.cheats, x.mem = p.net.cheats && x.rng.IntN(2) == 0, *exposeMemory.Get().(*[]byte)
-	x.slow, a.exposes = a.w.early, x
+	x.slow, a.exposures = a.w.early, x
 	a.session.SetContext(x.context)
 }
 
-func (x *exposing) giveBack() {
+func (x *exposedMemory) release() {
 	if x == nil {
 		return
 	}
@@ -79,22 +78,22 @@ func (x *exposing) giveBack() {
 	exposeMemory.Put(&x.mem)
 }
 
-// planExposed lets some messages go from and into exposed memory, if there is some then.
+// planExposed marks some messages that use exposed memory if there is some.
 func (a *app) planExposed() {
-	if a.exposes == nil {
+	if a.exposures == nil {
 		return
 	}
-	offers := !a.w.exposing && (a.w.rdv == rendezvous.Put || a.w.rdv == rendezvous.PutNR) // memory of the arena, and no other
+	offers := !a.w.exposing && (a.w.rdv == rendezvous.Put || a.w.rdv == rendezvous.PutNR) // only memory of the arena can be offered
 	for _, o := range a.ops {
-		if (o.class == shm.ClassStaged || o.class == shm.ClassArena && !offers) && a.exposes.rng.IntN(3) > 0 {
+		if (o.class == shm.ClassStaged || o.class == shm.ClassArena && !offers) && a.exposures.rng.IntN(3) > 0 {
 			o.lends = true
 		}
 	}
 }
 
-// expose exposes another piece now and then, or ends one.
+// expose exposes another piece at random times, or ends an exposure.
 func (a *app) expose() {
-	x := a.exposes
+	x := a.exposures
 	gone := a.w.leaving != nil && a.w.leaving[a.w.podOf[a.rank]]
 	if x == nil || a.failed || gone || x.rng.IntN(3) > 0 {
 		return
@@ -116,22 +115,22 @@ func (a *app) expose() {
 	}
 }
 
-// exposeRequest is the request about the first of its exposures.
+// exposeRequest returns the request number of the first exposure; others follow it.
 func (a *app) exposeRequest() uint32 { return uint32(len(a.ops)) }
 
-// paced reports that an application that exposes memory posts nothing more for now.
-func (x *exposing) paced() bool {
+// paced reports whether an application that exposes memory must not post an operation now.
+func (x *exposedMemory) paced() bool {
 	return x != nil && (!x.begun || !x.slow && x.rng.IntN(exposePace) > 0)
 }
 
 func (a *app) exposeMore(number uint32) {
-	x := a.exposes
+	x := a.exposures
 	n := exposeLeast + x.rng.IntN(exposeMost)
 	if n > len(x.mem)-x.next {
 		return
 	}
 	x.keys++
-	e := &exposure{piece: &piece{mem: x.mem[x.next:][:n:n], addr: x.rng.Uint64N(1 << 40)}, number: number, key: x.keys, place: x.next}
+	e := &exposure{piece: &piece{mem: x.mem[x.next:][:n:n], addr: x.rng.Uint64N(1 << 40)}, number: number, key: x.keys, offset: x.next}
 	x.next += n
 	x.list[number], x.context.pieces[e.key] = e, e.piece
 	m := link.Lent{Addr: e.addr, Len: uint64(n), Lkey: e.key, Rkey: e.key}
@@ -148,9 +147,9 @@ func (a *app) exposeMore(number uint32) {
 	a.queue = append(a.queue, d)
 }
 
-// exposeEnded takes the sidecar's answer about an exposure.
+// exposeEnded handles the sidecar's answer to an exposure or its end.
 func (a *app) exposeEnded(d *shm.Descriptor) error {
-	x, number := a.exposes, d.Req-a.exposeRequest()
+	x, number := a.exposures, d.Req-a.exposeRequest()
 	if x == nil || d.Op != shm.OpDone || number >= exposeNumbers || x.list[number] == nil || x.list[number].state == exposeThere {
 		return fmt.Errorf("op %d of request %d, which is not open", d.Op, d.Req)
 	}
@@ -176,8 +175,8 @@ func (a *app) exposeEnded(d *shm.Descriptor) error {
 	return nil
 }
 
-// quiet reports that the sidecar owes no answer.
-func (x *exposing) quiet() bool {
+// idle reports whether no answer of the sidecar is pending.
+func (x *exposedMemory) idle() bool {
 	if x == nil {
 		return true
 	}
@@ -189,21 +188,21 @@ func (x *exposing) quiet() bool {
 	return true
 }
 
-// placeExposed gives a message its place in exposed memory, if there is one.
+// placeExposed allocates a message in exposed memory, if there is room.
 func (a *app) placeExposed(o *operation, n int) {
-	x := a.exposes
+	x := a.exposures
 	for i := range x.list {
 		e := x.list[(i+int(o.req))%exposeNumbers]
 		if e == nil || e.state != exposeThere || n == 0 || n > len(e.mem)-e.used {
 			continue
 		}
-		o.class, o.exposure, o.place = shm.ClassExposed, e, e.place+e.used
+		o.class, o.exposure, o.offset = shm.ClassExposed, e, e.offset+e.used
 		o.addr = int(e.number)<<shm.ExposureShift | e.used
 		e.used, e.open = min(e.used+n+x.rng.IntN(64), len(e.mem)), e.open+1
 		if o.send {
-			copy(x.mem[o.place:], o.payload)
+			copy(x.mem[o.offset:], o.payload)
 		} else {
-			fillByte(x.mem[o.place:][:n], unwritten)
+			fillByte(x.mem[o.offset:][:n], unwritten)
 		}
 		return
 	}
@@ -213,25 +212,25 @@ func (a *app) placeExposed(o *operation, n int) {
 	o.class = shm.ClassStaged
 }
 
-// gotExposed is a message that was received into exposed memory: the device has put it
-// there, or chunks have brought it.
+// gotExposed returns a message that was received into exposed memory, by the device or in
+// chunks.
 func (a *app) gotExposed(o *operation, n int) ([]byte, error) {
 	if len(o.got) > 0 {
 		return o.got, nil
 	}
-	mem := a.exposes.mem[o.place:][:o.room]
+	mem := a.exposures.mem[o.offset:][:o.room]
 	if len(mem) > n && bytes.Count(mem[n:], []byte{unwritten}) != len(mem)-n {
 		return nil, fmt.Errorf("exposed memory is written behind a message of %d bytes", n)
 	}
 	return mem[:n], nil
 }
 
-// checkExposed sees that nobody has written to memory since its exposure ended.
+// checkExposed checks that memory was not written after its exposure ended.
 func (a *app) checkExposed() error {
-	if a.exposes == nil {
+	if a.exposures == nil {
 		return nil
 	}
-	for _, e := range a.exposes.ended {
+	for _, e := range a.exposures.ended {
 		if !bytes.Equal(e.mem[1:], e.mem[:len(e.mem)-1]) || e.mem[0] != 0xee {
 			return fmt.Errorf("rank %d: memory was written after its exposure had ended", a.rank)
 		}
@@ -239,15 +238,15 @@ func (a *app) checkExposed() error {
 	return nil
 }
 
-// checkContext sees that an application's context was closed, once.
+// checkContext checks that an application's context was closed exactly once.
 func (a *app) checkContext() error {
-	if a.exposes == nil || a.exposes.context.closed == 1 {
+	if a.exposures == nil || a.exposures.context.closed == 1 {
 		return nil
 	}
-	return fmt.Errorf("the context of rank %d was closed %d times", a.rank, a.exposes.context.closed)
+	return fmt.Errorf("the context of rank %d was closed %d times", a.rank, a.exposures.context.closed)
 }
 
-// exposedAttacks are such as no correct client writes, about exposed memory.
+// exposedAttacks are attacks with descriptors about exposed memory.
 var exposedAttacks = [][]shm.Descriptor{
 	alone(aboutExposure(shm.OpExpose, 4096, shm.MaxExposures)),
 	alone(aboutExposure(shm.OpExpose, 0, exposeNumbers)),

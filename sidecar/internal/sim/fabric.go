@@ -1,7 +1,13 @@
-// Package sim runs real engines over a simulated network in virtual time, with
-// simulated applications that speak the shared-memory contract. A seed decides
-// everything: delays, broken connections, killed sidecars, and what the
-// applications send.
+// Package sim runs real engines over a simulated network in virtual time, with simulated
+// applications that use the shared-memory contract. A seed determines everything: delays,
+// broken connections, killed sidecars, and the operations of the applications.
+//
+// A job is created (newWorld), gets its engines and sessions (boot) and its operations
+// (plan), and runs in steps until all applications have finished (run). It then waits for
+// acknowledgements and checks that nothing is left (settle), and is closed (finish). The
+// applications check each message, the network checks each access to memory, and a Trace
+// records the actions of the engines. There are several kinds of jobs (Kinds); tests of the
+// engine, and make replay, run them.
 package sim
 
 import (
@@ -15,34 +21,34 @@ import (
 
 // network is the simulated network of one job.
 type network struct {
-	rng    *rand.Rand
-	now    int64
-	ports  []*port
-	lines  map[[2]link.Peer]*line
-	caps   link.Caps
-	calm   bool   // no faults but those that are asked for
-	rude   bool   // windows are changed while they are read
-	deadly bool   // somebody dies, and takes back memory that others reach for
-	trace  *Trace // nil: none
-	fault  string // what a link saw that no correct core does
+	rng        *rand.Rand
+	now        int64
+	ports      []*port
+	lines      map[[2]link.Peer]*line
+	caps       link.Caps
+	faultless  bool   // no random faults
+	misuse     bool   // windows are changed while they are read
+	mayReclaim bool   // a process may end and its memory be reclaimed while others access it
+	trace      *Trace // nil: none
+	fault      string // first error of a core that a link has seen
 
-	luck *rand.Rand // of deliveries, so that those of a seed before there were any stay
-	lies bool       // links tell that frames have come which may be lost
-	told int        // deliveries
+	deliveryRNG   *rand.Rand // source for deliveries; a source of its own, so that the rest of a seed's job does not depend on it
+	falseDelivery bool       // links report the delivery of frames that may be lost
+	delivered     int        // reported deliveries
 
-	parts bool // what is registered at once is bounded by what the links say
-	late  int  // registrations that were put off
-	more  int  // parts of messages that others followed
+	parts bool // registrations in one turn are bounded by RegisterMax of the links
+	late  int  // registrations that were deferred
+	more  int  // parts of messages that were followed by another part
 
-	gathers  bool // small messages of arenas go without a copy, now and then
+	gathers  bool // some small messages in arenas are sent without a copy
 	gathered int
 
-	casting *rand.Rand // of casts; nil: links take none
+	castRNG *rand.Rand // source for casts; nil: links have no casts
 	casts   int
-	looks   int // words about looks
+	looks   int // Look frames
 
-	lending *rand.Rand // of all that is lent; nil: nothing is
-	cheats  bool       // applications say what is not true of what they lend
+	lendRNG *rand.Rand // source for lent memory; nil: no memory is lent
+	cheats  bool       // applications give wrong addresses and keys of lent memory
 	lent    lentCount
 }
 
@@ -50,62 +56,62 @@ type network struct {
 type line struct {
 	generation int
 	up         bool
-	dialAt     int64        // when the next connection is made; 0: nobody has asked
+	dialAt     int64        // when the next connection is made; 0: none is requested
 	flows      [2][]*packet // by the index of the receiving end
 	accesses   []*access
 	lanes      map[laneEnds]*lane // of this connection
 }
 
-// packet is a frame under way. The link holds the payload by reference, as real
-// ones do, and remembers what it was.
+// packet is a frame or a cast in flight. The link refers to the payload, as real links do,
+// and keeps a copy to detect changes.
 type packet struct {
 	head    wire.Header
 	payload []byte // the core's memory, or a copy of Inline
-	was     []byte
-	at      int64 // when it arrives
-	landed  bool  // its sender has been told so: whatever breaks, it is handed over
-	cast    *cast // no frame; nil: a frame
+	was     []byte // payload when the frame was posted
+	at      int64  // arrival time
+	landed  bool   // its delivery is reported: the peer's engine gets it even if the connection breaks
+	cast    *cast  // nil: a frame
 }
 
 // port is one sidecar's end of the network: its link.
 type port struct {
-	net      *network
-	self     link.Peer
-	memory   link.Memory
-	attached map[link.Peer]int // generation of the connection that the engine has
-	down     map[link.Peer]bool
-	keys     map[uint64]registration
-	events   []event
-	sink     link.Sink               // of the last Poll
-	landed   map[link.Peer][]*packet // of connections that are gone, to be handed over
-	full     map[link.Peer]bool      // a frame was not taken
-	quiet    int64                   // when a frame was first written into a ring here since its engine sleeps, of which nothing tells; 0: not yet
-	dead     bool
-	frozen   bool              // nothing of it moves any more, its device neither
-	byes     map[link.Peer]int // generations of connections on which it has said goodbye
-	turn     uint64            // bytes registered since the last Poll
-	lends    bool              // its job allows exposure
-	lenders  map[link.Region]*lender
-	lentKeys map[uint64]link.Region
+	net          *network
+	self         link.Peer
+	memory       link.Memory
+	attached     map[link.Peer]int // generation of the connection that the engine has
+	down         map[link.Peer]bool
+	keys         map[uint64]registration
+	events       []event
+	sink         link.Sink               // of the last Poll
+	landed       map[link.Peer][]*packet // delivered frames of lost connections, for the engine
+	full         map[link.Peer]bool      // a frame was not accepted
+	unnotifiedAt int64                   // time of the first write without notification into a ring here while the engine sleeps; 0: none
+	dead         bool
+	frozen       bool              // the pod has stopped, with its device
+	goodbyes     map[link.Peer]int // generations of connections on which it has sent Goodbye
+	registered   uint64            // bytes registered since the last Poll
+	lends        bool              // its job allows exposure
+	lenders      map[link.Region]*lender
+	lentKeys     map[uint64]link.Region
 }
 
-// backlog bounds the packets under way in one direction.
+// backlog bounds the packets in flight in one direction, so that engines meet a full link.
 const backlog = 24
 
 func newNetwork(rng *rand.Rand, pods int) *network {
-	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}, caps: drawCaps(rng), luck: rand.New(rand.NewPCG(0, uint64(pods)))}
+	n := &network{rng: rng, lines: map[[2]link.Peer]*line{}, caps: drawCaps(rng), deliveryRNG: rand.New(rand.NewPCG(0, uint64(pods)))}
 	for i := range pods {
 		n.ports = append(n.ports, &port{
 			net: n, self: link.Peer(i), attached: map[link.Peer]int{}, down: map[link.Peer]bool{}, keys: map[uint64]registration{},
-			landed: map[link.Peer][]*packet{}, lenders: map[link.Region]*lender{}, lentKeys: map[uint64]link.Region{}, byes: map[link.Peer]int{},
+			landed: map[link.Peer][]*packet{}, lenders: map[link.Region]*lender{}, lentKeys: map[uint64]link.Region{}, goodbyes: map[link.Peer]int{},
 			full: map[link.Peer]bool{},
 		})
 	}
 	return n
 }
 
-// drawCaps decides what the links of a job can do, so that every protocol that
-// depends on it runs under every fault.
+// drawCaps draws the capabilities of the links of a job, so that each protocol that depends
+// on them runs with each fault.
 func drawCaps(rng *rand.Rand) link.Caps {
 	c := link.Caps{Name: "sim", GatherMax: 1, EagerMax: 64 << 10}
 	if rng.IntN(3) > 0 {
@@ -117,7 +123,7 @@ func drawCaps(rng *rand.Rand) link.Caps {
 	return c
 }
 
-// drawParts decides how much may be registered at once, from a source of its own.
+// drawParts draws the bound of registrations in one turn, from a source of its own.
 func (n *network) drawParts(seed uint64) {
 	if rng := rand.New(rand.NewPCG(seed, 4)); rng.IntN(2) == 0 {
 		n.caps.RegisterMax = 2<<10 + rng.Uint64N(1<<(8+rng.IntN(10)))
@@ -134,38 +140,38 @@ func (n *network) line(a, b link.Peer) *line {
 	return n.lines[k]
 }
 
-// end is the index of peer p's end of the line between p and q.
-func end(p, q link.Peer) int {
+// endIndex returns the index of p's end of the line between p and q.
+func endIndex(p, q link.Peer) int {
 	if p < q {
 		return 0
 	}
 	return 1
 }
 
-// breakLine loses the connection and everything on it.
+// breakLine breaks the connection. Frames and accesses on it are lost.
 func (n *network) breakLine(a, b link.Peer) {
 	l := n.line(a, b)
 	if !l.up {
 		return
 	}
 	l.up = false
-	n.settle(a, b, l)
-	n.settle(b, a, l)
+	n.keepLanded(a, b, l)
+	n.keepLanded(b, a, l)
 	l.flows, l.lanes = [2][]*packet{}, nil
 	l.abort()
 	n.ports[a].down[b], n.ports[b].down[a] = true, true
 }
 
-// dial makes the connections whose time has come and tells the ends.
+// dial makes the connections that are due and reports them to both ends.
 func (n *network) dial(connected func(self, peer link.Peer, generation int)) {
 	// In order of the pods: a map's order would not repeat with the seed.
 	for i := range len(n.ports) * len(n.ports) {
 		k := [2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}
 		l := n.lines[k]
-		if l == nil || l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].gone() || n.ports[k[1]].gone() {
+		if l == nil || l.dialAt == 0 || l.dialAt > n.now || n.ports[k[0]].unreachable() || n.ports[k[1]].unreachable() {
 			continue
 		}
-		n.breakLine(k[0], k[1]) // an end that has not noticed yet will now
+		n.breakLine(k[0], k[1]) // so that both ends notice the end of the old connection
 		l.dialAt = 0
 		l.generation++
 		l.up, l.flows = true, [2][]*packet{}
@@ -185,8 +191,8 @@ func (p *port) Connect(peer link.Peer) {
 // Cancel implements engine.Dialer.
 func (p *port) Cancel(link.Peer) {}
 
-// Abilities are what the simulated link can do; what of it is used with which peer, its
-// capabilities say.
+// Abilities returns the abilities of the simulated link. The capabilities say which of them
+// are used with a peer.
 func (p *port) Abilities() link.Abilities {
 	return link.Abilities{
 		Attach: p.Attach, PeerCaps: p.PeerCaps,
@@ -195,24 +201,24 @@ func (p *port) Abilities() link.Abilities {
 	}
 }
 
-// Attach takes a connection; fd is its generation.
+// Attach begins the use of a connection; fd is its generation.
 func (p *port) Attach(peer link.Peer, fd int) error {
 	if len(p.landed[peer]) > 0 {
-		p.tell(p.sink) // what was written before them (seed 3091)
+		p.reportEvents(p.sink) // writes that ended before these frames (seed 3091)
 	}
-	p.handOver(p.sink, peer)
+	p.deliverLanded(p.sink, peer)
 	p.attached[peer] = fd
 	p.down[peer] = p.net.line(p.self, peer).generation != fd || !p.net.line(p.self, peer).up
 	return nil
 }
 
-// Caps says what the link can do.
+// Caps returns the capabilities of the link.
 func (p *port) Caps() link.Caps { return p.net.caps }
 
-// gone reports that nobody answers any more.
-func (p *port) gone() bool { return p.dead || p.frozen }
+// unreachable reports whether the pod does not answer any more.
+func (p *port) unreachable() bool { return p.dead || p.frozen }
 
-// usable is the line to peer if the engine has its present connection.
+// usable returns the line to peer, or nil if the engine does not have its current connection.
 func (p *port) usable(peer link.Peer) *line {
 	l := p.net.line(p.self, peer)
 	if !l.up || p.attached[peer] != l.generation || p.down[peer] {
@@ -221,13 +227,13 @@ func (p *port) usable(peer link.Peer) *line {
 	return l
 }
 
-// Post sends frames with random delays that keep their order.
+// Post sends frames with random delays, in order.
 func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 	l := p.usable(peer)
 	if l == nil {
 		return 0
 	}
-	flow := &l.flows[end(peer, p.self)]
+	flow := &l.flows[endIndex(peer, p.self)]
 	n := 0
 	for _, f := range frames {
 		if len(*flow) >= backlog {
@@ -238,7 +244,7 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 			p.net.looks++
 		}
 		if f.Head.Type == wire.Bye {
-			p.byes[peer] = l.generation
+			p.goodbyes[peer] = l.generation
 		}
 		if f.Head.Type == wire.Pull && f.Head.Flags&wire.FlagMore != 0 {
 			p.net.more++
@@ -251,8 +257,8 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 			x.payload = bytes.Clone(f.Inline[:f.Head.Length])
 		}
 		x.was = bytes.Clone(x.payload)
-		if p.net.lies && p.net.luck.IntN(4) == 0 {
-			p.events = append(p.events, event{peer: peer, kind: eventCame, number: x.head.Seq})
+		if p.net.falseDelivery && p.net.deliveryRNG.IntN(4) == 0 {
+			p.events = append(p.events, event{peer: peer, kind: eventDelivered, number: x.head.Seq})
 		}
 		if k := len(*flow); k > 0 {
 			x.at = max(x.at, (*flow)[k-1].at)
@@ -263,17 +269,18 @@ func (p *port) Post(peer link.Peer, frames []*link.Frame) int {
 	return n
 }
 
-// Poll delivers what has arrived, small payloads whole and large ones placed.
+// Poll delivers the frames that have arrived: small payloads whole, large ones into the
+// memory that Place returns.
 func (p *port) Poll(sink link.Sink) int {
-	p.sink, p.turn = sink, 0
-	work := p.tell(sink)
+	p.sink, p.registered = sink, 0
+	work := p.reportEvents(sink)
 	for i := range p.net.ports {
 		peer := link.Peer(i)
 		if peer == p.self {
 			continue
 		}
 		if p.down[peer] {
-			work += p.handOver(sink, peer)
+			work += p.deliverLanded(sink, peer)
 			p.down[peer] = false
 			p.attached[peer] = -1
 			sink.Down(peer, fmt.Errorf("%w: simulated", link.ErrBroken))
@@ -281,14 +288,14 @@ func (p *port) Poll(sink link.Sink) int {
 			continue
 		}
 		for l := p.usable(peer); l != nil; l = p.usable(peer) {
-			flow := &l.flows[end(p.self, peer)]
+			flow := &l.flows[endIndex(p.self, peer)]
 			if len(*flow) == 0 || (*flow)[0].at > p.net.now {
 				break
 			}
 			x := (*flow)[0]
 			*flow = (*flow)[1:]
 			work++
-			p.net.came(p.self, peer, x)
+			p.net.landFrame(p.self, peer, x)
 			if err := p.deliver(sink, peer, x); err != nil {
 				p.net.fault = fmt.Sprintf("pod %d refused a frame of pod %d: %v", p.self, peer, err)
 				p.net.breakLine(p.self, peer)
@@ -301,7 +308,7 @@ func (p *port) Poll(sink link.Sink) int {
 	return work
 }
 
-// placeMin is the size from which payloads are placed.
+// placeMin is the size of the smallest payload that is delivered by Place.
 const placeMin = 2 << 10
 
 func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
@@ -317,7 +324,7 @@ func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
 	if err != nil {
 		return err
 	}
-	if !p.net.calm && p.net.rng.IntN(50) == 0 && !x.landed { // half of it came; the core will be asked again
+	if !p.net.faultless && p.net.rng.IntN(50) == 0 && !x.landed { // half of it has arrived; the frame is repeated later
 		copy(dst[:len(dst)/2], x.was)
 		p.net.breakLine(p.self, peer)
 		return nil
@@ -326,15 +333,15 @@ func (p *port) deliver(sink link.Sink, peer link.Peer, x *packet) error {
 	return sink.Placed(peer)
 }
 
-// unchanged finds fault with a payload that is not what was posted, as long as its link
-// refers to it.
+// unchanged sets the fault if a payload to which the link still refers has changed since it
+// was posted.
 func (n *network) unchanged(x *packet, from link.Peer) {
-	if !x.landed && !bytes.Equal(x.payload, x.was) && !(n.rude && x.head.Type == wire.Got) {
-		n.fault = fmt.Sprintf("payload of %v frame %d from pod %d changed before it was acknowledged, or had come", x.head.Type, x.head.Seq, from)
+	if !x.landed && !bytes.Equal(x.payload, x.was) && !(n.misuse && x.head.Type == wire.Got) {
+		n.fault = fmt.Sprintf("payload of %v frame %d from pod %d changed before it was acknowledged or delivered", x.head.Type, x.head.Seq, from)
 	}
 }
 
-// Forget drops the connection, and what is under way on it.
+// Forget drops the connection with its frames in flight.
 func (p *port) Forget(peer link.Peer) {
 	if p.usable(peer) != nil {
 		p.net.breakLine(p.self, peer)
@@ -344,7 +351,7 @@ func (p *port) Forget(peer link.Peer) {
 	delete(p.landed, peer)
 }
 
-// Close gives back the contexts of applications.
+// Close closes the contexts of applications.
 func (p *port) Close() error {
 	for _, d := range p.lenders {
 		_ = d.context.Close() // never fails

@@ -8,13 +8,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// A fair job has a busy rank that moves much, and an innocent pair beside it,
-// served by the same sidecars, that exchanges little. Nothing fails. However much
-// the busy one has under way, the pair's round trips take about as long as alone,
-// and no turn does much of the busy one's work.
+// A fair job has a busy rank that moves much data, and a pair of ranks, served by the same
+// sidecars, that exchanges small messages. Nothing fails. The pair's round trips must take
+// about as long as without the busy rank, and no turn may do much of the busy rank's work.
 
-// Ranks of a fair job. The busy rank and one of the pair are in pod 0, and the
-// others there too or in pod 1.
+// Ranks of a fair job. The busy rank and one of the pair are in pod 0, and the others in pod 0
+// or pod 1.
 const (
 	busyRank = iota
 	pingRank
@@ -31,11 +30,11 @@ const (
 	fairAhead    = 8 << 10 // bytes ahead of a link
 	fairFrames   = 16      // messages of a rank ahead of a link
 	fairPerPoll  = 4 << 10 // of the link within a sidecar
-	// What a round trip takes at most, in nanoseconds, by the size of the pair's
-	// messages: twice the most of 20,000 seeds.
+	// Bounds of a round trip, in nanoseconds, by the size of the pair's messages: twice the
+	// maximum of 20,000 seeds.
 	fairTripSmall = 600_000
 	fairTripLarge = 1_500_000
-	// bulkTurn bounds what one turn combines or copies of a collective.
+	// bulkTurn bounds the bytes of a collective that one turn combines or copies.
 	bulkTurn = 200 << 10
 )
 
@@ -46,10 +45,10 @@ func fair(seed uint64, t *Trace) error {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), victim: -1, doomed: -1, slow: -1}
 	w.podOf = []int32{0, 0, 1, 1}
 	if w.rng.IntN(2) == 0 {
-		w.podOf = []int32{0, 0, 0, 0, 1} // nobody needs the other pod
+		w.podOf = []int32{0, 0, 0, 0, 1} // the other pod is not used
 	}
 	w.net = newNetwork(w.rng, 2)
-	w.net.calm, w.net.trace = true, t
+	w.net.faultless, w.net.trace = true, t
 	w.fair, w.watch = true, w.watchTurn
 	err := w.guarded(func() error {
 		if err := w.boot(); err != nil {
@@ -61,20 +60,20 @@ func fair(seed uint64, t *Trace) error {
 	if err == nil {
 		err = w.checkTrips(w.fairTrip())
 	}
-	if err = w.end(err); err != nil {
+	if err = w.finish(err); err != nil {
 		return fmt.Errorf("fair seed %d: %w", seed, err)
 	}
 	return nil
 }
 
-// planFair gives the busy rank one kind of work and the pair its messages.
+// planFair draws one kind of work for the busy rank, and the messages of the pair.
 func (w *world) planFair() {
 	w.planPair()
 	w.planBulk()
 	w.number()
 }
 
-// planPair gives the pair its messages.
+// planPair draws the messages of the pair.
 func (w *world) planPair() {
 	size := []int{8, 8, 20_000}[w.rng.IntN(3)]
 	ping, pong := w.apps[pingRank], w.apps[pongRank]
@@ -89,7 +88,7 @@ func (w *world) planPair() {
 	}
 }
 
-// number gives operations their requests' numbers.
+// number sets the request numbers of operations.
 func (w *world) number() {
 	for _, a := range w.apps {
 		for i, o := range a.ops {
@@ -98,7 +97,7 @@ func (w *world) number() {
 	}
 }
 
-// fairMessage is a send and its receive.
+// fairMessage returns a send and its receive.
 func (w *world) fairMessage(src, dst uint32, i, n int) [2]*operation {
 	p := content(src, dst, uint64(i), i, n)
 	class := shm.ClassArena
@@ -145,16 +144,16 @@ func (w *world) planBulk() {
 	}
 }
 
-// planReduction has the busy rank reduce with nobody else: all of it is work of
-// its own sidecar, and can be seen in the result.
+// planReduction has the busy rank reduce alone, so that its own sidecar does all the work and
+// the progress is visible in the result.
 func (w *world) planReduction() {
 	a := w.apps[busyRank]
 	known := &operation{act: &bulk{op: shm.OpComm}}
 	a.ops = append(a.ops, known, &operation{act: &reduction{}, after: known})
 }
 
-// bulk is a one-sided operation on all of the partner's window, or what makes it
-// possible.
+// bulk is a one-sided operation on the whole window of the target, or the creation of that
+// window or of a communicator.
 type bulk struct {
 	op     shm.Op
 	target uint32
@@ -163,13 +162,13 @@ type bulk struct {
 func (x *bulk) describe(a *app) shm.Descriptor {
 	d := shm.Descriptor{Op: x.op, Context: windowNumber, Peer: x.target, Class: shm.ClassArena}
 	if x.op == shm.OpComm {
-		at := a.take(4)
+		at := a.alloc(4)
 		binary.LittleEndian.PutUint32(a.arena[at:], busyRank)
 		d.SetBody(uint64(at), 4, 0, 0)
 		return d
 	}
 	if a.bulk == 0 {
-		a.bulk = a.take(bulkBytes)
+		a.bulk = a.alloc(bulkBytes)
 	}
 	if x.op == shm.OpAcc {
 		d.Tag = uint64(shm.TypeUint8)<<8 | uint64(shm.ReduceMax)
@@ -188,7 +187,7 @@ func (x *bulk) ended(_ *app, d *shm.Descriptor) error {
 // reduction is an allreduce of the busy rank alone.
 type reduction struct{}
 
-// untouched fills the result until it is there.
+// untouched is the byte of the result's memory before the result.
 const untouched = 0x77
 
 func (reduction) describe(a *app) shm.Descriptor {
@@ -196,9 +195,9 @@ func (reduction) describe(a *app) shm.Descriptor {
 		Kind: shm.CollAllreduce, Type: shm.TypeUint8, Op: shm.ReduceMax, Flags: shm.CollCommutative, Context: windowNumber,
 		Count: bulkBytes, Elem: 1, InBytes: bulkBytes, OutBytes: bulkBytes,
 	}
-	block := a.take(shm.CollBlockBytes)
-	from := a.take(bulkBytes)
-	a.bulk = a.take(bulkBytes)
+	block := a.alloc(shm.CollBlockBytes)
+	from := a.alloc(bulkBytes)
+	a.bulk = a.alloc(bulkBytes)
 	fillByte(a.arena[from:from+bulkBytes], 0xcc)
 	fillByte(a.arena[a.bulk:a.bulk+bulkBytes], untouched)
 	b.In, b.Out = uint64(from), uint64(a.bulk)
@@ -220,7 +219,7 @@ func (reduction) ended(a *app, d *shm.Descriptor) error {
 	return nil
 }
 
-// changed is how many bytes of the result of a's reduction are there, roughly.
+// changed returns the bytes of the result of a's reduction that are written, in whole blocks.
 func (a *app) changed() int {
 	n := 0
 	for i := a.bulk; i < a.bulk+bulkBytes; i += bulkBlock {
@@ -231,7 +230,7 @@ func (a *app) changed() int {
 	return n
 }
 
-// watchTurn looks how much of the busy rank's reduction a turn has done.
+// watchTurn checks how much of the busy rank's reduction a turn has done.
 func (w *world) watchTurn() error {
 	a := w.apps[busyRank]
 	if a.bulk == 0 {
@@ -248,7 +247,7 @@ func (w *world) watchTurn() error {
 	return nil
 }
 
-// fairTrip is what a round trip of the pair may take.
+// fairTrip returns the bound of a round trip of the pair.
 func (w *world) fairTrip() int64 {
 	if len(w.apps[pingRank].ops[0].payload) > shm.InlineMax {
 		return fairTripLarge
@@ -256,12 +255,12 @@ func (w *world) fairTrip() int64 {
 	return fairTripSmall
 }
 
-// checkTrips compares each round trip with the most that it may take.
+// checkTrips checks that each round trip of the pair takes at most most nanoseconds.
 func (w *world) checkTrips(most int64) error {
 	ops := w.apps[pingRank].ops
 	for i := 2; i+1 < len(ops); i += 2 { // the first one makes the connection
 		if d := ops[i+1].overAt - ops[i].postedAt; d > most {
-			return fmt.Errorf("round trip %d of the innocent pair took %d us", i/2, d/1000)
+			return fmt.Errorf("round trip %d of the pair took %d us", i/2, d/1000)
 		}
 	}
 	return nil

@@ -7,20 +7,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A machine may stop for good behind the last word of its sidecar: all ranks of the pod
-// have left, the goodbye is on its way to all who are connected, and nothing moves there
-// any more, its device neither. Who reads its memory then is not answered, and not
-// refused: the read ends when the peer is given up.
+// A machine may stop for good after the last frame of its sidecar: all ranks of the pod have
+// left, Goodbye is in flight to all connected peers, and the pod stops, with its device. A
+// read of its memory is then neither answered nor refused, and ends when the reader gives the
+// peer up.
 
-// planFreeze draws whether the pod of a deserter freezes when it has said goodbye, from a
-// source of its own. All its ranks leave then.
+// planFreeze draws, from a source of its own, whether a pod with a rank that leaves early
+// freezes after its Goodbye. All its ranks leave then.
 func (w *world) planFreeze() {
 	rng := rand.New(rand.NewPCG(w.seed, 8))
-	if w.freezes = -1; !w.desertion || rng.IntN(2) == 0 {
+	if w.freezes = -1; !w.hasLeavers || rng.IntN(2) == 0 {
 		return
 	}
 	for _, a := range w.apps {
-		if a.deserts > 0 {
+		if a.leavesAt > 0 {
 			w.freezes = int(w.podOf[a.rank])
 			w.leaveWith(a, rng)
 			return
@@ -28,42 +28,42 @@ func (w *world) planFreeze() {
 	}
 }
 
-// leaveWith lets the other ranks of a's pod leave about when a does.
+// leaveWith has the other ranks of a's pod leave at about the same time as a.
 func (w *world) leaveWith(a *app, rng *rand.Rand) {
 	for _, b := range w.apps {
 		if b != a && w.podOf[b.rank] == w.podOf[a.rank] {
-			b.deserts = a.deserts * (0.8 + 0.2*rng.Float64())
+			b.leavesAt = a.leavesAt * (0.8 + 0.2*rng.Float64())
 		}
 	}
 }
 
-// freeze stops the pod whose time has come: the goodbye is on every connection of it. What
-// has been posted still comes.
+// freeze stops the pod when it has sent Goodbye on each of its connections. Frames in flight
+// still arrive.
 func (w *world) freeze() {
 	if w.freezes < 0 || w.frozen() {
 		return
 	}
-	p, said := w.net.ports[w.freezes], false
+	p, sent := w.net.ports[w.freezes], false
 	for i := range w.net.ports {
 		l := w.net.lines[pair(p.self, link.Peer(i))]
 		if l == nil || !l.up {
 			continue
 		}
-		if p.byes[link.Peer(i)] != l.generation {
+		if p.goodbyes[link.Peer(i)] != l.generation {
 			return
 		}
-		said = true
+		sent = true
 	}
-	p.frozen = said
+	p.frozen = sent
 }
 
-// frozen reports that the pod has stopped.
+// frozen reports whether the pod has stopped.
 func (w *world) frozen() bool { return w.freezes >= 0 && w.net.ports[w.freezes].frozen }
 
-// checkFrozen: who has heard the goodbye loses nothing but what was the frozen pod's. Who
-// had no connection, and wants one, may give the job up for it.
+// checkFrozen checks that peers that have received Goodbye lose only requests of the frozen
+// pod. A peer without a connection that needs one may fail the job.
 func (w *world) checkFrozen() error {
-	failed, err := w.noticed()
+	failed, err := w.informed()
 	if err != nil {
 		return err
 	}

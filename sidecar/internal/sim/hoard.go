@@ -7,36 +7,33 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// A hoarder opens thousands of requests and leaves in good order. Their ends come
-// in steps, so that no turn does much of them and the innocent pair beside it does
-// not notice; and what it had sent comes, however much more that was than there is
-// credit for.
+// A hoarder is a rank that opens thousands of requests and then detaches. The engine ends the
+// requests over several turns, so that the round trips of a pair of the same pods stay short.
+// The messages that the hoarder had sent are delivered, though they exceed the credit.
 
-// hoardRequests is what the hoarder opens: several steps' worth, and more
-// messages than there is credit for.
 const (
-	hoardRequests = 6000
+	hoardRequests = 6000 // enough for several turns, and for more messages than there is credit
 	hoardCredit   = 128 << 10
-	hoardTurn     = 5 * 1024 // most states of requests that one turn may end: a collective has several
+	hoardTurn     = 5 * 1024 // bound of the request states that one turn may end: a collective has several
 	hoardBurst    = 16
-	// hoardTripRing bounds the pair's round trips where small frames go by remote
-	// writes: twice the most of 400 seeds. A full ring is waited for (P§5.7). Other
-	// links keep to what fair jobs do.
+	// hoardTripRing bounds the pair's round trips on links that send small frames by remote
+	// writes: twice the maximum of 400 seeds. There the sender waits for a full ring (P§5.7).
+	// Other links have the bounds of fair jobs.
 	hoardTripRing = 15_000_000
-	hoardLeaves   = 2 // of the job's progress: by itself (look)
+	hoardLeaves   = 2 // progress that is never reached: check detaches the hoarder
 )
 
-// Ranks of a job with a hoarder; the pair's are those of a fair job.
+// Ranks of a job with a hoarder. The ranks of the pair are those of a fair job.
 const (
-	hoardRank  = busyRank
-	keeperRank = partnerRank
+	hoardRank    = busyRank
+	receiverRank = partnerRank
 )
 
-// hoarding is such a job.
+// hoarding is a job with a hoarder.
 type hoarding struct {
 	*world
-	open int        // requests after the last step
-	gone *operation // ends when the hoarder does
+	open int        // open requests after the last step
+	gone *operation // ends when the hoarder has detached
 }
 
 // Hoard runs the job with a hoarder of a seed.
@@ -46,9 +43,9 @@ func hoard(seed uint64, t *Trace) error {
 	w := &world{seed: seed, rng: rand.New(rand.NewPCG(seed, 4)), victim: -1, doomed: -1, slow: -1}
 	w.podOf = []int32{0, 0, 1, 1}
 	w.net = newNetwork(w.rng, 2)
-	w.net.calm, w.net.deadly, w.net.trace = true, true, t
+	w.net.faultless, w.net.mayReclaim, w.net.trace = true, true, t
 	h := &hoarding{world: w, gone: &operation{}}
-	w.fair, w.desertion, w.credit, w.watch = true, true, hoardCredit, h.look
+	w.fair, w.hasLeavers, w.credit, w.watch = true, true, hoardCredit, h.check
 	err := w.guarded(func() error {
 		if err := w.boot(); err != nil {
 			return err
@@ -63,23 +60,23 @@ func hoard(seed uint64, t *Trace) error {
 		}
 		err = w.checkTrips(most)
 	}
-	if err = w.end(err); err != nil {
+	if err = w.finish(err); err != nil {
 		return fmt.Errorf("hoard seed %d: %w", seed, err)
 	}
 	return nil
 }
 
-// plan gives the pair its messages, and the hoarder one kind of requests.
+// plan draws the messages of the pair, and one kind of requests for the hoarder.
 func (h *hoarding) plan() {
 	h.planPair()
-	hoarder, keeper := h.apps[hoardRank], h.apps[keeperRank]
-	hoarder.burst, keeper.burst, hoarder.deserts = hoardBurst, hoardBurst, hoardLeaves
+	hoarder, receiver := h.apps[hoardRank], h.apps[receiverRank]
+	hoarder.burst, receiver.burst, hoarder.leavesAt = hoardBurst, hoardBurst, hoardLeaves
 	kind := hoards[h.rng.IntN(len(hoards))]
 	for i := range hoardRequests {
 		o := kind(i)
 		hoarder.ops = append(hoarder.ops, o)
-		if o.send { // received when its sender has long gone
-			keeper.ops = append(keeper.ops, &operation{
+		if o.send { // received after its sender has left
+			receiver.ops = append(receiver.ops, &operation{
 				peer: hoardRank, tag: o.tag, seq: i, payload: o.payload, room: len(o.payload), class: shm.ClassInline, after: h.gone,
 			})
 		}
@@ -87,11 +84,10 @@ func (h *hoarding) plan() {
 	h.number()
 }
 
-// hoards are the kinds of requests: nobody ever matches them, but those that are
-// silent.
+// hoards are the kinds of requests. Only the silent sends are ever matched.
 var hoards = []func(i int) *operation{
 	func(int) *operation { return &operation{act: &cancelled{peer: pongRank, n: 8}} },
-	func(i int) *operation { // over when it is received: it ends with its rank
+	func(i int) *operation { // synchronous: it ends when its rank leaves
 		o := hoarded(i)
 		o.flags, o.class = shm.FlagSync, shm.ClassArena
 		return o
@@ -101,27 +97,27 @@ var hoards = []func(i int) *operation{
 	hoarded,
 }
 
-// hoarded is a message for the keeper that nobody is told the end of.
+// hoarded returns a silent send to the keeper, which has no completion.
 func hoarded(i int) *operation {
 	return &operation{
-		send: true, peer: keeperRank, tag: 9, seq: i, flags: shm.FlagSilent,
-		class: shm.ClassInline, payload: content(hoardRank, keeperRank, 9, i, shm.InlineMax),
+		send: true, peer: receiverRank, tag: 9, seq: i, flags: shm.FlagSilent,
+		class: shm.ClassInline, payload: content(hoardRank, receiverRank, 9, i, shm.InlineMax),
 	}
 }
 
-// waitingProbe is for a message that nobody sends.
+// waitingProbe is a probe for a message that is never sent.
 type waitingProbe struct{ cancelled }
 
 func (*waitingProbe) describe(*app) shm.Descriptor {
-	return shm.Descriptor{Op: shm.OpProbe, Peer: pongRank, Tag: tagNobodySends}
+	return shm.Descriptor{Op: shm.OpProbe, Peer: pongRank, Tag: tagNeverSent}
 }
 
-// loneBarrier is a collective that nobody else comes to.
+// loneBarrier is a barrier that no other rank calls.
 type loneBarrier struct{ cancelled }
 
 func (*loneBarrier) describe(a *app) shm.Descriptor {
 	if a.bulk == 0 {
-		a.bulk = a.take(shm.CollBlockBytes)
+		a.bulk = a.alloc(shm.CollBlockBytes)
 		b := shm.CollBlock{Kind: shm.CollBarrier}
 		b.Encode(a.arena[a.bulk:])
 	}
@@ -130,11 +126,12 @@ func (*loneBarrier) describe(a *app) shm.Descriptor {
 	return d
 }
 
-// look lets the hoarder go when it has everything, and sees how much a turn ends.
-func (h *hoarding) look() error {
+// check detaches the hoarder when all its requests are posted, and checks how many requests a
+// turn has ended.
+func (h *hoarding) check() error {
 	a := h.apps[hoardRank]
 	if a.dead {
-		a.linger()
+		a.drainCompletions()
 	} else if a.posted == len(a.ops) {
 		var err error
 		if a.dead, err = a.submit.Push(&shm.Descriptor{Op: shm.OpDetach}); err != nil {

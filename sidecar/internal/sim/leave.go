@@ -6,15 +6,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Pods end as they do in a cluster: as soon as their own ranks are done, however
-// much is on its way to others. Their sidecars say goodbye, wait until nothing
-// is left, and are gone; nobody else may notice.
+// Pods end as in a cluster: as soon as their own ranks have finished, with messages still in
+// flight to others. Their sidecars send Goodbye, wait until nothing is left, and end. Other
+// pods must not take that for a failure.
 
-// afterwards is how long the others are watched when the job is done: longer
-// than a peer that does not answer is waited for.
+// afterwards is the time for which the engines run after the end of the job: longer than the
+// time after which a peer that does not answer is given up.
 const afterwards = 10 * time.Second
 
-// leave lets pods go that are done.
+// leave ends the pods whose ranks have finished.
 func (w *world) leave() error {
 	for i, port := range w.net.ports {
 		if port.dead || !w.podDone(i) {
@@ -22,7 +22,7 @@ func (w *world) leave() error {
 		}
 		if !w.leaving[i] {
 			if w.rng.IntN(20) > 0 {
-				continue // it takes its time
+				continue // after a random delay
 			}
 			if err := w.detach(i); err != nil {
 				return err
@@ -40,7 +40,7 @@ func (w *world) leave() error {
 	return nil
 }
 
-// podDone reports that the ranks of a pod have nothing to do any more.
+// podDone reports whether the ranks of a pod have finished.
 func (w *world) podDone(pod int) bool {
 	for _, a := range w.apps {
 		if int(w.podOf[a.rank]) == pod && (!a.done() || a.silent != a.control.Retired()) {
@@ -50,8 +50,7 @@ func (w *world) podDone(pod int) bool {
 	return true
 }
 
-// detach ends the applications of a pod. The last one may have ended without
-// ever having attached, which to its sidecar is the same.
+// detach detaches the applications of a pod and has its engine leave the job.
 func (w *world) detach(pod int) error {
 	for _, a := range w.apps {
 		if int(w.podOf[a.rank]) != pod || a.dead {

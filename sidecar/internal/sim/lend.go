@@ -9,17 +9,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// Memory that applications have registered themselves (link.Lender): the engine sees none
-// of it, and a remote read of or into it goes by a lane between two domains. One that is
-// not there is made when it is asked for, and the read is refused meanwhile; one that fails
-// takes its reads with it.
+// Memory that applications have registered themselves (link.Lender). The engine has no access
+// to it, and a remote read from or into it uses a queue pair between two protection domains,
+// a lane. A lane is made when it is first needed, and reads are refused until it is ready. If
+// it fails, its reads fail.
 
-// lentCount counts what became of it.
+// lentCount counts events of lent memory.
 type lentCount struct {
-	Reads   int // that were started
-	Refused int // that had no lane
-	Broken  int // lanes
-	Copied  int // messages of which the application was asked for chunks
+	Reads   int // reads that were started
+	Refused int // reads without a lane
+	Broken  int // lanes that failed
+	Copied  int // messages that the application supplied in chunks instead
 	Ended   int // exposures that ended before their job
 }
 
@@ -31,15 +31,16 @@ func (c *lentCount) add(d *lentCount) {
 	c.Ended += d.Ended
 }
 
-// drawLending decides whether the links of a seed lend, from a source of its own: of those
-// that read remotely half, and few others; few, too, where receives come first, since of what
-// is exposed none is offered. Where large messages are to be read, most are.
+// drawLending draws whether the links of a seed lend memory, from a source of its own: half of
+// the links with remote reads do, and few others. Few jobs whose receives come first do, since
+// a receive into exposed memory is not offered. In most jobs that lend memory and can read it,
+// the protocol of large messages is one that reads.
 func (w *world) drawLending() {
 	rng, n := rand.New(rand.NewPCG(w.seed, 6)), w.net
 	if k := rng.IntN(8); k > 3 || k > 0 && (!n.caps.Read || w.early) {
 		return
 	}
-	n.lending, n.cheats = rng, rng.IntN(4) == 0
+	n.lendRNG, n.cheats = rng, rng.IntN(4) == 0
 	for _, p := range n.ports {
 		p.lends = rng.IntN(6) > 0
 	}
@@ -48,15 +49,15 @@ func (w *world) drawLending() {
 	}
 }
 
-// RunExposed is Run with applications that expose memory, over links that read remotely,
-// and with more large messages.
+// RunExposed is Run with applications that expose memory, links with remote reads, and more
+// large messages.
 func RunExposed(seed uint64) (covered Coverage, err error) { return newExposed(seed).job() }
 
 func newExposed(seed uint64) *world {
 	w := newWorld(seed)
 	rng, n := rand.New(rand.NewPCG(seed, 7)), w.net
 	n.caps.Register, n.caps.Read = true, true
-	n.lending, n.cheats = rng, rng.IntN(4) == 0
+	n.lendRNG, n.cheats = rng, rng.IntN(4) == 0
 	for _, p := range n.ports {
 		p.lends = rng.IntN(12) > 0
 	}
@@ -64,7 +65,7 @@ func newExposed(seed uint64) *world {
 	return w
 }
 
-// context is that of a device for one application, with what it has registered there.
+// context is the context of a device for one application, with its registrations.
 type context struct {
 	net    *network
 	pieces map[uint32]*piece // by key
@@ -76,7 +77,7 @@ type piece struct {
 	mem   []byte
 	addr  uint64
 	over  bool // the registration has ended
-	early bool // though the sidecar has not said that it may
+	early bool // it ended before the sidecar allowed that
 }
 
 func (x *context) Grant() link.Grant { return link.Grant{FD: -1} }
@@ -86,32 +87,34 @@ func (x *context) Close() error {
 	return nil
 }
 
-// reach finds registered memory.
-func (x *context) reach(at lentPlace, n uint64) ([]byte, error) {
+// registeredBytes returns n bytes of registered memory, and sets the fault if they may not
+// be accessed.
+func (x *context) registeredBytes(at lentAddr, n uint64) ([]byte, error) {
 	p := x.pieces[at.key]
 	switch {
 	case x.closed > 0:
-		x.net.fault = "memory is reached on a context that is closed"
+		x.net.fault = "memory is accessed on a context that is closed"
 	case p != nil && p.over && !p.early:
-		x.net.fault = "memory is reached whose exposure has ended"
+		x.net.fault = "memory is accessed whose exposure has ended"
 	case p != nil && !p.over && at.addr >= p.addr && n <= uint64(len(p.mem)) && at.addr-p.addr <= uint64(len(p.mem))-n:
 		return p.mem[at.addr-p.addr:][:n], nil
 	case p == nil || !p.over:
 		if !x.net.cheats {
-			x.net.fault = fmt.Sprintf("%d bytes at %#x of key %d are reached, which are not registered", n, at.addr, at.key)
+			x.net.fault = fmt.Sprintf("%d bytes at %#x of key %d are accessed, which are not registered", n, at.addr, at.key)
 		}
 	}
 	return nil, fmt.Errorf("%w: simulated: not registered", link.ErrBroken)
 }
 
-// lentPlace is a place in memory that is registered on a context; none: it is the engine's.
-type lentPlace struct {
+// lentAddr is an address in memory that is registered on a context. If the context is nil,
+// the memory is the engine's.
+type lentAddr struct {
 	of   *context
 	key  uint32
 	addr uint64
 }
 
-func (x lentPlace) from(off uint64) lentPlace {
+func (x lentAddr) from(off uint64) lentAddr {
 	x.addr += off
 	return x
 }
@@ -122,21 +125,21 @@ type lender struct {
 	lent    map[uint32]link.Lent
 }
 
-func (d *lender) find(ref link.Ref) (lentPlace, bool) {
+func (d *lender) find(ref link.Ref) (lentAddr, bool) {
 	m, ok := d.lent[uint32(ref.Off>>link.LentShift)]
 	off := ref.Off & (1<<link.LentShift - 1)
-	return lentPlace{d.context, m.Lkey, m.Addr + off}, ok && ref.Len <= m.Len && off <= m.Len-ref.Len
+	return lentAddr{d.context, m.Lkey, m.Addr + off}, ok && ref.Len <= m.Len && off <= m.Len-ref.Len
 }
 
-// bytes is a part of a range, which is at x if it is lent.
-func (p *port) bytes(ref link.Ref, x lentPlace, part span) ([]byte, error) {
+// bytes returns a part of ref, which is at x if it is lent.
+func (p *port) bytes(ref link.Ref, x lentAddr, part span) ([]byte, error) {
 	if x.of == nil {
 		return p.memory.Bytes(ref.Slice(part.off, part.n)), nil
 	}
-	return x.of.reach(x.from(part.off), part.n)
+	return x.of.registeredBytes(x.from(part.off), part.n)
 }
 
-// PeerCaps says what the link can do with a peer: both sides have to lend.
+// PeerCaps returns the capabilities with a peer: memory is lent only if both sides lend.
 func (p *port) PeerCaps(peer link.Peer) link.Caps {
 	c := p.net.caps
 	c.Lent = p.lends && p.net.ports[peer].lends
@@ -149,21 +152,21 @@ var (
 	errWrites = errors.New("simulated: lent memory is read, not written")
 )
 
-// Admit implements link.Lender. Now and then it cannot.
+// Admit implements link.Lender. It fails at random times.
 func (p *port) Admit(r link.Region, x link.Context) error {
-	if p.net.lending.IntN(20) == 0 {
+	if p.net.lendRNG.IntN(20) == 0 {
 		return errLends
 	}
-	p.lenders[r] = &lender{context: x.(*context), lent: map[uint32]link.Lent{}} // there are no others
+	p.lenders[r] = &lender{context: x.(*context), lent: map[uint32]link.Lent{}} // of mayExpose
 	return nil
 }
 
-// Lend implements link.Lender. Now and then it cannot.
+// Lend implements link.Lender. It fails at random times.
 func (p *port) Lend(r link.Region, number uint32, m link.Lent) error {
 	if _, there := p.lenders[r].lent[number]; there {
 		p.net.fault = fmt.Sprintf("pod %d: memory %d is lent twice", p.self, number)
 	}
-	if p.net.lending.IntN(30) == 0 {
+	if p.net.lendRNG.IntN(30) == 0 {
 		return errLends
 	}
 	p.lenders[r].lent[number] = m
@@ -178,7 +181,7 @@ func (p *port) Reclaim(r link.Region, number uint32) {
 	delete(p.lenders[r].lent, number)
 }
 
-// DropRegion ends what is lent of a region.
+// DropRegion ends the loans of a region. No access may use them.
 func (p *port) DropRegion(r link.Region) {
 	d := p.lenders[r]
 	if d == nil {
@@ -188,35 +191,35 @@ func (p *port) DropRegion(r link.Region) {
 	for _, l := range p.net.lines {
 		for _, a := range l.accesses {
 			if a.mine.of == d.context {
-				p.net.fault = fmt.Sprintf("pod %d lets go of memory that is read into", p.self)
+				p.net.fault = fmt.Sprintf("pod %d drops memory that is read into", p.self)
 			}
 		}
 	}
 	for _, x := range p.keys {
 		if x.lent.of == d.context {
-			p.net.fault = fmt.Sprintf("pod %d lets go of memory that has a key", p.self)
+			p.net.fault = fmt.Sprintf("pod %d drops memory that has a key", p.self)
 		}
 	}
 	_ = d.context.Close() // never fails
 }
 
-// registerLent gives a peer a key of lent memory.
+// registerLent returns a key of lent memory for a peer.
 func (p *port) registerLent(d *lender, ref link.Ref) (link.Key, error) {
 	at, ok := d.find(ref)
 	if !ok {
 		p.net.fault = fmt.Sprintf("pod %d registers %d bytes that are not lent", p.self, ref.Len)
 		return link.Key{}, errLends
 	}
-	if !p.net.calm && p.net.lending.IntN(20) == 0 {
+	if !p.net.faultless && p.net.lendRNG.IntN(20) == 0 {
 		return link.Key{}, errLends
 	}
-	k := link.Key{Key: p.net.lending.Uint64() | 1, Addr: p.net.lending.Uint64N(1 << 40)}
+	k := link.Key{Key: p.net.lendRNG.Uint64() | 1, Addr: p.net.lendRNG.Uint64N(1 << 40)}
 	p.keys[k.Key] = registration{addr: k.Addr, ref: ref, lent: at}
 	p.lentKeys[k.Key] = ref.Region
 	return k, nil
 }
 
-// laneEnds are the domains of a lane; 0: a sidecar's own.
+// laneEnds names the domains of a lane; 0 is a sidecar's own.
 type laneEnds struct {
 	from         link.Peer
 	mine, theirs link.Region
@@ -228,7 +231,7 @@ type lane struct {
 	ready int64
 }
 
-// startLent finds the lane of an access whose memory is lent at one end or both.
+// startLent sets the lane of an access whose memory is lent at one end or both.
 func (p *port) startLent(l *line, a *access) error {
 	d := p.lenders[a.local.Region]
 	theirs, lent := a.to.lentKeys[a.key.Key]
@@ -255,8 +258,8 @@ func (p *port) startLent(l *line, a *access) error {
 			l.lanes = map[laneEnds]*lane{}
 		}
 		a.lane = &lane{ends, p.net.now}
-		if l.lanes[ends] = a.lane; p.net.lending.IntN(2) == 0 {
-			a.lane.ready += p.net.lending.Int64N(100_000)
+		if l.lanes[ends] = a.lane; p.net.lendRNG.IntN(2) == 0 {
+			a.lane.ready += p.net.lendRNG.Int64N(100_000)
 		}
 	}
 	if a.lane.ready > p.net.now {
@@ -267,9 +270,9 @@ func (p *port) startLent(l *line, a *access) error {
 	return nil
 }
 
-// failLane ends the lane of an access now and then, with all that goes by it.
+// failLane fails the lane of an access, with all accesses on it, at random times.
 func (n *network) failLane(a *access) bool {
-	if a.lane == nil || n.calm || n.lending.IntN(16) > 0 {
+	if a.lane == nil || n.faultless || n.lendRNG.IntN(16) > 0 {
 		return false
 	}
 	n.lent.Broken++

@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
 
-// TestLink: the simulated link keeps the promises of links, with every
-// combination of what it can do.
+// TestLink: the simulated link satisfies the contract of links, with every combination of
+// capabilities.
 func TestLink(t *testing.T) {
 	for _, inOrder := range []bool{false, true} {
 		for _, notify := range []bool{false, true} {
@@ -24,7 +24,7 @@ func TestLink(t *testing.T) {
 func harness(caps link.Caps) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		n := newNetwork(rand.New(rand.NewPCG(1, 2)), 2)
-		n.caps, n.calm = caps, true
+		n.caps, n.faultless = caps, true
 		a, b := linktest.NewMemory(), linktest.NewMemory()
 		n.ports[0].memory, n.ports[1].memory = a, b
 		join := func(t *testing.T) {

@@ -10,12 +10,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// supply submits the chunks of a staged operation: of one all at once, which is the most
-// that a client may do, of another a few, and the next when one comes back.
+// supply submits the chunks of a staged operation. Every second operation submits all at once,
+// the most that a client may do; the others submit a few, and the next when one is returned.
 func (a *app) supply(o *operation) {
 	for o.staged < o.total && (o.seq%2 == 0 || o.chunks < chunksFew) {
 		n := min(chunk, o.total-o.staged)
-		addr := a.take(n)
+		addr := a.alloc(n)
 		if o.send {
 			copy(a.arena[addr:], o.payload[o.staged:o.staged+n])
 		}
@@ -27,20 +27,21 @@ func (a *app) supply(o *operation) {
 	}
 }
 
-// chunkBack takes back a chunk of a staged operation that goes on.
+// chunkBack handles the return of a chunk of a staged operation.
 func (a *app) chunkBack(o *operation) {
 	o.chunks--
 	a.supply(o)
 }
 
-func (a *app) scribble(o *operation) {
+// overwrite overwrites the memory of a send that has ended.
+func (a *app) overwrite(o *operation) {
 	switch o.class {
 	case shm.ClassArena:
 		fillByte(a.arena[o.addr:o.addr+len(o.payload)], 0xee)
 	case shm.ClassSlab:
 		fillByte(a.slab[o.addr:o.addr+len(o.payload)], 0xee)
 	case shm.ClassExposed:
-		fillByte(a.exposes.mem[o.place:o.place+len(o.payload)], 0xee)
+		fillByte(a.exposures.mem[o.offset:o.offset+len(o.payload)], 0xee)
 	}
 }
 
@@ -54,7 +55,7 @@ func fillByte(b []byte, v byte) {
 	}
 }
 
-// check compares a message with what its sender's plan says.
+// check compares a received message with the one that its sender's plan has.
 func (a *app) check(o *operation, d *shm.Descriptor) error {
 	want := o.payload
 	if len(want) > o.room && o.want == nil {
@@ -82,11 +83,11 @@ func (a *app) check(o *operation, d *shm.Descriptor) error {
 			return err
 		}
 	}
-	if o.want != nil { // wildcard: source and tag say which message it has to be
+	if o.want != nil { // wildcard: source and tag determine the message
 		k := [2]uint64{uint64(d.Peer), d.Tag}
 		w, ok := o.want[k]
 		if !ok {
-			return fmt.Errorf("message from %d tag %d came twice or was never sent", d.Peer, d.Tag)
+			return fmt.Errorf("message from %d tag %d was received twice or never sent", d.Peer, d.Tag)
 		}
 		delete(o.want, k)
 		want = w
@@ -98,7 +99,7 @@ func (a *app) check(o *operation, d *shm.Descriptor) error {
 	return a.checkType(d, want)
 }
 
-// typeOf is the type of a message's elements; 0: its sender does not give one.
+// typeOf returns the type of a message's elements; 0 means that its sender gives none.
 func typeOf(payload []byte) shm.Status {
 	sum := len(payload)
 	for _, b := range payload[:min(len(payload), 4)] {
@@ -107,8 +108,8 @@ func typeOf(payload []byte) shm.Status {
 	return shm.Status(sum % (wire.ElemMax + 1))
 }
 
-// checkType: the receiver learns the type that the sender gave. A message that another pod
-// has written to an offered receive has none.
+// checkType checks that the receiver gets the type that the sender gave. A message that
+// another pod has written into an offered receive has none.
 func (a *app) checkType(d *shm.Descriptor, payload []byte) error {
 	want, got := typeOf(payload), shm.Status(0)
 	if d.Flags&shm.FlagTyped != 0 {
@@ -121,8 +122,8 @@ func (a *app) checkType(d *shm.Descriptor, payload []byte) error {
 	return nil
 }
 
-// checkOrder: wildcard receives, in the order of their posting, got the messages
-// of each source in the order of their sending, which is that of their tags.
+// checkOrder checks that wildcard receives, in the order in which they were posted, got the
+// messages of each source in the order in which they were sent, the order of their tags.
 func (a *app) checkOrder() error {
 	last := map[uint32]uint64{}
 	for _, o := range a.ops {
@@ -137,7 +138,7 @@ func (a *app) checkOrder() error {
 	return nil
 }
 
-// content is the payload of one message: different for every message.
+// content returns the payload of a message, which differs from that of every other message.
 func content(src, dst uint32, tag uint64, seq, n int) []byte {
 	b := make([]byte, n+8)
 	x := uint64(src)<<48 | uint64(dst)<<32 | tag<<16 | uint64(seq)
@@ -146,7 +147,7 @@ func content(src, dst uint32, tag uint64, seq, n int) []byte {
 		binary.LittleEndian.PutUint64(b[i:], x)
 	}
 	if n > 0 && seq%3 == 0 {
-		b[n-1] = 0 // what PutNR takes for not come
+		b[n-1] = 0 // for PutNR: a zero as last byte is no sign of arrival
 	}
 	return b[:n]
 }

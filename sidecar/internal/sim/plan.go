@@ -6,12 +6,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// sizes are message lengths at the edges of the protocols.
+// sizes are message lengths at the limits between protocols, and next to them.
 var sizes = []int{0, 1, 8, 31, 32, 33, 64, 65, 1000, 2048, 4096, 8192, 8193, 20_000, 65_535, 65_536, 65_537, 150_000}
 
-// plan gives every application its operations. Every message has its receive;
-// a rank receives either all its messages by source and tag, in an order of its
-// own, or all of them by wildcard.
+// plan draws the operations of every application. Every message has a receive. A rank
+// receives either all its messages by source and tag, in a random order, or all of them by
+// wildcard.
 func (w *world) plan() {
 	ranks := len(w.apps)
 	byRank := make([]*app, ranks)
@@ -19,13 +19,13 @@ func (w *world) plan() {
 		byRank[a.rank] = a
 	}
 	w.apps = byRank
-	w.planDeserters()
-	if !w.desertion { // collectives and windows need all their ranks
+	w.planLeavers()
+	if !w.hasLeavers { // collectives and windows need all their ranks
 		if w.rng.IntN(2) == 0 && !w.exposing {
 			w.planWindow()
-			w.leaving = nil // a window is reached into without its rank's doing
+			w.leaving = nil // a window is accessed while its rank does nothing
 			if w.rng.IntN(3) == 0 {
-				w.planRude()
+				w.planMisuse()
 			}
 		}
 		w.planCollectives()
@@ -34,22 +34,22 @@ func (w *world) plan() {
 	claims := make([]bool, ranks)
 	for r := range wild {
 		claims[r] = w.rng.IntN(3) == 0
-		// A wildcard alone does not notice a sidecar that nobody talks to.
-		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.desertion && !w.early && w.rests.rng == nil {
+		// A wildcard receive does not notice the end of a sidecar without connections.
+		if w.rng.IntN(2) == 0 && !w.mayFail() && !w.hasLeavers && !w.early && w.sleep.rng == nil {
 			wild[r] = map[[2]uint64][]byte{}
 		}
 	}
 	messages := 4 + w.rng.IntN(40)
-	if w.rests.rng != nil {
-		messages += chats
+	if w.sleep.rng != nil {
+		messages += smallMessages
 	}
 	for range messages {
 		src, dst := uint32(w.rng.IntN(ranks)), uint32(w.rng.IntN(ranks))
-		if w.early { // many messages of few envelopes, so that they can meet the wrong receives
+		if w.early { // many messages with few envelopes, which could match the wrong receives
 			src, dst = uint32(ranks-1-w.rng.IntN(2)), uint32(w.rng.IntN(2))
 		}
-		chat := w.rests.rng != nil && w.rng.IntN(chats) > 40
-		if chat { // one way: an answer would wake who sleeps
+		small := w.sleep.rng != nil && w.rng.IntN(smallMessages) > 40
+		if small { // one way: an answer would wake an engine that sleeps
 			src, dst = max(src, dst), min(src, dst)
 		}
 		a, b := w.apps[src], w.apps[dst]
@@ -57,7 +57,7 @@ func (w *world) plan() {
 		if (w.early || w.exposing) && w.rng.IntN(2) == 0 {
 			n = sizes[len(sizes)-1-w.rng.IntN(4)]
 		}
-		if chat {
+		if small {
 			n = sizes[w.rng.IntN(9)]
 		}
 		seq := a.sentTo(dst)
@@ -68,8 +68,8 @@ func (w *world) plan() {
 		if wild[dst] != nil {
 			tag = uint64(seq)
 		}
-		claim := w.desertion && w.rng.IntN(4) == 0
-		if claim = claim && w.rests.rng == nil; claim { // of a tag of its own: a probe and a receive of one tag race
+		claim := w.hasLeavers && w.rng.IntN(4) == 0
+		if claim = claim && w.sleep.rng == nil; claim { // with a tag of its own: a probe and a receive of one tag race
 			tag = uint64(1000 + seq)
 		}
 		p := content(src, dst, tag|uint64(w.salt)<<12, seq, n)
@@ -113,7 +113,7 @@ func (w *world) planCollectives() {
 		for _, a := range w.apps {
 			mine := c
 			at := len(a.extras)
-			if w.parts == nil { // accesses to a window depend on each other's order
+			if w.parts == nil { // with a window, in the same order on all ranks: its accesses depend on that
 				at = w.lastCollective(a) + w.rng.IntN(len(a.extras)-w.lastCollective(a)+1)
 			}
 			a.extras = slices.Insert(a.extras, at, &operation{act: &mine})
@@ -121,7 +121,7 @@ func (w *world) planCollectives() {
 	}
 }
 
-// lastCollective is the place after the last one of a's extras.
+// lastCollective returns the index after the last collective among a's extras.
 func (w *world) lastCollective(a *app) int {
 	for i := len(a.extras) - 1; i >= 0; i-- {
 		if _, is := a.extras[i].act.(*collective); is {
@@ -131,16 +131,15 @@ func (w *world) lastCollective(a *app) int {
 	return 0
 }
 
-// planAside adds what happens beside a message now and then: a look whether it
-// is there, and requests that are taken back.
+// planAside adds, for some messages, a probe for it, or a receive or send that is cancelled.
 func (w *world) planAside(a *app, src uint32, tag uint64, wild bool) {
 	switch w.rng.IntN(6) {
 	case 0:
-		a.extras = append(a.extras, &operation{act: &glance{peer: src, tag: tag}})
+		a.extras = append(a.extras, &operation{act: &immediateProbe{peer: src, tag: tag}})
 	case 1:
 		a.extras = append(a.extras, &operation{act: &cancelled{peer: src, n: sizes[w.rng.IntN(len(sizes))]}})
 	case 2:
-		if wild || w.leaving != nil || w.desertion || w.again != nil { // it would be received after all, or asked back from who has gone
+		if wild || w.leaving != nil || w.hasLeavers || w.again != nil { // the send would be received, or its cancellation sent to a rank that has left
 			return
 		}
 		a.extras = append(a.extras, &operation{act: &cancelled{send: true, peer: src, n: 1 + sizes[w.rng.IntN(len(sizes))]}})
@@ -161,7 +160,7 @@ func (w *world) wildClass() shm.Class {
 	return []shm.Class{shm.ClassArena, shm.ClassStaged, shm.ClassSlab}[w.rng.IntN(3)]
 }
 
-// slabMost is the largest message that is carried by a part of the slab, as clients do it.
+// slabMost is the size of the largest message in the slab, as in clients.
 const slabMost = 64 << 10
 
 func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
@@ -189,7 +188,7 @@ func (w *world) sending(dst uint32, tag uint64, seq int, p []byte) *operation {
 func (w *world) receiving(src uint32, tag uint64, seq int, p []byte) *operation {
 	o := &operation{peer: src, tag: tag, seq: seq, payload: p, room: len(p)}
 	if len(p) > 0 && w.rng.IntN(10) == 0 {
-		o.room = w.rng.IntN(len(p)) // too short
+		o.room = w.rng.IntN(len(p)) // too short: the message is truncated
 	}
 	classes := []shm.Class{shm.ClassArena, shm.ClassStaged}
 	if len(p) <= shm.InlineMax && o.room == len(p) {
@@ -202,17 +201,16 @@ func (w *world) receiving(src uint32, tag uint64, seq int, p []byte) *operation 
 	if w.early && w.rng.IntN(4) > 0 {
 		o.class = shm.ClassArena
 	}
-	// Bits that no tag has: more masks than matching hashes by. Hundreds of small messages
-	// beside might have more receives of further masks posted than there may be.
-	if w.seed%5 == 0 && !w.early && w.rests.rng == nil {
+	// Bits that no tag has, so that there are more masks than matching hashes by. Not in a
+	// job with hundreds of small messages, which could exceed the bound on such receives.
+	if w.seed%5 == 0 && !w.early && w.sleep.rng == nil {
 		o.ignore = 1 << (20 + seq%12)
 	}
 	return o
 }
 
-// mix interleaves an application's sends, receives and extras at random. Sends
-// keep their order, and so do the receives of one source and tag: that is what
-// non-overtaking is about; so do collectives.
+// mix interleaves an application's sends, receives and extras at random. Sends keep their
+// order, as do receives and collectives, so that messages that overtake are found.
 func (w *world) mix(a *app) {
 	var sends, receives []*operation
 	for _, o := range a.ops {
@@ -227,7 +225,7 @@ func (w *world) mix(a *app) {
 	for left := len(sends) + len(receives) + len(a.extras); left > 0; {
 		k := &kinds[w.rng.IntN(len(kinds))]
 		if w.early && k == &kinds[0] && len(kinds[1]) > 0 && w.rng.IntN(4) > 0 {
-			k = &kinds[1] // most receives first: only those that are there can be offered
+			k = &kinds[1] // most receives first: only a posted receive can be offered
 		}
 		if len(*k) > 0 {
 			a.ops = append(a.ops, (*k)[0])

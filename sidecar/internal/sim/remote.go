@@ -8,27 +8,27 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// access is a remote read or write under way. It moves in pieces at times of
-// its own, so that it overtakes frames and is overtaken by them.
+// access is a remote read or write in flight. Its pieces move at random times, so that it
+// overtakes frames and frames overtake it.
 type access struct {
 	from, to *port
 	token    uint64
 	local    link.Ref
-	mine     lentPlace // where local is, if it is lent
-	lane     *lane     // that it goes by, if it has one
+	mine     lentAddr // address of local, if it is lent
+	lane     *lane    // queue pair of the access, if its memory is lent
 	key      link.Key
 	notify   uint64
 	write    bool
-	behind   *cast  // is in place before a write begins; nil: none
-	pieces   []span // not moved yet
-	next     int64  // when the next piece moves, or the end is told
+	behind   *cast  // cast that must be placed before a write begins; nil: none
+	pieces   []span // pieces that have not moved yet
+	next     int64  // when the next piece moves, or the end is reported
 	err      error
 }
 
 // span is a part of an access.
 type span struct{ off, n uint64 }
 
-// event is what a port tells its engine at the next Poll, before the loss of a
+// event is an event that a port reports to its engine at the next Poll, before the loss of a
 // connection.
 type event struct {
 	peer   link.Peer
@@ -40,16 +40,16 @@ type event struct {
 type eventKind uint8
 
 const (
-	eventWritten eventKind = iota // an access of the peer's is complete here
-	eventDone                     // an access of this port has ended
-	eventCame                     // frames up to number have come
+	eventWritten   eventKind = iota // an access of the peer's is complete here
+	eventDone                       // an access of this port has ended
+	eventDelivered                  // frames up to number are delivered
 )
 
 // accessDelay bounds the pause before each step of an access, in nanoseconds.
 const accessDelay = 30_000
 
-// Register is Expose for a message, of which no more may be registered at once than
-// links say.
+// Register is Expose for a message. The bytes that are registered in one turn are bounded by
+// RegisterMax of the link.
 func (p *port) Register(ref link.Ref) (k link.Key, err error) {
 	defer func() { p.noteKey("register", ref, k, err) }()
 	if d := p.lenders[ref.Region]; d != nil {
@@ -57,19 +57,19 @@ func (p *port) Register(ref link.Ref) (k link.Key, err error) {
 	}
 	if most := p.net.caps.RegisterMax; most > 0 && ref.Len > most && ref.Region >= core.RegionFirst && p.net.parts {
 		p.net.fault = fmt.Sprintf("pod %d registers %d bytes at once, at most %d may be", p.self, ref.Len, most)
-	} else if most > 0 && p.turn > 0 && p.turn+ref.Len > most {
+	} else if most > 0 && p.registered > 0 && p.registered+ref.Len > most {
 		p.net.late++
 		return link.Key{}, link.ErrLater
 	}
-	p.turn += ref.Len
+	p.registered += ref.Len
 	return p.Expose(ref)
 }
 
-// Expose makes ref reachable under a key that cannot be guessed. Now and then
-// it fails, as it does where memory cannot be pinned.
+// Expose makes ref accessible under a random key. It fails at random times, as it does if
+// memory cannot be pinned.
 func (p *port) Expose(ref link.Ref) (k link.Key, err error) {
 	defer func() { p.noteKey("expose", ref, k, err) }()
-	if !p.net.calm && p.net.rng.IntN(20) == 0 {
+	if !p.net.faultless && p.net.rng.IntN(20) == 0 {
 		return link.Key{}, fmt.Errorf("simulated: no more memory can be pinned")
 	}
 	k = link.Key{Key: p.net.rng.Uint64() | 1, Addr: p.net.rng.Uint64N(1 << 40)}
@@ -77,11 +77,11 @@ func (p *port) Expose(ref link.Ref) (k link.Key, err error) {
 	return k, nil
 }
 
-// registration is reachable memory: ref, whose first byte has the address addr.
+// registration is accessible memory: ref, whose first byte has the address addr.
 type registration struct {
 	addr uint64
 	ref  link.Ref
-	lent lentPlace // of lent memory
+	lent lentAddr // address of ref, if it is lent
 }
 
 // Deregister ends a registration at once.
@@ -116,13 +116,13 @@ func (p *port) start(peer link.Peer, a *access) error {
 	a.pieces = p.net.cut(a.local.Len)
 	a.next = p.net.now + p.net.rng.Int64N(accessDelay)
 	if a.write {
-		a.behind = lastCast(l.flows[end(peer, p.self)])
+		a.behind = lastCast(l.flows[endIndex(peer, p.self)])
 	}
 	l.accesses = append(l.accesses, a)
 	return nil
 }
 
-// cut divides n bytes; without in-order placement the pieces come shuffled.
+// cut divides size bytes into pieces, in random order if the links do not place in order.
 func (n *network) cut(size uint64) []span {
 	var pieces []span
 	for off := uint64(0); off < size; {
@@ -136,9 +136,9 @@ func (n *network) cut(size uint64) []span {
 	return pieces
 }
 
-// move carries accesses on whose time has come.
+// move does the next step of each access that is due.
 func (n *network) move() {
-	n.land()
+	n.landDue()
 	n.placeCasts()
 	for i := range len(n.ports) * len(n.ports) {
 		l := n.lines[[2]link.Peer{link.Peer(i / len(n.ports)), link.Peer(i % len(n.ports))}]
@@ -146,12 +146,12 @@ func (n *network) move() {
 			continue
 		}
 		left := l.accesses[:0]
-		var busy [2]bool // a write of this end is under way, and those behind it wait
+		var busy [2]bool // by end: an earlier write is in flight, for which later ones wait
 		for _, a := range l.accesses {
-			waits := a.from.frozen || a.to.frozen || a.write && n.caps.Ordered && busy[end(a.from.self, a.to.self)] || a.behind != nil && !a.behind.placed
+			waits := a.from.frozen || a.to.frozen || a.write && n.caps.Ordered && busy[endIndex(a.from.self, a.to.self)] || a.behind != nil && !a.behind.placed
 			if waits || a.next > n.now || !n.advance(a) {
 				left = append(left, a)
-				busy[end(a.from.self, a.to.self)] = busy[end(a.from.self, a.to.self)] || a.write
+				busy[endIndex(a.from.self, a.to.self)] = busy[endIndex(a.from.self, a.to.self)] || a.write
 			}
 		}
 		l.accesses = left
@@ -171,8 +171,8 @@ func (n *network) advance(a *access) bool {
 	whole, lent, err := a.to.resolve(a.key, a.local.Len)
 	if err != nil {
 		a.err = err
-		if !n.deadly {
-			n.fault = fmt.Sprintf("pod %d reaches for memory of pod %d: %v", a.from.self, a.to.self, err)
+		if !n.mayReclaim {
+			n.fault = fmt.Sprintf("pod %d accesses memory of pod %d: %v", a.from.self, a.to.self, err)
 		}
 		return false
 	}
@@ -193,24 +193,24 @@ func (n *network) advance(a *access) bool {
 	copy(theirs, mine)
 	a.to.written(whole, a.notify)
 	if len(a.pieces) == 0 && a.notify != 0 && n.caps.Notify {
-		// The target learns of it even if the connection is lost before the
-		// origin does.
+		// The target is notified even if the connection breaks before the origin learns of
+		// the end.
 		a.to.events = append(a.to.events, event{a.from.self, eventWritten, a.notify, nil})
 	}
 	return false
 }
 
-// resolve checks n bytes at k against what is registered.
-func (p *port) resolve(k link.Key, n uint64) (link.Ref, lentPlace, error) {
+// resolve returns the registered memory of n bytes at k.
+func (p *port) resolve(k link.Key, n uint64) (link.Ref, lentAddr, error) {
 	r, ok := p.keys[k.Key]
 	off := k.Addr - r.addr
 	if !ok || off > r.ref.Len || n > r.ref.Len-off {
-		return link.Ref{}, lentPlace{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
+		return link.Ref{}, lentAddr{}, fmt.Errorf("%w: %d bytes at %d", link.ErrKey, n, k.Addr)
 	}
 	return r.ref.Slice(off, n), r.lent.from(off), nil
 }
 
-// abort ends the accesses of a lost connection where they are.
+// abort ends the accesses of a lost connection, some of whose pieces have moved.
 func (l *line) abort() {
 	for _, a := range l.accesses {
 		a.from.events = append(a.from.events, event{a.to.self, eventDone, a.token, fmt.Errorf("%w: simulated", link.ErrBroken)})
@@ -218,8 +218,8 @@ func (l *line) abort() {
 	l.accesses = nil
 }
 
-// tell hands over what has happened to accesses.
-func (p *port) tell(sink link.Sink) int {
+// reportEvents reports the events of the port to sink.
+func (p *port) reportEvents(sink link.Sink) int {
 	events := p.events
 	p.events = nil
 	for _, e := range events {
@@ -228,7 +228,7 @@ func (p *port) tell(sink link.Sink) int {
 			sink.Done(e.peer, e.number, e.err)
 		case eventWritten:
 			sink.Written(e.peer, e.number)
-		case eventCame:
+		case eventDelivered:
 			sink.Delivered(e.peer, e.number)
 		}
 	}

@@ -29,8 +29,8 @@ var scale = flag.Int("sim.scale", 100, "pods of 64 ranks in the scale test")
 
 const scaleRanks = 64 // of a pod
 
-// memoryTarget is what the sidecar of a job of 1,000 pods may take beside what
-// its ranks ask for.
+// memoryTarget bounds the memory of the sidecar of a job of 1,000 pods, without the memory
+// that its ranks share with it.
 const memoryTarget = 64 << 20
 
 // member is an attached application that only submits.
@@ -42,26 +42,25 @@ type member struct {
 	done     map[uint32]shm.Status
 }
 
-// big is one pod of a large job: its engine is real, the other pods are a crowd.
-type big struct {
+// largePod is a pod of a large job. Its engine is real; the other pods only acknowledge.
+type largePod struct {
 	t       *testing.T
 	e       *engine.Engine
-	net     *crowd
+	net     *ackingLink
 	members []*member
 	ranks   int
 	turns   []time.Duration
 	now     int64 // virtual, so that nothing is late on a slow machine
 }
 
-// TestScale prints what one sidecar of a large job takes, in memory and in time
-// of its turn:
+// TestScale prints the memory of a sidecar of a large job and the times of its turns:
 //
 //	go test ./sidecar/internal/sim -run Scale -v -sim.scale=1000
 func TestScale(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	base := heap()
-	b := newBig(t, *scale)
+	b := newLargePod(t, *scale)
 	t.Logf("%d pods of %d ranks; times are processor time of turns, longest and median", *scale, scaleRanks)
 	b.report("attach", func() { b.attach(scaleRanks) })
 	b.report("8 bytes to 48 others each", func() { b.scatter(48) })
@@ -95,10 +94,10 @@ func heap() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-func newBig(t *testing.T, pods int) *big {
+func newLargePod(t *testing.T, pods int) *largePod {
 	t.Helper()
-	cfg := crowded(pods, scaleRanks)
-	b := &big{t: t, net: newCrowd(pods), ranks: len(cfg.PodOf), now: 1}
+	cfg := largeJob(pods, scaleRanks)
+	b := &largePod{t: t, net: newAckingLink(pods), ranks: len(cfg.PodOf), now: 1}
 	loop := local.New(cfg.Self, nil)
 	e, err := engine.New(engine.Config{
 		Core: cfg, Local: loop, Remote: b.net, Dialer: b.net, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -116,15 +115,15 @@ func newBig(t *testing.T, pods int) *big {
 	return b
 }
 
-// threadTime is the processor time that the calling thread has used.
+// threadTime returns the processor time of the calling thread.
 func threadTime() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // this clock is always there
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // this clock always exists
 	return time.Duration(t.Nano())
 }
 
-// shared is memory as ranks ask for it: outside the heap, and taken when used.
-func (b *big) shared(n int) []byte {
+// shared returns memory like that of ranks: outside the heap, and allocated on first use.
+func (b *largePod) shared(n int) []byte {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		b.t.Fatal(err)
@@ -133,7 +132,7 @@ func (b *big) shared(n int) []byte {
 	return mem
 }
 
-func (b *big) attach(n int) {
+func (b *largePod) attach(n int) {
 	for i := range n {
 		rank := uint32(b.ranks/scaleRanks/2*scaleRanks + i)
 		g := segment.DefaultGeometry
@@ -163,10 +162,10 @@ func (b *big) attach(n int) {
 	}
 }
 
-func (b *big) turn() {
+func (b *largePod) turn() {
 	b.now += 10_000
 	if b.now/1e9 != (b.now-10_000)/1e9 {
-		b.net.live()
+		b.net.heartbeat()
 	}
 	begin := threadTime()
 	b.e.Turn()
@@ -176,8 +175,8 @@ func (b *big) turn() {
 	}
 }
 
-// settle takes turns until each member's request is done.
-func (b *big) settle(req uint32) {
+// settle runs turns until the request of each member has ended.
+func (b *largePod) settle(req uint32) {
 	for waiting := true; waiting; {
 		b.turn()
 		waiting = false
@@ -198,14 +197,14 @@ func (b *big) settle(req uint32) {
 	}
 }
 
-func (b *big) push(m *member, d shm.Descriptor) {
+func (b *largePod) push(m *member, d shm.Descriptor) {
 	if ok, err := m.submit.Push(&d); !ok || err != nil {
 		b.t.Fatal("not submitted", err)
 	}
 }
 
 // scatter makes every member send a silent message to n others.
-func (b *big) scatter(n int) {
+func (b *largePod) scatter(n int) {
 	for _, m := range b.members {
 		draw := rand.New(rand.NewPCG(uint64(m.rank), 9))
 		for range n {
@@ -219,8 +218,8 @@ func (b *big) scatter(n int) {
 	}
 }
 
-// communicators makes a communicator of all ranks on every member.
-func (b *big) communicators(context uint32, list bool) {
+// communicators has every member create a communicator of all ranks.
+func (b *largePod) communicators(context uint32, list bool) {
 	for _, m := range b.members {
 		d := shm.Descriptor{Op: shm.OpComm, Req: 1, Context: context}
 		if list {
@@ -235,7 +234,7 @@ func (b *big) communicators(context uint32, list bool) {
 	b.settle(1)
 }
 
-func (b *big) alltoallv() {
+func (b *largePod) alltoallv() {
 	for _, m := range b.members {
 		c := shm.CollBlock{Kind: shm.CollAlltoallv, Type: shm.TypeUint64, Op: shm.ReduceSum, Vectors: 4, Elem: 8}
 		clear(m.arena)
@@ -247,8 +246,8 @@ func (b *big) alltoallv() {
 	b.settle(2)
 }
 
-// report says what the turns of a part took, and what it left for the collector.
-func (b *big) report(what string, part func()) {
+// report prints the times of the turns of a part, and the memory that it allocated.
+func (b *largePod) report(what string, part func()) {
 	var before, after runtime.MemStats
 	b.turns = slices.Grow(b.turns[:0], 30_000)
 	runtime.GC()
@@ -262,8 +261,8 @@ func (b *big) report(what string, part func()) {
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
-// scrape says what a scrape takes: on the turn, and of the one who asks.
-func (b *big) scrape() {
+// scrape prints the time of a scrape of the metrics: on the turn, and in total.
+func (b *largePod) scrape() {
 	start := threadTime()
 	picture := obs.Snapshot{Core: b.e.Counters()}
 	onTurn := threadTime() - start
@@ -277,4 +276,4 @@ func (b *big) scrape() {
 	}
 }
 
-var _ link.Link = (*crowd)(nil)
+var _ link.Link = (*ackingLink)(nil)

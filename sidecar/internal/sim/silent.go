@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// A sidecar may be stopped for some seconds and go on, as SIGSTOP, a debugger, a
-// frozen cgroup or a paused machine do it. Its ranks run meanwhile; what is sent
-// to it waits. Whether its peers give it up or not, it and they must agree.
+// A sidecar may be stopped for some seconds and continue, because of SIGSTOP, a debugger, a
+// frozen control group or a paused machine. Its ranks run in the meantime, and frames to it
+// wait. Its peers may give it up or not, but it and they must agree on that.
 
-// silence is one such stop.
+// silence is a stop of a sidecar.
 type silence struct {
-	pod        int // -1: none
-	at         float64
+	pod        int     // -1: none
+	at         float64 // progress of the job at which it begins
 	length     int64
-	begin, end int64 // when it was; 0: not yet
+	begin, end int64 // 0: it has not begun
 }
 
-// Lengths of a silence: up to so short that nobody may notice, or up to so long
-// that everybody has given it up for a while. Peers wait for 4.5 s, and are told of
-// life every 500 ms.
+// Bounds of the length of a silence. Peers give a sidecar up after 4.5 s, and heartbeats are
+// 500 ms apart: a short silence must not be noticed, and a long one may be.
 const (
 	silenceShort = int64(2 * time.Second)
 	silenceLong  = int64(8 * time.Second)
-	silenceStep  = int64(time.Millisecond) // of virtual time while nothing else happens
+	silenceStep  = int64(time.Millisecond) // step of the virtual time while nothing else happens
 )
 
-// drawSilence decides about a silence, from a source of its own, so that the
-// other seeds stay what they were.
+// drawSilence draws a silence, from a source of its own, so that the jobs of other seeds do
+// not change.
 func drawSilence(seed uint64, pods int) silence {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	s := silence{pod: -1, at: rng.Float64(), length: 1 + rng.Int64N(silenceShort)}
@@ -40,7 +39,7 @@ func drawSilence(seed uint64, pods int) silence {
 	return s
 }
 
-// mayKill reports that the peers may give the sidecar up.
+// mayKill reports whether the peers may give the sidecar up.
 func (s *silence) mayKill() bool { return s.pod >= 0 && s.length > silenceShort }
 
 // silent reports whether a pod's sidecar is stopped now.
@@ -58,7 +57,7 @@ func (w *world) silent(pod int) bool {
 	return w.net.now < s.end
 }
 
-// givenUp reports that somebody holds the job failed because of the silence.
+// givenUp reports whether a sidecar has failed the job because of the silence.
 func (w *world) givenUp() bool {
 	if !w.silence.mayKill() {
 		return false

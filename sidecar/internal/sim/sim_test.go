@@ -7,9 +7,9 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 300, "how many seeds to run")
-	first = flag.Uint64("sim.first", 1, "the first of them, so that many can be run in parts")
-	only  = flag.Uint64("sim.seed", 0, "run this seed alone")
+	seeds = flag.Int("sim.seeds", 300, "number of seeds to run")
+	first = flag.Uint64("sim.first", 1, "first seed, so that many seeds can be run in parts")
+	only  = flag.Uint64("sim.seed", 0, "run only this seed")
 )
 
 // TestSeeds runs jobs of many seeds; a failure prints its seed.
@@ -44,28 +44,28 @@ func TestSeeds(t *testing.T) {
 	close(next)
 	wg.Wait()
 	t.Logf("%d seeds from %d on: %+v", *seeds, *first, all)
-	// The plan is 4.5 in a third of the seeds. A job that ends sooner leaves some. A
-	// last byte that tells nothing is one in hundreds of the messages offered. Of those
-	// there is one in eight seeds, and of lent memory that is read, or refused, one in ten:
-	// of 300 seeds there may be half of that.
+	// A third of the seeds plan 4.5 broken connections each; jobs that end before have fewer.
+	// A last byte that is no sign of arrival is rare: one in hundreds of the offered messages.
+	// One seed in eight has such a message, and one in ten reads lent memory or is refused:
+	// of 300 seeds at least half of that is wanted.
 	few := min(8*all.Offered, all.Rings, all.Reads, 2*all.Puts, 2*all.Gets, 2*all.Exposed, uint64(all.Landed), 2*uint64(all.Gathers), uint64(all.Parts), uint64(all.Late), 16*uint64(all.Lent.Reads), 16*uint64(all.Lent.Refused), uint64(all.Lent.Copied), 60*uint64(all.Frozen)) < uint64(*seeds)/2
-	if !t.Failed() && (all.Broken < *seeds || few || all.Told == 0 && *seeds >= 2000) {
+	if !t.Failed() && (all.Broken < *seeds || few || all.Collided == 0 && *seeds >= 2000) {
 		t.Errorf("%d seeds: %+v: too little for what they are to show", *seeds, all)
 	}
 }
 
-// TestLiesAreFound: a link that tells of delivery before a frame has come is found out,
-// within a few seeds: by what a payload has become meanwhile, by a frame that a peer
-// asks for again, by a job that does not end.
-func TestLiesAreFound(t *testing.T) {
+// TestFalseDeliveryIsFound: a link that reports delivery before a frame has arrived is found
+// within a few seeds: by a payload that has changed, by a frame that a peer requests again, or
+// by a job that does not end.
+func TestFalseDeliveryIsFound(t *testing.T) {
 	const within = 30
 	for seed := *first; seed < *first+within; seed++ {
-		if err := RunLying(seed); err != nil {
+		if err := RunFalseDelivery(seed); err != nil {
 			t.Logf("found: %v", err)
 			return
 		}
 	}
-	t.Errorf("in seeds %d to %d nobody notices that links lie", *first, *first+within-1)
+	t.Errorf("seeds %d to %d do not find links that report delivery too early", *first, *first+within-1)
 }
 
 // TestSeedsFair runs fair jobs of many seeds.
@@ -74,7 +74,7 @@ func TestSeedsFair(t *testing.T) { each(t, Fair, 20, 30) }
 // TestSeedsHoard runs jobs with a hoarder of many seeds.
 func TestSeedsHoard(t *testing.T) { each(t, Hoard, 100, 20) }
 
-// each runs jobs of one kind: one for every part of the seeds, and at least so many.
+// each runs jobs of one kind: one for every part seeds, and at least least.
 func each(t *testing.T, run func(seed uint64) error, part, least int) {
 	if *only != 0 {
 		if err := run(*only); err != nil {
@@ -90,7 +90,7 @@ func each(t *testing.T, run func(seed uint64) error, part, least int) {
 	}
 }
 
-// TestSeedsCached runs jobs whose links keep registrations.
+// TestSeedsCached runs jobs whose links cache registrations.
 func TestSeedsCached(t *testing.T) {
 	if *only != 0 {
 		if _, err := RunCached(*only); err != nil {
@@ -183,7 +183,7 @@ func TestSeedsAgain(t *testing.T) {
 	}
 }
 
-// TestKeptSeeds: seeds that have found a defect, beyond those that are run in any case.
+// TestKeptSeeds runs seeds that have found a defect and that the other tests do not run.
 func TestKeptSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{
 		1723: "a sidecar that was stopped while it waited for connections alone blames a peer",

@@ -13,16 +13,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 )
 
-// unmet is a job of many pods with one rank each, none of which has ever needed
-// another one.
-func unmet(t *testing.T, pods int) *world {
+// unconnected returns a job of many pods with one rank each and without connections.
+func unconnected(t *testing.T, pods int) *world {
 	t.Helper()
 	w := &world{rng: rand.New(rand.NewPCG(uint64(pods), 1)), victim: -1, doomed: -1, slow: -1, silence: silence{pod: -1}} //nolint:gosec // of a seed
 	for p := range pods {
 		w.podOf = append(w.podOf, int32(p))
 	}
 	w.net = newNetwork(w.rng, pods)
-	w.net.calm = true
+	w.net.faultless = true
 	for _, p := range w.net.ports {
 		loop := local.New(p.self, nil)
 		e, err := engine.New(engine.Config{
@@ -35,19 +34,18 @@ func unmet(t *testing.T, pods int) *world {
 		loop.SetMemory(e)
 		p.memory = e
 		w.engines = append(w.engines, e)
-		t.Cleanup(func() { _ = e.Close() }) // of memory only
+		t.Cleanup(func() { _ = e.Close() }) // it holds only memory
 	}
 	return w
 }
 
-// TestFailureSpreads: in a job of which nobody is connected everybody learns of a
-// failure, though nobody makes more than a few connections for it, and whichever
-// sidecars are not there any more.
+// TestFailureSpreads: in a job without connections every sidecar learns of a failure, each
+// makes only a few connections for that, and the loss of any sidecars does not prevent it.
 func TestFailureSpreads(t *testing.T) {
-	const most = 12 // parent, four children, and of those that are gone theirs
+	const most = 12 // its parent, four children, and the parents and children of lost ones
 	for what, c := range map[string]struct {
 		pods int
-		lost []int // pods that are not there; the first is the failure
+		lost []int // pods that are lost; the first one is the failure
 		from int
 	}{
 		"a rank":                   {90, nil, 77},
@@ -59,7 +57,7 @@ func TestFailureSpreads(t *testing.T) {
 		"the first two":            {60, []int{1, 0}, 59},
 		"two pods":                 {2, nil, 1},
 	} {
-		w := unmet(t, c.pods)
+		w := unconnected(t, c.pods)
 		f := core.Failure{Rank: uint32(c.from), Code: 1, Reason: "expelled: it lied"}
 		gone := map[int]bool{}
 		for i, pod := range c.lost {
@@ -69,10 +67,10 @@ func TestFailureSpreads(t *testing.T) {
 			w.net.ports[pod].dead, gone[pod] = true, true
 		}
 		w.engines[c.from].Fail(&f)
-		for end := w.net.now + deathNotice; w.net.now < end && w.knowing() < c.pods-len(c.lost); {
+		for end := w.net.now + deathNotice; w.net.now < end && w.countInformed() < c.pods-len(c.lost); {
 			w.idle(5_000_000)
 		}
-		if n := w.knowing(); n != c.pods-len(c.lost) {
+		if n := w.countInformed(); n != c.pods-len(c.lost) {
 			t.Errorf("%s: %d of %d sidecars know of the failure", what, n, c.pods-len(c.lost))
 		}
 		made := make([]int, c.pods)
@@ -90,7 +88,7 @@ func TestFailureSpreads(t *testing.T) {
 	}
 }
 
-func (w *world) knowing() (n int) {
+func (w *world) countInformed() (n int) {
 	for _, e := range w.engines {
 		if e.Failure() != nil {
 			n++

@@ -12,12 +12,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Trace is what the engines of a job have done, in order, with virtual times: frames,
-// registrations, remote accesses and completions. Two builds whose traces of a seed have the
-// same hash have behaved in the same way there.
+// Trace records the actions of the engines of a job in order, with virtual times: frames,
+// registrations, remote accesses and completions. If the traces of a seed by two builds have
+// the same hash, both have behaved in the same way.
 type Trace struct {
 	actions, texts hash.Hash64
-	log            io.Writer // gets a line for each action, by which two builds are compared; nil: none
+	log            io.Writer // gets a line for each action, to compare two builds; nil: none
 }
 
 // NewTrace returns an empty trace.
@@ -25,20 +25,21 @@ func NewTrace(log io.Writer) *Trace {
 	return &Trace{actions: fnv.New64a(), texts: fnv.New64a(), log: log}
 }
 
-// Actions is the hash of what was done.
+// Actions returns the hash of the actions.
 func (t *Trace) Actions() uint64 { return t.actions.Sum64() }
 
-// Texts is the hash of the reasons for which jobs failed: wording is no action.
+// Texts returns the hash of the reasons of failures. They are hashed apart from the actions,
+// so that a change of wording does not change the hash of actions.
 func (t *Trace) Texts() uint64 { return t.texts.Sum64() }
 
 // Kind is a kind of simulated jobs.
 type Kind struct {
 	Name string
-	Jobs int // of the table of hashes
+	Jobs int // number of its jobs in the table of hashes
 	run  func(seed uint64, t *Trace) error
 }
 
-// Kinds are all kinds of jobs.
+// Kinds lists all kinds of jobs.
 var Kinds = []Kind{
 	{"job", 1000, ofWorld(newWorld)},
 	{"cached", 300, ofWorld(newCached)},
@@ -67,20 +68,20 @@ func (k *Kind) Play(seed uint64, log io.Writer) (*Trace, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// note adds an action of a pod or rank.
-func (n *network) note(what string, who uint64, values ...uint64) {
+// note records an action of a pod or rank.
+func (n *network) note(what string, actor uint64, values ...uint64) {
 	t := n.trace
 	if t == nil {
 		return
 	}
 	var b [8]byte
 	_, _ = t.actions.Write([]byte(what)) // never fails
-	for _, v := range append([]uint64{uint64(n.now), who}, values...) {
+	for _, v := range append([]uint64{uint64(n.now), actor}, values...) {
 		binary.LittleEndian.PutUint64(b[:], v)
 		_, _ = t.actions.Write(b[:]) // as above
 	}
 	if t.log != nil {
-		_, _ = fmt.Fprintf(t.log, "%d %s %d %x\n", n.now, what, who, values) // a log that is cut shows it
+		_, _ = fmt.Fprintf(t.log, "%d %s %d %x\n", n.now, what, actor, values) // an incomplete log shows that itself
 	}
 }
 
@@ -105,7 +106,7 @@ func (p *port) noteKey(what string, ref link.Ref, k link.Key, err error) {
 	p.net.note(what, uint64(p.self), uint64(ref.Region), ref.Off, ref.Len, k.Key, k.Addr, failed)
 }
 
-// noteDone adds a completion.
+// noteDone records a completion.
 func (a *app) noteDone(d *shm.Descriptor) {
 	if a.w.net.trace == nil {
 		return
@@ -114,7 +115,7 @@ func (a *app) noteDone(d *shm.Descriptor) {
 		uint64(d.Context), uint64(d.Status), d.Tag, d.Addr(), d.Len(), d.Aux(), d.Aux2(), uint64(crc32.Checksum(d.Inline(), castagnoli)))
 }
 
-// noteFailure adds why a job has failed, as a rank hears it.
+// noteFailure records the reason of a failure that a rank gets.
 func (a *app) noteFailure() {
 	if t := a.w.net.trace; t != nil {
 		_, _ = fmt.Fprintf(t.texts, "%d %s\n", a.rank, a.control.Failure()) // never fails

@@ -13,13 +13,13 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write the table of hashes again")
-	traces = flag.Int("sim.traces", 10, "one in so many jobs of the table is played; 1: all of them (make replay)")
+	traces = flag.Int("sim.traces", 10, "play one in this number of the table's jobs; 1: all of them (make replay)")
 	kindOf = flag.String("sim.kind", "job", "kind of the job of -sim.trace")
-	dump   = flag.String("sim.trace", "", "write the actions of the job of -sim.seed to this file, one a line")
+	dump   = flag.String("sim.trace", "", "write the actions of the job of -sim.seed to this file, one per line")
 )
 
-// table are the hashes of actions and texts of jobs, by kind and seed. A change of it is a
-// change of behaviour, which its commit explains.
+// table is the file of the hashes of actions and texts of jobs, by kind and seed. A change of
+// it is a change of behaviour, which its commit explains.
 var table = filepath.Join("testdata", "traces.txt")
 
 // played is a job of the table.
@@ -30,9 +30,10 @@ type played struct {
 	err  error
 }
 
-// TestTraces: jobs do what they did, action by action. A refactoring changes no hash of the
-// first column, and one that keeps all words none of the second. The first action that differs
-// is found by writing the traces of both builds (-sim.trace) and comparing the files.
+// TestTraces: each job has the hashes of the table. A refactoring changes no hash of actions,
+// the first column, and changes hashes of texts, the second, only if it changes texts. To find
+// the first action that differs, write the traces of both builds (-sim.trace) and compare the
+// files.
 func TestTraces(t *testing.T) {
 	if *dump != "" {
 		dumpTrace(t)
@@ -105,18 +106,18 @@ func compare(t *testing.T, jobs []*played) {
 		is, was := strings.Fields(j.line), strings.Fields(want[name])
 		switch {
 		case len(was) != 4:
-			t.Fatalf("%s is not in %s: -update writes it again", name, table)
+			t.Fatalf("%s is not in %s: write it again with -update", name, table)
 		case is[2] != was[2]:
 			if actions++; actions <= 5 {
-				t.Errorf("%s does other things than it did: go test ./sidecar/internal/sim -run Traces -sim.kind=%s -sim.seed=%d -sim.trace=FILE, here and in the build before, and compare", name, j.kind.Name, j.seed)
+				t.Errorf("%s has other actions than in the table: go test ./sidecar/internal/sim -run Traces -sim.kind=%s -sim.seed=%d -sim.trace=FILE, here and at the commit before, and compare the files", name, j.kind.Name, j.seed)
 			}
 		case is[3] != was[3]:
 			if texts++; texts <= 5 {
-				t.Errorf("%s says other words than it did", name)
+				t.Errorf("%s has other texts than in the table", name)
 			}
 		}
 	}
-	t.Logf("%d jobs: %d do other things, and of the others %d say other words; -update writes %s again", len(jobs), actions, texts, table)
+	t.Logf("%d jobs: %d have other actions, and of the rest %d other texts; -update writes %s again", len(jobs), actions, texts, table)
 }
 
 func dumpTrace(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// windowNumber names the one window of a job. Each rank's part is a counter, then a
-// slot for every rank, to which only that one writes, and a ledger that ranks change
-// under its lock.
+// windowNumber is the number of the window of a job. Each rank's part consists of a counter,
+// a slot for every rank, to which only that rank writes, and a ledger, which ranks change
+// under the window's lock.
 const (
 	windowNumber = 9
 	counterBytes = 64
@@ -18,18 +18,20 @@ const (
 	ledgerBytes  = 128
 )
 
-// exposed is what a rank's part of the window must be in the end.
+// exposed is a rank's part of the window, and its expected content at the end.
 type exposed struct {
-	at    int // in the arena
+	at    int // offset in the arena
 	freed bool
 	want  []byte
 	count uint64
-	turns uint64 // at the ledger
-	used  []int  // bytes of each slot that are taken
+	turns uint64 // changes of the ledger
+	used  []int  // by rank: bytes of its slot that are allocated
 }
 
-// place is where the next bytes of a rank go.
-func (x *exposed) place(rank uint32) int { return counterBytes + int(rank)*slotBytes + x.used[rank] }
+// nextOffset returns the offset of the next bytes of a rank.
+func (x *exposed) nextOffset(rank uint32) int {
+	return counterBytes + int(rank)*slotBytes + x.used[rank]
+}
 
 // rma is an operation on the window.
 type rma struct {
@@ -37,10 +39,10 @@ type rma struct {
 	target uint32
 	off, n int
 	addr   int
-	data   []byte // what is put, or must be got
+	data   []byte // bytes to put, or bytes that a get must return
 	add    uint64
-	lands  int  // of a wait, where what was put lies
-	before *rma // of a put to the ledger, what was got of it
+	lands  int  // of a wait: offset of the bytes that were put
+	before *rma // of a put to the ledger: the get before it
 	ledger bool
 }
 
@@ -49,10 +51,10 @@ func (x *rma) describe(a *app) shm.Descriptor {
 	switch x.op {
 	case shm.OpWin:
 		w := a.w.parts[a.rank]
-		w.at = a.take(len(w.want))
+		w.at = a.alloc(len(w.want))
 		d.SetBody(uint64(w.at), uint64(len(w.want)), 0, 0)
 	case shm.OpPut, shm.OpGet:
-		x.addr = a.take(x.n)
+		x.addr = a.alloc(x.n)
 		if x.before != nil {
 			x.data = entryAfter(a.arena[x.before.addr:][:ledgerBytes])
 		}
@@ -61,11 +63,11 @@ func (x *rma) describe(a *app) shm.Descriptor {
 		}
 		d.SetBody(uint64(x.addr), uint64(x.n), uint64(x.off), 0)
 	case shm.OpAcc:
-		x.addr = a.take(8)
+		x.addr = a.alloc(8)
 		binary.LittleEndian.PutUint64(a.arena[x.addr:], x.add)
 		d.Tag = uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum)
 		d.SetBody(uint64(x.addr), 8, 0, 0)
-	default: // others name no memory
+	default: // the other operations have no memory
 		d.Class = 0
 		if x.op == shm.OpLock {
 			d.Flags = shm.FlagExclusive
@@ -74,7 +76,7 @@ func (x *rma) describe(a *app) shm.Descriptor {
 	return d
 }
 
-// entryAfter is what follows an entry of the ledger: one more, in every word.
+// entryAfter returns the next entry of the ledger: every word is one higher.
 func entryAfter(entry []byte) []byte {
 	next := make([]byte, len(entry))
 	for i := 0; i < len(entry); i += 8 {
@@ -110,14 +112,14 @@ func (x *rma) ended(a *app, d *shm.Descriptor) error {
 		err := a.compareWindow()
 		part := a.w.parts[a.rank]
 		part.freed = true
-		fillByte(a.arena[part.at:part.at+len(part.want)], 0xee) // and so is the window's
+		fillByte(a.arena[part.at:part.at+len(part.want)], 0xee) // the window's memory, too
 		return err
 	}
 	return nil
 }
 
-// planWindow gives every rank its accesses: puts that nobody else overwrites,
-// each read back once it is flushed, and additions to counters of others.
+// planWindow draws the accesses of every rank: puts into its own slots, each read back after a
+// flush, and additions to the counters of others.
 func (w *world) planWindow() {
 	ranks := len(w.podOf)
 	for range ranks {
@@ -125,7 +127,7 @@ func (w *world) planWindow() {
 	}
 	posts := make([][]*operation, ranks)
 	defer func() {
-		for i, a := range w.apps { // a start may wait for them: they wait for nothing
+		for i, a := range w.apps { // first, since a start may wait for them, and they wait for nothing
 			a.extras = append(posts[i], a.extras...)
 		}
 	}()
@@ -140,7 +142,7 @@ func (w *world) planWindow() {
 			if part.used[a.rank]+n > slotBytes {
 				continue
 			}
-			off := part.place(a.rank)
+			off := part.nextOffset(a.rank)
 			part.used[a.rank] += n
 			data := content(a.rank, t, 0xaaaa+uint64(w.salt), off, n)
 			copy(part.want[off:], data)
@@ -154,7 +156,7 @@ func (w *world) planWindow() {
 			part.count += add
 			acc := &operation{act: &rma{op: shm.OpAcc, target: t, add: add}}
 			a.extras = append(a.extras, acc, put, flush, get)
-			if off, n := part.place(a.rank), 1+w.rng.IntN(9000); w.rng.IntN(3) == 0 && part.used[a.rank]+n <= slotBytes {
+			if off, n := part.nextOffset(a.rank), 1+w.rng.IntN(9000); w.rng.IntN(3) == 0 && part.used[a.rank]+n <= slotBytes {
 				part.used[a.rank] += n
 				data := content(a.rank, t, 0xbbbb+uint64(w.salt), off, n)
 				copy(part.want[off:], data)
@@ -208,7 +210,7 @@ func (w *world) wrapWindow(a *app) {
 	a.ops = append(a.ops, flush, over, check)
 }
 
-// checkWindow sees that nobody has written to a rank's part since it was freed.
+// checkWindow checks that a rank's part was not written after it was freed.
 func (a *app) checkWindow() error {
 	part := a.w.parts[a.rank]
 	if !part.freed {
@@ -222,7 +224,7 @@ func (a *app) checkWindow() error {
 	return nil
 }
 
-// compareWindow compares a rank's part with what all have written to it.
+// compareWindow compares a rank's part with the accesses of all ranks.
 func (a *app) compareWindow() error {
 	part := a.w.parts[a.rank]
 	binary.LittleEndian.PutUint64(part.want, part.count)
@@ -236,7 +238,7 @@ func (a *app) compareWindow() error {
 	return nil
 }
 
-// mismatch finds the first byte in which a and b differ.
+// mismatch returns the index of the first byte in which a and b differ, or -1.
 func mismatch(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

@@ -17,71 +17,71 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// world is one job of a seed: engines, network, applications.
+// world is the job of a seed: engines, network and applications.
 type world struct {
-	seed      uint64
-	rng       *rand.Rand
-	net       *network
-	engines   []*engine.Engine
-	apps      []*app // by rank
-	podOf     []int32
-	rdv       rendezvous.Protocol
-	victim    int // pod to be killed; -1: none
-	doomed    int // rank whose process is to be killed, or is hostile; -1: none
-	hostile   bool
-	slow      int // pod that seldom gets the processor; -1: none
-	parts     []*exposed
-	killAt    float64      // when: the part of the job's operations that are posted by then
-	breaks    []float64    // when to break a connection, likewise
-	broken    int          // connections that were broken while they were up
-	fair      bool         // a fair job
-	watch     func() error // looks at what a step has done; nil: nobody does
-	credit    uint64       // eager bytes from one peer
-	early     bool         // receives are posted before sends, and offered
-	exposing  bool         // applications expose memory, and send much from and into it
-	over      bool         // nobody looks any more
-	desertion bool         // ranks leave in the middle
-	silence   silence
-	freezes   int    // pod that stops when it has said goodbye; -1: none
-	leaving   []bool // by pod, those that have begun to end; nil: all stay to the end
-	caching   bool   // links keep registrations
-	caches    []*cached
-	rests     rests
-	again     *again // nil: ranks attach once
-	salt      int    // of the bytes of messages: the number of a program
+	seed       uint64
+	rng        *rand.Rand
+	net        *network
+	engines    []*engine.Engine
+	apps       []*app // by rank
+	podOf      []int32
+	rdv        rendezvous.Protocol
+	victim     int // pod that is killed; -1: none
+	doomed     int // rank whose process is killed, or is hostile; -1: none
+	hostile    bool
+	slow       int // pod that rarely gets the processor; -1: none
+	parts      []*exposed
+	killAt     float64      // time of the kill, as the fraction of the job's operations that are posted
+	breaks     []float64    // times at which a connection breaks, likewise
+	broken     int          // connections that were broken while they were up
+	fair       bool         // a fair job
+	watch      func() error // checks each step; nil: no check
+	credit     uint64       // eager bytes from one peer
+	early      bool         // receives are posted before sends, and offered
+	exposing   bool         // applications expose memory, and most messages use it
+	over       bool         // the job has ended: its memory may change
+	hasLeavers bool         // ranks leave before the end of the job
+	silence    silence
+	freezes    int    // pod that stops after its Goodbye; -1: none
+	leaving    []bool // by pod: it has begun to end; nil: all pods stay to the end
+	caching    bool   // links cache registrations
+	caches     []*cached
+	sleep      sleepState
+	again      *again // nil: ranks attach once
+	salt       int    // number of a program, part of the bytes of its messages
 }
 
-// slowness is of how many turns a slow pod gets one.
+// slowness is the number of steps in which a slow pod gets one turn on average.
 const slowness = 25
 
 // limit is the virtual time after which a job counts as stuck.
 const limit = int64(60 * time.Second)
 
-// Coverage counts what happened in jobs, to see that what is to be tested was.
+// Coverage counts events of jobs, so that tests can check that the seeds have them.
 type Coverage struct {
-	Broken  int    // connections
-	Offers  uint64 // receives that were offered
-	Offered uint64 // messages that went receiver first
-	Rings   uint64 // frames that went by a ring
-	Reads   uint64 // messages that were read remotely
-	Told    uint64 // messages whose end their last byte did not show
-	Kept    uint64 // uses of registrations that were kept from an earlier one
-	Evicted uint64 // registrations that made room for others
-	Puts    uint64 // into windows by remote write
-	Gets    uint64 // of windows by remote read
-	Exposed uint64 // windows that were registered for peers
-	Landed  int    // frames whose links have told that they had come
-	Gathers int    // eager sends that no copy was made of
-	Parts   int    // of messages, that others followed
-	Late    int    // registrations that were put off to another turn
-	Casts   int    // writes whose end nobody was told
-	Frozen  int    // pods that stopped behind their goodbye
-	Looks   int    // words about looks at rings
-	Slept   int    // times that an engine slept
-	Quiet   int    // of them, those that something was written beside of which nothing tells
-	Early   int    // attachments that waited for the end of others
-	Absent  int    // ranks whose processes ended before those of others
-	Lent    lentCount
+	Broken   int    // connections that were broken
+	Offers   uint64 // receives that were offered
+	Offered  uint64 // messages into an offered receive
+	Rings    uint64 // frames through an eager ring
+	Reads    uint64 // messages by remote read
+	Collided uint64 // messages whose last byte was no sign of their end
+	Kept     uint64 // uses of a cached registration
+	Evicted  uint64 // registrations that were evicted from a cache
+	Puts     uint64 // puts by remote write
+	Gets     uint64 // gets by remote read
+	Exposed  uint64 // windows that were registered for peers
+	Landed   int    // frames whose delivery the link reported
+	Gathers  int    // eager sends without a copy
+	Parts    int    // parts of messages that were followed by another part
+	Late     int    // registrations that were deferred to another turn
+	Casts    int    // writes without a completion (link.Caster)
+	Frozen   int    // pods that stopped after their Goodbye
+	Looks    int    // Look frames
+	Slept    int    // sleeps of engines
+	Quiet    int    // of them, those in which a frame was written without a notification
+	Early    int    // attachments that waited for the end of other ranks' sessions
+	Absent   int    // ranks whose processes ended before those of other ranks
+	Lent     lentCount
 }
 
 func (c *Coverage) add(d Coverage) {
@@ -90,7 +90,7 @@ func (c *Coverage) add(d Coverage) {
 	c.Offered += d.Offered
 	c.Rings += d.Rings
 	c.Reads += d.Reads
-	c.Told += d.Told
+	c.Collided += d.Collided
 	c.Kept += d.Kept
 	c.Evicted += d.Evicted
 	c.Puts += d.Puts
@@ -111,7 +111,7 @@ func (c *Coverage) add(d Coverage) {
 }
 
 func (w *world) coverage() Coverage {
-	c := Coverage{Broken: w.broken, Landed: w.net.told, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Casts: w.net.casts, Lent: w.net.lent, Looks: w.net.looks, Slept: w.rests.slept, Quiet: w.rests.quiet}
+	c := Coverage{Broken: w.broken, Landed: w.net.delivered, Gathers: w.net.gathered, Parts: w.net.more, Late: w.net.late, Casts: w.net.casts, Lent: w.net.lent, Looks: w.net.looks, Slept: w.sleep.slept, Quiet: w.sleep.unnotified}
 	c.Kept, c.Evicted = w.reused()
 	if w.frozen() {
 		c.Frozen = 1
@@ -122,15 +122,15 @@ func (w *world) coverage() Coverage {
 	for _, e := range w.engines {
 		s := e.Counters()
 		c.add(Coverage{
-			Offered: s.Offered, Offers: s.Offers, Rings: s.RingFrames, Reads: s.Get.Messages, Told: s.Collisions,
+			Offered: s.Offered, Offers: s.Offers, Rings: s.RingFrames, Reads: s.Get.Messages, Collided: s.Collisions,
 			Puts: s.RemotePut.Messages, Gets: s.RemoteGet.Messages, Exposed: s.Exposed,
 		})
 	}
 	return c
 }
 
-// Run runs the job of a seed to its end. It returns what happened on the way, and
-// what went wrong.
+// Run runs the job of a seed to its end. It returns the events that the job had, and the
+// first defect that it found.
 func Run(seed uint64) (covered Coverage, err error) { return newWorld(seed).job() }
 
 // job runs a world to its end.
@@ -147,14 +147,15 @@ func (w *world) job() (covered Coverage, err error) {
 		return w.run()
 	})
 	covered = w.coverage()
-	if err = w.end(err); err != nil {
+	if err = w.finish(err); err != nil {
 		return covered, fmt.Errorf("seed %d: %w", w.seed, err)
 	}
 	return covered, nil
 }
 
-// end gives back what the job had. It returns err, or what went wrong with that.
-func (w *world) end(err error) error {
+// finish closes the engines and releases the memory of the job. It returns err, or else the
+// first error of that.
+func (w *world) finish(err error) error {
 	w.over = true
 	for _, a := range w.apps {
 		a.noteFailure()
@@ -173,13 +174,13 @@ func (w *world) end(err error) error {
 		if closeErr := a.checkContext(); err == nil && !a.waits {
 			err = closeErr
 		}
-		a.giveBack()
+		a.release()
 	}
 	return err
 }
 
-// guarded runs a job. A panic of the engine is the end of a sidecar, and a finding
-// like others: with its seed.
+// guarded runs a job and returns a panic of an engine as an error, so that it is reported
+// with the seed.
 func (w *world) guarded(job func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -214,7 +215,7 @@ func newWorld(seed uint64) *world {
 	case f < 10:
 		w.victim, w.killAt = w.rng.IntN(pods), w.rng.Float64()
 	case f >= 12:
-		w.desertion = true
+		w.hasLeavers = true
 	default:
 		w.doomed, w.killAt = w.rng.IntN(len(w.podOf)), w.rng.Float64()
 		w.hostile = w.rng.IntN(2) == 0
@@ -222,19 +223,19 @@ func newWorld(seed uint64) *world {
 	if w.rng.IntN(5) == 0 {
 		w.slow = w.rng.IntN(pods)
 	}
-	if w.silence.pod = -1; !w.mayFail() && !w.desertion {
+	if w.silence.pod = -1; !w.mayFail() && !w.hasLeavers {
 		w.silence = drawSilence(seed, pods)
 	}
-	w.net.deadly = w.mayFail() || w.desertion
-	// A source of its own, so that it changes nothing for the other seeds.
-	if !w.mayFail() && !w.desertion && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
+	w.net.mayReclaim = w.mayFail() || w.hasLeavers
+	// A random source of its own, so that the jobs of other seeds do not change.
+	if !w.mayFail() && !w.hasLeavers && rand.New(rand.NewPCG(seed, 2)).IntN(2) == 0 {
 		w.leaving = make([]bool, pods)
 	}
 	w.drawLending()
 	return w
 }
 
-// config is how the engines of a job are tuned.
+// config returns the configuration of an engine's core.
 func (w *world) config(self linkPeer) core.Config {
 	if w.fair {
 		return core.Config{
@@ -245,10 +246,10 @@ func (w *world) config(self linkPeer) core.Config {
 	return core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
 		Channel: eagerring.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-	}.Within(core.Limits{VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.rests.lookAfter})
+	}.Within(core.Limits{VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.sleep.lookAfter})
 }
 
-// perPoll is what the link within a sidecar moves at once.
+// perPoll returns the bytes that the link within a sidecar moves in one poll.
 func (w *world) perPoll() uint64 {
 	if w.fair {
 		return fairPerPoll
@@ -256,7 +257,7 @@ func (w *world) perPoll() uint64 {
 	return 1 << (9 + w.rng.IntN(9))
 }
 
-// boot makes the engines and attaches the applications.
+// boot creates the engines and attaches the applications.
 func (w *world) boot() error {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, p := range w.net.ports {
@@ -304,7 +305,7 @@ func (w *world) ranksOf(pod int) (n int) {
 	return n
 }
 
-// run goes on in steps of a few microseconds until every application is done.
+// run advances the job in steps of a few microseconds until every application has finished.
 func (w *world) run() error {
 	for w.net.now < limit {
 		w.net.now += 1 + w.rng.Int64N(20_000)
@@ -359,7 +360,7 @@ func (w *world) run() error {
 			return w.settle()
 		}
 		if busy == 0 && !w.fair {
-			w.net.now += 100_000 // nothing but timers and arrivals to wait for
+			w.net.now += 100_000 // only timers and arrivals are pending
 			if w.net.now < w.silence.end || w.frozen() {
 				w.net.now += silenceStep
 			}
@@ -370,7 +371,7 @@ func (w *world) run() error {
 
 func (w *world) faults() error {
 	for _, a := range w.apps {
-		if err := w.desert(a); err != nil {
+		if err := w.leaveEarly(a); err != nil {
 			return err
 		}
 	}
@@ -379,7 +380,7 @@ func (w *world) faults() error {
 		w.breaks = w.breaks[1:]
 	}
 	if w.doomed >= 0 {
-		if err := w.doom(w.doomedApp()); err != nil {
+		if err := w.endDoomed(w.doomedApp()); err != nil {
 			return err
 		}
 	}
@@ -394,8 +395,7 @@ func (w *world) faults() error {
 	return nil
 }
 
-// breakOne breaks a connection that is up, if there is one: what is not there
-// cannot break, and would test nothing.
+// breakOne breaks one of the connections that are up, and returns false if there are none.
 func (w *world) breakOne() bool {
 	var up [][2]linkPeer
 	for a := range w.net.ports {
@@ -414,7 +414,7 @@ func (w *world) breakOne() bool {
 	return true
 }
 
-// progress is the part of all operations that are posted.
+// progress returns the fraction of all operations that are posted.
 func (w *world) progress() float64 {
 	posted, all := 0, 0
 	for _, a := range w.apps {
@@ -423,8 +423,8 @@ func (w *world) progress() float64 {
 	return float64(posted) / float64(max(all, 1))
 }
 
-// settle lets acknowledgements and credits come home and checks that nothing
-// is left.
+// settle waits until acknowledgements and credit have arrived, and checks that no request,
+// message or registration is left.
 func (w *world) settle() error {
 	killed := w.victim >= 0 && w.net.ports[w.victim].dead || w.doomed >= 0 && w.wasKilled()
 	for range 400 {
@@ -452,7 +452,7 @@ func (w *world) settle() error {
 			return err
 		}
 		if w.parts != nil {
-			if err := errors.Join(a.checkWindow(), a.checkRude()); err != nil {
+			if err := errors.Join(a.checkWindow(), a.checkMisuse()); err != nil {
 				return err
 			}
 		}
@@ -468,7 +468,7 @@ func (w *world) settle() error {
 		if f := e.Failure(); f != nil {
 			return fmt.Errorf("pod %d failed: %w", i, f)
 		}
-		if s.Reachable != 0 && !w.fair { // there the window stays
+		if s.Reachable != 0 && !w.fair { // a fair job does not free its window
 			return fmt.Errorf("pod %d has left %d windows that peers reach", i, s.Reachable)
 		}
 		if err := w.checkCaches(i, s.Rings, s.Reachable); err != nil {
@@ -484,10 +484,10 @@ func (w *world) settle() error {
 	return nil
 }
 
-// open counts requests.
+// open returns the number of open requests.
 func open(s core.Stats) int { return s.Sends + s.Receives + s.Collectives + s.Probes + s.Accesses }
 
-// idle lets d nanoseconds pass.
+// idle advances the time by d nanoseconds and gives each engine a turn.
 func (w *world) idle(d int64) {
 	w.net.now += d
 	w.net.move()
@@ -511,7 +511,7 @@ func (w *world) stuck() error {
 	return fmt.Errorf("%s", text)
 }
 
-// drawProtocol draws how large messages move.
+// drawProtocol draws the protocol of large messages.
 func drawProtocol(rng *rand.Rand) rendezvous.Protocol {
 	return rendezvous.Protocol(rng.IntN(int(rendezvous.Stream) + 1))
 }
