@@ -22,20 +22,20 @@ func TestPlacement(t *testing.T) {
 	if err := os.WriteFile(library, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for said, bytes := range map[string]string{"": "", "off": "", "on": "65536", "4KiB": "4096", "1MiB": "1048576", "100000": "100000"} {
-		t.Setenv(names.EnvMPIArena, said)
+	for given, bytes := range map[string]string{"": "", "off": "", "on": "65536", "4KiB": "4096", "1MiB": "1048576", "100000": "100000"} {
+		t.Setenv(names.EnvMPIArena, given)
 		want := extra(dir, nil)
 		if bytes != "" {
 			want = extra(dir, []string{names.EnvMPIArena + "=" + bytes}, allocFile)
 		}
 		if env, err := settings(MPICH, dir); err != nil || !slices.Equal(env, want) {
-			t.Errorf("%q: %q, %v, want %q", said, env, err, want)
+			t.Errorf("%q: %q, %v, want %q", given, env, err, want)
 		}
 	}
-	for _, said := range []string{"yes", "1", "4095", "-1", "64 GB of it"} {
-		t.Setenv(names.EnvMPIArena, said)
+	for _, given := range []string{"yes", "1", "4095", "-1", "64 GB of it"} {
+		t.Setenv(names.EnvMPIArena, given)
 		if env, err := settings(MPICH, dir); err == nil || !strings.Contains(err.Error(), "want on, off") {
-			t.Errorf("%q: %q, %v", said, env, err)
+			t.Errorf("%q: %q, %v", given, env, err)
 		}
 	}
 }

@@ -25,11 +25,11 @@ func launcher(socket string) management { return management(socket + names.Launc
 
 // Await waits until the sidecar with a socket for applications is ready for its ranks. A
 // sidecar that is starting may wait for an event outside of its pod, for any length of
-// time; told is called with a description of it whenever that changes. Await returns an
+// time; report is called with a description of it whenever that changes. Await returns an
 // error if ctx has ended, or the sidecar has sent nothing for the time silence, for example
 // because there is no sidecar.
-func Await(ctx context.Context, socket string, silence time.Duration, told func(awaits string)) error {
-	w := &wait{socket: socket, silence: silence, told: told, heard: time.Now()}
+func Await(ctx context.Context, socket string, silence time.Duration, report func(awaits string)) error {
+	w := &wait{socket: socket, silence: silence, report: report, heard: time.Now()}
 	for {
 		ready, err := w.ask(ctx)
 		switch {
@@ -53,7 +53,7 @@ func Await(ctx context.Context, socket string, silence time.Duration, told func(
 type wait struct {
 	socket  string
 	silence time.Duration
-	told    func(awaits string)
+	report  func(awaits string)
 	heard   time.Time // when the last line was received
 	awaits  string    // what the sidecar waits for; empty: nothing
 }
@@ -103,7 +103,7 @@ func (w *wait) listen(conn net.Conn) (ready bool, err error) {
 		w.heard = time.Now()
 		if awaits = strings.TrimSpace(awaits); awaits != w.awaits {
 			w.awaits = awaits
-			w.told(awaits)
+			w.report(awaits)
 		}
 	}
 }

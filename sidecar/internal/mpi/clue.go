@@ -27,23 +27,24 @@ func (c *Clue) Line(line []byte) {
 		text, is := stackLine(line)
 		c.stack = is
 		if text != "" {
-			c.keep(text)
+			c.setText(text)
 		}
 	case c.text != "":
 	case bytes.HasPrefix(line, []byte("outrigger-launch: ")): // printed by an mpirun's daemon
-		c.keep(string(line[len("outrigger-launch: "):]))
+		c.setText(string(line[len("outrigger-launch: "):]))
 	case bytes.HasPrefix(line, []byte("outrigger: refused by the sidecar: ")): // printed by the provider
-		c.keep(string(line[len("outrigger: "):]))
+		c.setText(string(line[len("outrigger: "):]))
 	case bytes.HasPrefix(line, []byte("Abort(")) || bytes.HasPrefix(line, []byte("Fatal error in ")):
-		// Abort(CODE) on node 0 (rank 0 in comm 0): Fatal error in internal_Recv: ..., error stack:
+		// Abort(CODE) on node 0 (rank 0 in comm 0): Fatal error in internal_Recv: ...,
+		// error stack:
 		if _, text, is := bytes.Cut(line, []byte("Fatal error in ")); is {
-			c.keep(string(text))
+			c.setText(string(text))
 			c.stack = bytes.HasSuffix(line, []byte("error stack:"))
 		}
 	default:
 		// [pod-0:123] *** MPI_ERR_TRUNCATE: message truncated
 		if _, text, is := bytes.Cut(line, []byte("*** MPI_ERR_")); is {
-			c.keep("MPI_ERR_" + string(text))
+			c.setText("MPI_ERR_" + string(text))
 		}
 	}
 }
@@ -51,9 +52,9 @@ func (c *Clue) Line(line []byte) {
 // stackLine returns the text of a line of MPICH's error stack, such as `MPIC_Wait(99).....:
 // text`, or false if the line is not part of one.
 func stackLine(line []byte) (text string, is bool) {
-	place, after, is := bytes.Cut(line, []byte(":"))
-	place = bytes.TrimRight(place, ".")
-	if !is || !bytes.HasSuffix(place, []byte(")")) || bytes.ContainsAny(place, " \t") {
+	location, after, is := bytes.Cut(line, []byte(":"))
+	location = bytes.TrimRight(location, ".")
+	if !is || !bytes.HasSuffix(location, []byte(")")) || bytes.ContainsAny(location, " \t") {
 		return "", false
 	}
 	return string(bytes.TrimSpace(after)), true
@@ -69,7 +70,7 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "?"))
 }
 
-func (c *Clue) keep(text string) {
+func (c *Clue) setText(text string) {
 	c.text = podlife.Cut(strings.TrimSpace(printable(text)), clueMax, podlife.TextCut)
 }
 

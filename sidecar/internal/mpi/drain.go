@@ -16,8 +16,8 @@ import (
 
 // Times of a drain.
 const (
-	drainLook = 100 * time.Millisecond // between searches for ranks
-	drainNone = 2 * time.Second        // how long a pod without a rank is waited for, and a pod that does not reach the end
+	drainInterval = 100 * time.Millisecond // between searches for ranks
+	drainGrace    = 2 * time.Second        // how long a pod without a rank is waited for, and a pod that does not reach the end
 )
 
 // drain handles SIGTERM: the ranks of this pod receive it, as from mpirun, and go on
@@ -30,26 +30,26 @@ func (s *Starter) drain(ctx context.Context, stop func()) {
 		stop()
 		return
 	}
-	told, begun := map[int]bool{}, time.Now()
+	signalled, begun := map[int]bool{}, time.Now()
 	for ctx.Err() == nil {
 		ranks := rankProcesses("/proc", s.socket)
 		for _, pid := range ranks {
-			if !told[pid] {
-				told[pid] = true
+			if !signalled[pid] {
+				signalled[pid] = true
 				_ = unix.Kill(pid, unix.SIGTERM) // it may just have ended
 			}
 		}
 		switch {
 		case len(ranks) > 0:
-		case len(told) > 0:
+		case len(signalled) > 0:
 			s.leave(ctx, stop)
 			return
-		case time.Since(begun) > drainNone:
+		case time.Since(begun) > drainGrace:
 			stop()
 			return
 		}
 		select {
-		case <-time.After(drainLook):
+		case <-time.After(drainInterval):
 		case <-ctx.Done():
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Starter) leave(ctx context.Context, stop func()) {
 		return
 	}
 	select {
-	case <-time.After(drainNone):
+	case <-time.After(drainGrace):
 		stop()
 	case <-ctx.Done():
 	}

@@ -18,10 +18,10 @@ import (
 // vanished. Errors are those of the connection, and of a sidecar of an older release, which
 // does not know the request.
 func Ended(ctx context.Context, socket string, rank int) (vanished bool, err error) {
-	return launcher(socket).ended(ctx, rank)
+	return launcher(socket).reportEnded(ctx, rank)
 }
 
-func (m management) ended(ctx context.Context, rank int) (vanished bool, err error) {
+func (m management) reportEnded(ctx context.Context, rank int) (vanished bool, err error) {
 	conn, err := m.dial(ctx)
 	if err != nil {
 		return false, err
@@ -57,14 +57,14 @@ func Failed(socket string, rank, code int) {
 		return
 	}
 	if begun == (listening{}) || listensAt(socket) == begun { // otherwise the sidecar was being killed
-		_ = launcher(socket).failed(ctx, rank, code) // without an answer the ranks end all the same
+		_ = launcher(socket).reportFailed(ctx, rank, code) // without an answer the ranks end all the same
 	}
 }
 
-// over reports that the process of a script's rank has ended with code 0 after MPI, and
+// reportOver reports that the process of a script's rank has ended with code 0 after MPI, and
 // whether another rank of the pod is in a program that this one has not run, as far as PMIx
 // shows.
-func (m management) over(ctx context.Context, rank int, missed bool) error {
+func (m management) reportOver(ctx context.Context, rank int, missed bool) error {
 	n := 0
 	if missed {
 		n = 1
@@ -81,15 +81,15 @@ func JobFailed(ctx context.Context, socket string) (bool, error) {
 	return a["failed"] == "1", err
 }
 
-// Aborts calls told for the ranks of the pod that are to be ended: ranks that have called
+// Aborts calls aborted for the ranks of the pod that are to be ended: ranks that have called
 // MPI_Abort, ranks that mpirun has started and that cannot use Outrigger, and lost ones,
 // because of which the job has failed although their processes live. It returns when ctx
 // ends, or with the error of the connection to the sidecar with a socket for applications.
-func Aborts(ctx context.Context, socket string, told func(rank, code int, lost bool)) error {
-	err := launcher(socket).aborts(ctx, told)
+func Aborts(ctx context.Context, socket string, aborted func(rank, code int, lost bool)) error {
+	err := launcher(socket).watchAborts(ctx, aborted)
 	if ctx.Err() != nil {
 		return err
 	}
 	// A sidecar of an earlier release reports aborts by process management only.
-	return errors.Join(err, management(socket+names.PMISuffix).aborts(ctx, told))
+	return errors.Join(err, management(socket+names.PMISuffix).watchAborts(ctx, aborted))
 }

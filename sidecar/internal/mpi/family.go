@@ -87,16 +87,16 @@ func Refuse(program string) error {
 // Contradict returns an error if a program is linked to another MPI than the given one: its
 // ranks would not meet. MPICH and Intel MPI have one binary interface, and a program that
 // is linked to no MPI may load any.
-func Contradict(said Family, program string) error {
+func Contradict(given Family, program string) error {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		return nil //nolint:nilerr // starting it says what is wrong
 	}
 	family, linked := Linked(path)
-	if !linked || said.runs(family) {
+	if !linked || given.runs(family) {
 		return nil
 	}
-	return fmt.Errorf("--mpi (mpi of an MPIJob) says %s, and %s is linked to %s: say %s, or auto, which looks at the program", spelled[said], program, spelled[family], spelled[family])
+	return fmt.Errorf("--mpi (mpi of an MPIJob) says %s, and %s is linked to %s: say %s, or auto, which looks at the program", spelled[given], program, spelled[family], spelled[family])
 }
 
 // runs reports whether a program that is linked to a family runs as one of f.

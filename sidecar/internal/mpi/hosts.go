@@ -70,7 +70,8 @@ func (s *Starter) programEnv(folder string) ([]string, error) {
 		"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 		// Open MPI 4.1
 		"OMPI_MCA_plm=rsh", "OMPI_MCA_plm_rsh_agent=" + s.agent(), "OMPI_MCA_orte_default_hostfile=" + lists["openmpi"],
-		// Open MPI 5, of which --oversubscribe places all ranks on the first host by another policy
+		// Open MPI 5, of which --oversubscribe places all ranks on the first host by
+		// another policy
 		"PRTE_MCA_plm=ssh", "PRTE_MCA_plm_ssh_agent=" + s.agent(), "PRTE_MCA_prte_default_hostfile=" + lists["openmpi"],
 		"PRTE_MCA_rmaps_default_mapping_policy=slot",
 		"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1", "PRTE_MCA_prte_tmpdir_base=" + folder, // it leaves files

@@ -18,13 +18,13 @@ const (
 // the job as ended.
 const idleTries = 5
 
-// idle judges a rank that has ended with code 0 without MPI, and may have used Outrigger
+// judgeIdle judges a rank that has ended with code 0 without MPI, and may have used Outrigger
 // directly. All ranks of a script may end so; but if some call MPI_Init, they wait there
 // for all ranks. The answer is final when all ranks have ended, or called MPI_Init.
-func (r *Ranks) idle(ctx context.Context, rank int) error {
+func (r *Ranks) judgeIdle(ctx context.Context, rank int) error {
 	failed := 0
 	for pause := idlePause; ; pause = min(2*pause, idlePauseMax) {
-		known, waits, err := r.sidecar.idle(ctx, rank, r.pmix.otherConnected(rank))
+		known, waits, err := r.sidecar.waitsFor(ctx, rank, r.pmix.otherConnected(rank))
 		switch {
 		case err != nil:
 			failed++

@@ -21,18 +21,18 @@ const lineMax = 512
 // has started may still have its standard error open.
 const lastWait = time.Second
 
-// begin returns the file for the program's standard error.
-func (l *lastLine) begin() (*os.File, error) {
+// open returns the file for the program's standard error.
+func (l *lastLine) open() (*os.File, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	l.done = make(chan struct{})
-	go l.pass(out)
+	go l.forward(out)
 	return in, nil
 }
 
-func (l *lastLine) pass(out *os.File) {
+func (l *lastLine) forward(out *os.File) {
 	defer close(l.done)
 	defer func() { _ = out.Close() }() // it was only read
 	b := make([]byte, 4<<10)

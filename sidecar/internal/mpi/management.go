@@ -138,24 +138,24 @@ func (m management) position(ctx context.Context) (position, error) {
 	return p, nil
 }
 
-// fate is the sidecar's answer about a rank that has ended.
-type fate struct {
-	met      bool // it has met the other ranks by PMI
-	attached bool
-	vanished bool
-	loaded   bool // a process of its pod has loaded an MPI
+// rankResult is the sidecar's answer about a rank that has ended.
+type rankResult struct {
+	connected bool // it has exchanged data with the other ranks by PMI
+	attached  bool
+	vanished  bool
+	loaded    bool // a process of its pod has loaded an MPI
 }
 
-// fate asks for the fate of a rank.
-func (m management) fate(ctx context.Context, rank int) (fate, error) {
+// rankResult asks for the result of a rank.
+func (m management) rankResult(ctx context.Context, rank int) (rankResult, error) {
 	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_rank rank=%d", rank))
-	return fate{met: a["init"] == "1", attached: a["attached"] == "1", vanished: a["vanished"] == "1", loaded: a["loaded"] == "1"}, err
+	return rankResult{connected: a["init"] == "1", attached: a["attached"] == "1", vanished: a["vanished"] == "1", loaded: a["loaded"] == "1"}, err
 }
 
-// idle asks whether ranks wait in MPI_Init for a rank that has ended without MPI: whether
+// waitsFor asks whether ranks wait in MPI_Init for a rank that has ended without MPI: whether
 // the answer is final, and which rank waits, or -1. met is a rank of this pod that waits by
 // PMIx, or -1.
-func (m management) idle(ctx context.Context, rank, met int) (known bool, waits int, err error) {
+func (m management) waitsFor(ctx context.Context, rank, met int) (known bool, waits int, err error) {
 	a, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_idle rank=%d met=%d", rank, met))
 	if err != nil {
 		return false, -1, err
@@ -164,22 +164,22 @@ func (m management) idle(ctx context.Context, rank, met int) (known bool, waits 
 	return a["known"] == "1", waits, err
 }
 
-// failed reports that a rank has ended with a code other than 0.
-func (m management) failed(ctx context.Context, rank, code int) error {
+// reportFailed reports that a rank has ended with a code other than 0.
+func (m management) reportFailed(ctx context.Context, rank, code int) error {
 	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_failed rank=%d code=%d", rank, code))
 	return err
 }
 
-// abort reports that a rank requests the end of the job by other means than PMI-1.
-func (m management) abort(ctx context.Context, rank int, code int32, text string) error {
+// reportAbort reports that a rank requests the end of the job by other means than PMI-1.
+func (m management) reportAbort(ctx context.Context, rank int, code int32, text string) error {
 	text = strings.Join(strings.Fields(text), " ")
 	_, err := m.query(ctx, fmt.Sprintf("cmd=outrigger_abort rank=%d exitcode=%d message=%.1024s", rank, code, text))
 	return err
 }
 
-// aborts calls told for the ranks of this pod that request the end of the job, and for
+// watchAborts calls aborted for the ranks of this pod that request the end of the job, and for
 // those because of which the job has failed and that may live on, until ctx ends.
-func (m management) aborts(ctx context.Context, told func(rank, code int, lost bool)) error {
+func (m management) watchAborts(ctx context.Context, aborted func(rank, code int, lost bool)) error {
 	conn, err := m.dial(ctx)
 	if err != nil {
 		return err
@@ -199,7 +199,7 @@ func (m management) aborts(ctx context.Context, told func(rank, code int, lost b
 		if _, err := fmt.Sscanf(text, "cmd=aborts rank=%d code=%d", &rank, &code); err != nil || code < 1 || code > 255 {
 			return fmt.Errorf("unexpected answer of the sidecar: %q", strings.TrimSpace(text))
 		}
-		told(rank, code, strings.HasSuffix(strings.TrimSpace(text), " lost=1"))
+		aborted(rank, code, strings.HasSuffix(strings.TrimSpace(text), " lost=1"))
 	}
 }
 
@@ -210,7 +210,7 @@ func (m management) fence(ctx context.Context, ranks int, own []byte) ([]byte, e
 	return all, err
 }
 
-// meet does the same with some of the pods (pmi.Meeting), and returns the number of the
+// meet exchanges bytes with some of the pods (pmi.Meeting), and returns the number of the
 // meeting.
 func (m management) meet(ctx context.Context, setting []byte) (uint64, []byte, error) {
 	return m.exchange(ctx, "cmd=outrigger_meet", setting)

@@ -41,10 +41,10 @@ func TestStarts(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", line, got, err, want)
 		}
 	}
-	for said, want := range map[string]bool{"0": false, "1": true} {
-		t.Setenv(names.EnvMPIRun, said)
+	for given, want := range map[string]bool{"0": false, "1": true} {
+		t.Setenv(names.EnvMPIRun, given)
 		if got, err := Starts([]string{"sh", "mpirun"}); got != want || err != nil {
-			t.Errorf("%s=%s: %v, %v", names.EnvMPIRun, said, got, err)
+			t.Errorf("%s=%s: %v, %v", names.EnvMPIRun, given, got, err)
 		}
 	}
 }
@@ -75,8 +75,8 @@ func TestDetect(t *testing.T) {
 // another.
 func TestContradiction(t *testing.T) {
 	for _, c := range []struct {
-		said, linked Family
-		runs         bool
+		given, linked Family
+		runs          bool
 	}{
 		{MPICH, OpenMPI, false},
 		{Intel, OpenMPI, false},
@@ -89,11 +89,11 @@ func TestContradiction(t *testing.T) {
 		{OpenMPI, unknown, true},
 		{MPICH, unknown, true},
 	} {
-		if got := c.said.runs(c.linked); got != c.runs {
-			t.Errorf("said %q, linked to %q: runs %v", c.said, c.linked, got)
+		if got := c.given.runs(c.linked); got != c.runs {
+			t.Errorf("said %q, linked to %q: runs %v", c.given, c.linked, got)
 		}
-		if c.said.certain() && spelled[c.said] == "" {
-			t.Errorf("%q has no name in an MPIJob", c.said)
+		if c.given.certain() && spelled[c.given] == "" {
+			t.Errorf("%q has no name in an MPIJob", c.given)
 		}
 	}
 	for _, program := range []string{"/bin/sh", "/no/such/program"} { // the first one may load any MPI, and the start of the second one reports its error
@@ -148,12 +148,12 @@ func TestFolder(t *testing.T) {
 		t.Errorf("no provider: %v", err)
 	}
 	bin := filepath.Join(dir, "bin")
-	for _, place := range []string{filepath.Join(dir, "lib", "outrigger"), filepath.Join(bin, "c"), bin} { // the last one is found
-		if err := errors.Join(os.MkdirAll(place, 0o700), os.WriteFile(filepath.Join(place, providerFile), nil, 0o600)); err != nil {
+	for _, location := range []string{filepath.Join(dir, "lib", "outrigger"), filepath.Join(bin, "c"), bin} { // the last one is found
+		if err := errors.Join(os.MkdirAll(location, 0o700), os.WriteFile(filepath.Join(location, providerFile), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Folder(filepath.Join(bin, "outrigger-launch")); err != nil || got != place {
-			t.Errorf("%q, %v, want %q", got, err, place)
+		if got, err := Folder(filepath.Join(bin, "outrigger-launch")); err != nil || got != location {
+			t.Errorf("%q, %v, want %q", got, err, location)
 		}
 	}
 	t.Setenv(names.EnvProvider, filepath.Join(bin, "c"))
@@ -223,7 +223,7 @@ func TestJudgeVanished(t *testing.T) {
 
 // TestFailed checks that the report of a failed rank waits for the answer, if there is one.
 func TestFailed(t *testing.T) {
-	if err := sidecar(t, "cmd=outrigger_failed rc=0\n").failed(t.Context(), 3, 139); err != nil {
+	if err := sidecar(t, "cmd=outrigger_failed rc=0\n").reportFailed(t.Context(), 3, 139); err != nil {
 		t.Error(err)
 	}
 	start := time.Now()

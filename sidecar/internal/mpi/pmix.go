@@ -22,11 +22,11 @@ import (
 // pmix is the PMIx server of this pod's ranks: a child process of the launcher
 // (clientlib/c/pmix), which ends with it. The sidecar carries its data to the other pods.
 type pmix struct {
-	program   string // path of the server
-	sidecar   management
-	library   string                                                // the program's libmpi; "": the server searches it, or a variable names it
-	again     bool                                                  // a rank may run several programs in succession
-	printText func(rank int, out bool, text string, printed func()) // prints texts that a rank prints by PMIx; nil: they are dropped
+	program         string // path of the server
+	sidecar         management
+	library         string                                                // the program's libmpi; "": the server searches it, or a variable names it
+	severalPrograms bool                                                  // a rank may run several programs in succession
+	printText       func(rank int, out bool, text string, printed func()) // prints texts that a rank prints by PMIx; nil: they are dropped
 
 	begin  sync.Once
 	ranks  int // number of ranks of this pod
@@ -41,8 +41,8 @@ type pmix struct {
 	err       error
 	unfit     error // why the container cannot run the server at all; nil: unknown, or it can
 
-	spoke   bool // the server has sent a frame; owned by listen
-	printed lastLine
+	answered bool // the server has sent a frame; owned by listen
+	printed  lastLine
 }
 
 // Kinds of frames: clientlib/c/pmix/pmix.h.
@@ -76,30 +76,30 @@ func (p *pmix) start() error {
 		return err
 	}
 	if p.folder, err = sharedFolder(prefixPMIx, job.here()); err != nil {
-		return p.unfitBy(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start: %w", pmixFile, err))
+		return p.setUnfit(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start: %w", pmixFile, err))
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	theirs := os.NewFile(uintptr(ends[1]), "pmix")
-	defer func() { _ = theirs.Close() }() // the server has its own
+	defer func() { _ = theirs.Close() }() // the server has a duplicate
 	p.link = os.NewFile(uintptr(ends[0]), "pmix")
 	cmd := exec.Command(p.program, job.name, strconv.Itoa(job.pod), job.layoutText(), p.folder.path) //nolint:gosec // installed with this program
-	printed, err := p.printed.begin()
+	printed, err := p.printed.open()
 	if err != nil {
 		return errors.Join(err, p.link.Close())
 	}
 	defer func() { _ = printed.Close() }() // the server has its own
 	cmd.Stderr = printed
-	cmd.Env = append(os.Environ(), p.stored()...)
+	cmd.Env = append(os.Environ(), p.storeEnv()...)
 	if p.library != "" {
 		cmd.Env = append(cmd.Env, names.EnvLibMPI+"="+p.library)
 	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
 		if _, there := os.Stat(p.program); there == nil { // the image is unfit, and not the installation
-			err = p.cannot(fmt.Sprintf("%v (it needs glibc and its dynamic loader)", err))
+			err = p.setUnfitImage(fmt.Sprintf("%v (it needs glibc and its dynamic loader)", err))
 		}
 		return errors.Join(err, p.link.Close())
 	}
@@ -107,20 +107,20 @@ func (p *pmix) start() error {
 	return nil
 }
 
-// cannot records and returns why the image cannot run the server.
-func (p *pmix) cannot(last string) error {
-	return p.unfitBy(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start in this image: %s; docs/mpi.md lists the libraries that an image needs", pmixFile, last))
+// setUnfitImage records and returns why the image cannot run the server.
+func (p *pmix) setUnfitImage(last string) error {
+	return p.setUnfit(fmt.Errorf("%s, by which the ranks of Open MPI find each other, cannot start in this image: %s; docs/mpi.md lists the libraries that an image needs", pmixFile, last))
 }
 
-func (p *pmix) unfitBy(err error) error {
+func (p *pmix) setUnfit(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unfit = err
 	return err
 }
 
-// fitness returns why the image cannot run the server, or nil.
-func (p *pmix) fitness() error {
+// unfitError returns why the image cannot run the server, or nil.
+func (p *pmix) unfitError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unfit
@@ -135,18 +135,18 @@ func (p *pmix) job() (position, error) {
 	return job, err
 }
 
-// end records the end of the server: ranks get no variables, and their fences no answer.
-func (p *pmix) end(err error) {
+// setError records the end of the server: ranks get no variables, and their fences no answer.
+func (p *pmix) setError(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err == nil {
 		p.err = err
 	}
-	p.release()
+	p.releaseRanks()
 }
 
-// release lets ranks start that wait for their variables. p.mu is held.
-func (p *pmix) release() {
+// releaseRanks lets ranks start that wait for their variables. p.mu is held.
+func (p *pmix) releaseRanks() {
 	select {
 	case <-p.ready:
 	default:
@@ -160,14 +160,14 @@ func (p *pmix) listen() {
 	for {
 		kind, body, err := readFrame(in)
 		if err == nil {
-			p.spoke = true
+			p.answered = true
 			err = p.handle(kind, body)
 		}
 		if err != nil {
-			if last := p.printed.wait(); !p.spoke && last != "" { // the dynamic loader has printed the reason
-				err = p.cannot(last)
+			if last := p.printed.wait(); !p.answered && last != "" { // the dynamic loader has printed the reason
+				err = p.setUnfitImage(last)
 			}
-			p.end(err)         // the server ends
+			p.setError(err)
 			_ = p.link.Close() // the server ends
 			return
 		}
@@ -208,10 +208,10 @@ func (p *pmix) handle(kind byte, body []byte) error {
 		missed := p.missed(number)
 		p.mu.Unlock()
 		if missed >= 0 {
-			go p.sidecar.over(context.Background(), missed, true) //nolint:errcheck // without it the ranks wait
+			go p.sidecar.reportOver(context.Background(), missed, true) //nolint:errcheck // without it the ranks wait
 		}
-	case kind == frameAbort && number >= 0 && len(body) >= 8: // concurrently, as a fence
-		go p.abort(number, body) // as a fence
+	case kind == frameAbort && number >= 0 && len(body) >= 8:
+		go p.abort(number, body) // concurrently, as a fence
 	case kind == frameText && number >= 0 && len(body) >= 8: // the rank waits for the answer, and may abort then
 		printed := func() { p.sendFrame(framePrinted, body[:4]) }
 		if p.printText == nil || len(body) == 8 {
@@ -221,7 +221,7 @@ func (p *pmix) handle(kind byte, body []byte) error {
 		p.printText(number, body[4] == 1, string(body[8:]), printed)
 	case kind == frameReady:
 		p.mu.Lock()
-		p.release()
+		p.releaseRanks()
 		p.mu.Unlock()
 	case kind == frameFence:
 		go p.fence(body) // the server sends other frames meanwhile
@@ -246,7 +246,7 @@ func (p *pmix) fence(own []byte) {
 	p.sendFrame(kind, all)
 }
 
-// meet does the same with some of the pods; id is the server's number of the request.
+// meet exchanges the bytes with some of the pods; id is the server's number of the request.
 func (p *pmix) meet(id, setting []byte) {
 	number, all, err := p.sidecar.meet(context.Background(), setting)
 	if err != nil {
@@ -261,7 +261,7 @@ func (p *pmix) meet(id, setting []byte) {
 func (p *pmix) abort(rank int, body []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	if err := p.sidecar.abort(ctx, rank, int32(binary.LittleEndian.Uint32(body[4:])), string(body[8:])); err != nil {
+	if err := p.sidecar.reportAbort(ctx, rank, int32(binary.LittleEndian.Uint32(body[4:])), string(body[8:])); err != nil {
 		fmt.Fprintf(os.Stderr, "outrigger-launch: rank %d aborts the job: %v\n", rank, err)
 	}
 	p.sendFrame(frameAborted, body[:4])
@@ -271,8 +271,8 @@ func (p *pmix) abort(rank int, body []byte) {
 func (p *pmix) sendFrame(kind byte, body []byte) {
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
 	frame = append(append(frame, kind), body...)
-	_, _ = p.link.Write(frame) // a server that has ended is found by listen
-} // listen notices that the server has ended
+	_, _ = p.link.Write(frame) // listen notices that the server has ended
+}
 
 // variables starts the server, waits until it is ready and returns the variables by which a
 // rank finds it. A server that cannot be started is no error yet: Open MPI 4.1 does not
@@ -280,7 +280,7 @@ func (p *pmix) sendFrame(kind byte, body []byte) {
 func (p *pmix) variables(ctx context.Context, rank int) []string {
 	p.begin.Do(func() {
 		if err := p.start(); err != nil {
-			p.end(err)
+			p.setError(err)
 		}
 	})
 	ctx, cancel := context.WithTimeout(ctx, exchangeTimeout)
@@ -288,25 +288,25 @@ func (p *pmix) variables(ctx context.Context, rank int) []string {
 	select {
 	case <-p.ready:
 	case <-ctx.Done():
-		p.end(errors.New("PMIx: the server has not come up"))
+		p.setError(errors.New("PMIx: the server has not come up"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.vars[rank] == nil {
 		return nil
 	}
-	return slices.Concat(p.vars[rank], sharing(p.folder.path), p.stored())
+	return slices.Concat(p.vars[rank], sharing(p.folder.path), p.storeEnv())
 }
 
 // storeVariable selects where libpmix stores the data for the ranks.
 const storeVariable = "PMIX_MCA_gds"
 
-// stored returns the variables of server and ranks if a rank may run several programs. The
+// storeEnv returns the variables of server and ranks if a rank may run several programs. The
 // memory that libpmix 4 shares with ranks serves one process of each rank: the next process
 // finds no data of its job, and Open MPI 4.1 fails in MPI_Init. The hash store serves each
 // process.
-func (p *pmix) stored() []string {
-	if !p.again || os.Getenv(storeVariable) != "" {
+func (p *pmix) storeEnv() []string {
+	if !p.severalPrograms || os.Getenv(storeVariable) != "" {
 		return nil
 	}
 	return []string{storeVariable + "=hash"}
@@ -321,8 +321,8 @@ func (p *pmix) close() error {
 	return p.folder.remove()
 }
 
-// met reports whether a rank has connected. p may be nil.
-func (p *pmix) met(rank int) bool {
+// hasConnected reports whether a rank has connected. p may be nil.
+func (p *pmix) hasConnected(rank int) bool {
 	if p == nil {
 		return false
 	}
@@ -342,9 +342,9 @@ func (p *pmix) missed(number int) int {
 	return -1
 }
 
-// ends records that the process of a rank has ended, and reports whether another rank is in
-// a program that the rank has not run. p may be nil.
-func (p *pmix) ends(rank int) (missed bool) {
+// noteEnded records that the process of a rank has ended, and reports whether another rank
+// is in a program that the rank has not run. p may be nil.
+func (p *pmix) noteEnded(rank int) (missed bool) {
 	if p == nil {
 		return false
 	}
@@ -372,9 +372,9 @@ func (p *pmix) otherConnected(rank int) int {
 	return -1
 }
 
-// lost returns why the server on which a rank relied has ended or could not start, or nil
-// if it runs or the rank never had it. p may be nil.
-func (p *pmix) lost(rank int) error {
+// serverError returns why the server on which a rank relied has ended or could not start,
+// or nil if it runs or the rank never had it. p may be nil.
+func (p *pmix) serverError(rank int) error {
 	if p == nil {
 		return nil
 	}
@@ -386,9 +386,9 @@ func (p *pmix) lost(rank int) error {
 	return p.err
 }
 
-// why returns a text about the server's fault that can be appended to another one. p may be
-// nil.
-func (p *pmix) why() string {
+// errorSuffix returns a text about the server's fault that can be appended to another one.
+// p may be nil.
+func (p *pmix) errorSuffix() string {
 	if p == nil {
 		return ""
 	}

@@ -44,16 +44,16 @@ func TestPMIxHears(t *testing.T) {
 	if v := p.variables(t.Context(), 4); v != nil {
 		t.Errorf("rank 4 gets %q", v)
 	}
-	if !p.met(3) || p.met(4) || p.why() != "" {
+	if !p.hasConnected(3) || p.hasConnected(4) || p.errorSuffix() != "" {
 		t.Errorf("connected: %v", p.connected)
 	}
-	if err := p.lost(3); err != nil {
+	if err := p.serverError(3); err != nil {
 		t.Errorf("the server is there: %v", err)
 	}
 	checkTexts(t, p)
-	p.end(io.EOF)
-	if !errors.Is(p.lost(3), io.EOF) || p.lost(4) != nil || (*pmix)(nil).lost(3) != nil {
-		t.Errorf("its end: %v, %v", p.lost(3), p.lost(4))
+	p.setError(io.EOF)
+	if !errors.Is(p.serverError(3), io.EOF) || p.serverError(4) != nil || (*pmix)(nil).serverError(3) != nil {
+		t.Errorf("its end: %v, %v", p.serverError(3), p.serverError(4))
 	}
 	for _, f := range []string{"E", "E\x01", "Q", "C", "T", "T" + rank3, "A" + rank3 + "\x01", "M"} {
 		if p.handle(f[0], []byte(f[1:])) == nil {
@@ -74,9 +74,9 @@ func checkTexts(t *testing.T, p *pmix) {
 	}
 	defer func() { _ = ours.Close() }()
 	p.link = theirs
-	var said []string
+	var given []string
 	p.printText = func(rank int, out bool, text string, printed func()) {
-		said = append(said, fmt.Sprintf("%d %v: %s", rank, out, text))
+		given = append(given, fmt.Sprintf("%d %v: %s", rank, out, text))
 		printed()
 	}
 	for _, text := range []string{"\x02\x00\x00\x00*** MPI_ERR_TAG\n", "\x01\x00\x00\x00x", "\x02\x00\x00\x00"} {
@@ -88,8 +88,8 @@ func checkTexts(t *testing.T, p *pmix) {
 	if answers, _ := io.ReadAll(ours); string(answers) != strings.Repeat(string(frame(framePrinted, rank3)), 3) {
 		t.Errorf("answers %q", answers)
 	}
-	if want := []string{"3 false: *** MPI_ERR_TAG\n", "3 true: x"}; !slices.Equal(said, want) {
-		t.Errorf("printed %q, want %q", said, want)
+	if want := []string{"3 false: *** MPI_ERR_TAG\n", "3 true: x"}; !slices.Equal(given, want) {
+		t.Errorf("printed %q, want %q", given, want)
 	}
 }
 
@@ -136,8 +136,8 @@ func TestPMIxCannotStart(t *testing.T) {
 	if v := p.variables(t.Context(), 2); v != nil {
 		t.Errorf("%q", v)
 	}
-	if !strings.Contains(p.why(), "no such file") {
-		t.Errorf("why: %q", p.why())
+	if !strings.Contains(p.errorSuffix(), "no such file") {
+		t.Errorf("why: %q", p.errorSuffix())
 	}
 	if err := p.close(); err != nil {
 		t.Error(err)
@@ -146,8 +146,8 @@ func TestPMIxCannotStart(t *testing.T) {
 		t.Errorf("%s is still there: %v", p.folder.path, err)
 	}
 	p = newPMIx("/bin/true", sidecar(t, "cmd=outrigger_job rc=0 name=j pod=2 machines=2 layout=2,1\n"))
-	if v := p.variables(t.Context(), 2); v != nil || !strings.Contains(p.why(), "pod") {
-		t.Errorf("a pod that there is not: %q, %q", v, p.why())
+	if v := p.variables(t.Context(), 2); v != nil || !strings.Contains(p.errorSuffix(), "pod") {
+		t.Errorf("a pod that there is not: %q, %q", v, p.errorSuffix())
 	}
 }
 
@@ -181,11 +181,11 @@ func FuzzFrame(f *testing.F) {
 // was printed. A script starts, since it may run no MPI, and the reason is printed when it
 // fails.
 func TestPMIxOfAnUnfitImage(t *testing.T) {
-	const said = "outrigger-pmix: error while loading shared libraries: libdl.so.2: cannot open shared object file: No such file or directory"
+	const given = "outrigger-pmix: error while loading shared libraries: libdl.so.2: cannot open shared object file: No such file or directory"
 	for what, c := range map[string]struct {
 		program, want string
 	}{
-		"a missing library": {"#!/bin/sh\necho first >&2; echo '" + said + "' >&2; echo >&2; exit 127\n", said},
+		"a missing library": {"#!/bin/sh\necho first >&2; echo '" + given + "' >&2; echo >&2; exit 127\n", given},
 		"no newline":        {"#!/bin/sh\nprintf 'GLIBC_2.17\a not found' >&2; exit 1\n", "GLIBC_2.17  not found"},
 		"a long line":       {"#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x >&2; exit 1\n", strings.Repeat("x", lineMax) + ";"},
 		"no loader":         {"#!/no/such/loader\n", "no such file or directory (it needs glibc"},
@@ -197,7 +197,7 @@ func TestPMIxOfAnUnfitImage(t *testing.T) {
 		}
 		for _, family := range []Family{OpenMPI, unknown} {
 			at := sidecar(t, "cmd=outrigger_job rc=0 name=j pod=1 machines=2 layout=2,1\n")
-			ways, err := listenPort(string(at), complain)
+			ways, err := listenPort(string(at), report)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +209,7 @@ func TestPMIxOfAnUnfitImage(t *testing.T) {
 			if err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "cannot start in this image")) {
 				t.Errorf("%s: %v, want %s", what, err, c.want)
 			}
-			if err := r.pmix.lost(2); (err != nil) != (c.want != "") {
+			if err := r.pmix.serverError(2); (err != nil) != (c.want != "") {
 				t.Errorf("%s: a rank that fails is told %v", what, err)
 			}
 			if err := r.Close(); err != nil {

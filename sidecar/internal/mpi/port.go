@@ -24,26 +24,26 @@ import (
 type port struct {
 	listener *net.TCPListener
 	socket   string
-	places   chan struct{} // one token for each connection that is relayed
+	slots    chan struct{} // one token for each connection that is relayed
 	wg       sync.WaitGroup
 
-	complaints rate.Sometimes
-	complain   func(error)
+	reports rate.Sometimes
+	report  func(error)
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // nil: the port is closed
 }
 
-// portPlaces bounds the connections that are relayed at once; a rank has one.
-const portPlaces = 2048
+// portSlots bounds the connections that are relayed at once; a rank has one.
+const portSlots = 2048
 
 // listenPort opens the port.
-func listenPort(socket string, complain func(error)) (*port, error) {
+func listenPort(socket string, report func(error)) (*port, error) {
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, fmt.Errorf("a port for PMI: %w", err)
 	}
-	p := &port{listener: l, socket: socket, places: make(chan struct{}, portPlaces), conns: map[net.Conn]bool{}, complaints: rate.Sometimes{First: complaintsFirst, Interval: time.Minute}, complain: complain}
+	p := &port{listener: l, socket: socket, slots: make(chan struct{}, portSlots), conns: map[net.Conn]bool{}, reports: rate.Sometimes{First: reportsFirst, Interval: time.Minute}, report: report}
 	p.wg.Go(p.serve)
 	return p, nil
 }
@@ -53,29 +53,29 @@ func (p *port) variables(rank int) []string {
 	return []string{"PMI_PORT=" + p.listener.Addr().String(), "PMI_ID=" + strconv.Itoa(rank)}
 }
 
-// complaintsFirst is how many failed connections are reported before the reports are
+// reportsFirst is how many failed connections are reported before the reports are
 // limited to one a minute: any process of the network namespace can connect at any rate,
 // and the reports are part of the job's output.
-const complaintsFirst = 4
+const reportsFirst = 4
 
-func complain(err error) { fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err) }
+func report(err error) { fmt.Fprintln(os.Stderr, "outrigger-launch: PMI port:", err) }
 
 func (p *port) serve() {
 	for {
-		conn, err := admission.Accept(p.listener.AcceptTCP, p.complain)
+		conn, err := admission.Accept(p.listener.AcceptTCP, p.report)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			p.complain(err)
+			p.report(err)
 			return
 		}
 		select {
-		case p.places <- struct{}{}:
+		case p.slots <- struct{}{}:
 			p.wg.Go(func() {
-				defer func() { <-p.places }()
+				defer func() { <-p.slots }()
 				if err := p.relay(conn); err != nil {
-					p.complaints.Do(func() { p.complain(err) })
+					p.reports.Do(func() { p.report(err) })
 				}
 			})
 		default:

@@ -17,7 +17,7 @@ import (
 // TestPort checks that a rank's bytes reach the sidecar by the port, and the answer comes
 // back, and that the end of one connection ends the other.
 func TestPort(t *testing.T) {
-	p, err := listenPort(string(sidecar(t, "cmd=initack rc=0\n")), complain)
+	p, err := listenPort(string(sidecar(t, "cmd=initack rc=0\n")), report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestPort(t *testing.T) {
 
 // TestPortCloses checks that a silent rank does not delay the end.
 func TestPortCloses(t *testing.T) {
-	p, err := listenPort("/nowhere"+names.PMISuffix, complain)
+	p, err := listenPort("/nowhere"+names.PMISuffix, report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,12 +84,12 @@ func TestPortComplains(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = conn.Read(make([]byte, 1)) // the port closes it: there is no sidecar
-		_ = conn.Close()                  // over
+		_ = conn.Close()                  // no further request follows
 	}
 	if err := p.close(); err != nil {
 		t.Error(err)
 	}
-	if n := lines.Load(); n < 1 || n > complaintsFirst+int64(time.Since(begun)/time.Minute) {
+	if n := lines.Load(); n < 1 || n > reportsFirst+int64(time.Since(begun)/time.Minute) {
 		t.Errorf("%d lines for 50 connections", n)
 	}
 }
@@ -120,7 +120,7 @@ func TestOwner(t *testing.T) {
 // TestDressByPort checks that a rank gets the port and no descriptor, and that Open MPI,
 // which does not use a port, gets the descriptor.
 func TestDressByPort(t *testing.T) {
-	p, err := listenPort("/nowhere", complain)
+	p, err := listenPort("/nowhere", report)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,13 +64,13 @@ func Prepare(f Family, program, socket, self string) (*Ranks, error) {
 	}
 	if f != MPICH && f != Intel {
 		r.pmix = newPMIx(filepath.Join(dir, pmixFile), r.sidecar)
-		if r.pmix.again = r.scripts; missing == nil && os.Getenv(names.EnvLibMPI) == "" {
+		if r.pmix.severalPrograms = r.scripts; missing == nil && os.Getenv(names.EnvLibMPI) == "" {
 			r.pmix.library = linkedOpenMPI(path)
 		}
 	}
 	byPort, err := wantsPort(f, os.Getenv(names.EnvPMI))
 	if err == nil && byPort {
-		r.port, err = listenPort(string(r.sidecar), complain)
+		r.port, err = listenPort(string(r.sidecar), report)
 	}
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (r *Ranks) Dress(ctx context.Context, rank int) ([]string, []*os.File, erro
 		env = append(env, r.pmix.variables(ctx, rank)...)
 		// A script may run no MPI; a program of Open MPI would end with a code without a
 		// reason.
-		if err := r.pmix.fitness(); err != nil && r.family.certain() {
+		if err := r.pmix.unfitError(); err != nil && r.family.certain() {
 			return nil, nil, err
 		}
 	}
@@ -166,17 +166,17 @@ var errNotFinalized = errors.New("it has not called MPI_Finalize: its process en
 func (r *Ranks) Judge(ctx context.Context, rank int) error {
 	f, err := r.judge(ctx, rank)
 	if err == nil {
-		_, _ = r.sidecar.ended(ctx, rank) // a sidecar of an older release does not wait for the rank; f has whether it has vanished
+		_, _ = r.sidecar.reportEnded(ctx, rank) // a sidecar of an older release does not wait for the rank; f has whether it has vanished
 	}
 	if err == nil && r.scripts && f.attached {
-		_ = r.sidecar.over(ctx, rank, r.pmix.ends(rank)) // nor for the others
+		_ = r.sidecar.reportOver(ctx, rank, r.pmix.noteEnded(rank)) // nor for the others
 	}
 	return err
 }
 
-func (r *Ranks) judge(ctx context.Context, rank int) (f fate, err error) {
-	f, err = r.sidecar.fate(context.WithoutCancel(ctx), rank) // it answers from memory
-	met := f.met || r.pmix.met(rank)
+func (r *Ranks) judge(ctx context.Context, rank int) (f rankResult, err error) {
+	f, err = r.sidecar.rankResult(context.WithoutCancel(ctx), rank) // it answers from memory
+	met := f.connected || r.pmix.hasConnected(rank)
 	switch {
 	case err != nil:
 		return f, err
@@ -185,11 +185,11 @@ func (r *Ranks) judge(ctx context.Context, rank int) (f fate, err error) {
 	case f.attached && met:
 		return f, nil
 	case !met && r.family.certain():
-		return f, fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.why())
+		return f, fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.errorSuffix())
 	case met:
 		return f, fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
 	}
-	if err := r.idle(ctx, rank); err != nil || ctx.Err() != nil {
+	if err := r.judgeIdle(ctx, rank); err != nil || ctx.Err() != nil {
 		return f, err
 	}
 	return f, r.judgeAlone(ctx, rank, f)
@@ -197,7 +197,7 @@ func (r *Ranks) judge(ctx context.Context, rank int) (f fate, err error) {
 
 // judgeAlone judges a rank of a script, or of another program that does not show its MPI,
 // that ended with code 0 and for which no rank waits.
-func (r *Ranks) judgeAlone(ctx context.Context, rank int, f fate) error {
+func (r *Ranks) judgeAlone(ctx context.Context, rank int, f rankResult) error {
 	switch {
 	case f.loaded:
 		job, err := r.position(ctx)
@@ -218,25 +218,25 @@ const reportTimeout = 2 * time.Second
 // other ranks are ended because of it: their ends would reach the sidecar first, or would
 // be all that it learns.
 func (r *Ranks) Failed(rank, code int) {
-	if err := r.pmix.lost(rank); err != nil { // its MPI ends with a code without a reason
+	if err := r.pmix.serverError(rank); err != nil { // its MPI ends with a code without a reason
 		fmt.Fprintf(os.Stderr, "outrigger-launch: before rank %d failed, what its MPI needs of this pod was lost: %v\n", rank, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	_ = r.sidecar.failed(ctx, rank, code) // without it the others learn of those ends only
+	_ = r.sidecar.reportFailed(ctx, rank, code) // without it the others learn of those ends only
 }
 
-// Aborts calls told for the ranks of this pod that are to be ended, as the function Aborts
+// Aborts calls aborted for the ranks of this pod that are to be ended, as the function Aborts
 // does.
-func (r *Ranks) Aborts(ctx context.Context, told func(rank, code int, lost bool)) {
-	_ = r.sidecar.aborts(ctx, told) // without the sidecar the ranks end because of that
+func (r *Ranks) Aborts(ctx context.Context, aborted func(rank, code int, lost bool)) {
+	_ = r.sidecar.watchAborts(ctx, aborted) // without the sidecar the ranks end because of that
 }
 
 // Texts sets the function that prints texts that ranks print by PMIx, as Open MPI 5 does
 // with its errors.
-func (r *Ranks) Texts(say func(rank int, out bool, text string, printed func())) {
+func (r *Ranks) Texts(printText func(rank int, out bool, text string, printed func())) {
 	if r.pmix != nil {
-		r.pmix.printText = say
+		r.pmix.printText = printText
 	}
 }
 

@@ -30,11 +30,11 @@ func listensAt(socket string) listening {
 // SameSidecar returns a function that calls report as long as the sidecar with a socket for
 // applications is the present one. Ranks fail when their sidecar is killed; a sidecar that
 // is started in its place would take such a failure for the cause.
-func SameSidecar(socket string, tell func(rank, code int)) func(rank, code int) {
+func SameSidecar(socket string, report func(rank, code int)) func(rank, code int) {
 	begun := listensAt(socket)
 	return func(rank, code int) {
 		if listensAt(socket) == begun {
-			tell(rank, code)
+			report(rank, code)
 		}
 	}
 }

@@ -23,13 +23,13 @@ func TestSameSidecar(t *testing.T) {
 	}
 	var told []string
 	l := listen()
-	tell := SameSidecar(socket, func(rank, code int) { told = append(told, fmt.Sprint(rank, " ", code)) })
-	tell(1, 2)
+	report := SameSidecar(socket, func(rank, code int) { told = append(told, fmt.Sprint(rank, " ", code)) })
+	report(1, 2)
 	_ = l.Close() // Close removes it
-	tell(3, 4)
+	report(3, 4)
 	l = listen()
 	defer func() { _ = l.Close() }() // no process connects
-	tell(5, 6)
+	report(5, 6)
 	if want := []string{"1 2"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}

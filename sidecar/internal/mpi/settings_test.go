@@ -38,18 +38,18 @@ func libraries(t *testing.T, files ...string) string {
 
 func TestProgressing(t *testing.T) {
 	dir, nolocal := libraries(t, stepsFile), []string{"MPIR_CVAR_NOLOCAL=1"}
-	for said, want := range map[string][]string{
+	for given, want := range map[string][]string{
 		"": extra(dir, nil), "off": extra(dir, nil), "messages": extra(dir, nolocal), "all": extra(dir, nolocal, stepsFile),
 	} {
-		t.Setenv(names.EnvMPIProgress, said)
+		t.Setenv(names.EnvMPIProgress, given)
 		if env, err := settings(MPICH, dir); err != nil || !slices.Equal(env, want) {
-			t.Errorf("%q: %q, %v, want %q", said, env, err, want)
+			t.Errorf("%q: %q, %v, want %q", given, env, err, want)
 		}
 	}
-	for _, said := range []string{"on", "1", "ALL"} {
-		t.Setenv(names.EnvMPIProgress, said)
+	for _, given := range []string{"on", "1", "ALL"} {
+		t.Setenv(names.EnvMPIProgress, given)
 		if env, err := settings(MPICH, dir); err == nil || !strings.Contains(err.Error(), "want off, messages or all") {
-			t.Errorf("%q: %q, %v", said, env, err)
+			t.Errorf("%q: %q, %v", given, env, err)
 		}
 	}
 	empty := libraries(t)

@@ -50,13 +50,13 @@ var starters = []string{"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prteru
 // Starts reports whether a program with its arguments is an mpirun, runs one at once, as
 // wrappers do (tini, numactl, env), or is marked as one that calls mpirun.
 func Starts(program []string) (bool, error) {
-	switch said := os.Getenv(names.EnvMPIRun); said {
+	switch given := os.Getenv(names.EnvMPIRun); given {
 	case "":
 		return wraps(program), nil
 	case "0", "1":
-		return said == "1", nil
+		return given == "1", nil
 	default:
-		return false, fmt.Errorf("%s=%s: want 1 for a program that calls mpirun, or 0", names.EnvMPIRun, said)
+		return false, fmt.Errorf("%s=%s: want 1 for a program that calls mpirun, or 0", names.EnvMPIRun, given)
 	}
 }
 
@@ -79,8 +79,8 @@ func wraps(program []string) bool {
 // NewStarter returns a Starter. socket is the sidecar's socket for applications, self the
 // path of this program.
 func NewStarter(f Family, socket, self string) (*Starter, error) {
-	if f == Auto { // an mpirun does not show to which MPI its ranks are linked
-		f = unknown // an mpirun does not show what its ranks are linked to
+	if f == Auto {
+		f = unknown // an mpirun does not show to which MPI its ranks are linked
 	}
 	dir, err := Folder(self)
 	if err != nil {
@@ -92,7 +92,7 @@ func NewStarter(f Family, socket, self string) (*Starter, error) {
 	}
 	s := &Starter{family: f, dir: dir, extra: extra, bin: filepath.Dir(self), socket: socket, Out: os.Stdout, Err: os.Stderr}
 	if _, err := os.Stat(s.agent()); err != nil {
-		return nil, fmt.Errorf("what mpirun starts instead of ssh: %w", err)
+		return nil, fmt.Errorf("program that mpirun starts instead of ssh: %w", err)
 	}
 	if s.job, err = s.management().position(context.Background()); err != nil {
 		return s, err
@@ -152,7 +152,7 @@ func (s *Starter) runPart(asked, ctx context.Context, program []string) (int, er
 	}
 	code, err := s.start(ctx, program)
 	if asked.Err() != nil { // the other pods, which were told, too, need not wait
-		soon, cancel := context.WithTimeout(ctx, drainNone)
+		soon, cancel := context.WithTimeout(ctx, drainGrace)
 		defer cancel()
 		_ = s.meet(soon) // a pod that was not told, or has gone, does not come
 		return code, err
@@ -224,7 +224,7 @@ func (s *Starter) meet(ctx context.Context) error {
 // judge returns an error if a rank of this pod was not started, or has not used Outrigger.
 func (s *Starter) judge(program string) error {
 	for rank := s.job.first; rank < s.job.first+s.job.ranks(); rank++ {
-		f, err := s.management().fate(context.Background(), rank)
+		f, err := s.management().rankResult(context.Background(), rank)
 		if err != nil {
 			return err
 		}
