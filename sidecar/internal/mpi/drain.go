@@ -17,7 +17,7 @@ import (
 // Times of a drain.
 const (
 	drainInterval = 100 * time.Millisecond // between searches for ranks
-	drainGrace    = 2 * time.Second        // how long a pod without a rank is waited for, and a pod that does not reach the end
+	drainGrace    = 2 * time.Second        // for a pod to start a rank, and for daemons to end after their ranks
 )
 
 // drain handles SIGTERM: the ranks of this pod receive it, as from mpirun, and go on

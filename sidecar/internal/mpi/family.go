@@ -57,10 +57,10 @@ var sonames = map[string]Family{
 func detect(path string) (Family, error) {
 	links, err := dynamic(path)
 	if _, unread := errors.AsType[*os.PathError](err); unread {
-		return None, fmt.Errorf("looking for the MPI of a program: %w", err)
+		return None, fmt.Errorf("finding the MPI of a program: %w", err)
 	}
 	if err != nil {
-		return unknown, nil //nolint:nilerr // a script, or damaged, which starting it says
+		return unknown, nil //nolint:nilerr // a script, or a damaged file: the start reports the error
 	}
 	for _, l := range links[elf.DT_NEEDED] {
 		if family, ok := sonames[l]; ok {
@@ -96,7 +96,7 @@ func Contradict(given Family, program string) error {
 	if !linked || given.runs(family) {
 		return nil
 	}
-	return fmt.Errorf("--mpi (mpi of an MPIJob) says %s, and %s is linked to %s: say %s, or auto, which looks at the program", spelled[given], program, spelled[family], spelled[family])
+	return fmt.Errorf("--mpi (mpi of an MPIJob) says %s, and %s is linked to %s: use %s, or auto, which examines the program", spelled[given], program, spelled[family], spelled[family])
 }
 
 // runs reports whether a program that is linked to a family runs as one of f.

@@ -90,7 +90,7 @@ func TestContradiction(t *testing.T) {
 		{MPICH, unknown, true},
 	} {
 		if got := c.given.runs(c.linked); got != c.runs {
-			t.Errorf("said %q, linked to %q: runs %v", c.given, c.linked, got)
+			t.Errorf("given %q, linked to %q: runs %v", c.given, c.linked, got)
 		}
 		if c.given.certain() && spelled[c.given] == "" {
 			t.Errorf("%q has no name in an MPIJob", c.given)

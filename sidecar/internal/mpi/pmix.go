@@ -224,7 +224,7 @@ func (p *pmix) handle(kind byte, body []byte) error {
 		p.releaseRanks()
 		p.mu.Unlock()
 	case kind == frameFence:
-		go p.fence(body) // the server sends other frames meanwhile
+		go p.fence(body) // the server sends other frames in the meantime
 	case kind == frameMeet && number >= 0:
 		go p.meet(body[:4], body[4:])
 	case kind == frameError:

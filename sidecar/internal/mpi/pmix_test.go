@@ -74,9 +74,9 @@ func checkTexts(t *testing.T, p *pmix) {
 	}
 	defer func() { _ = ours.Close() }()
 	p.link = theirs
-	var given []string
+	var texts []string
 	p.printText = func(rank int, out bool, text string, printed func()) {
-		given = append(given, fmt.Sprintf("%d %v: %s", rank, out, text))
+		texts = append(texts, fmt.Sprintf("%d %v: %s", rank, out, text))
 		printed()
 	}
 	for _, text := range []string{"\x02\x00\x00\x00*** MPI_ERR_TAG\n", "\x01\x00\x00\x00x", "\x02\x00\x00\x00"} {
@@ -88,8 +88,8 @@ func checkTexts(t *testing.T, p *pmix) {
 	if answers, _ := io.ReadAll(ours); string(answers) != strings.Repeat(string(frame(framePrinted, rank3)), 3) {
 		t.Errorf("answers %q", answers)
 	}
-	if want := []string{"3 false: *** MPI_ERR_TAG\n", "3 true: x"}; !slices.Equal(given, want) {
-		t.Errorf("printed %q, want %q", given, want)
+	if want := []string{"3 false: *** MPI_ERR_TAG\n", "3 true: x"}; !slices.Equal(texts, want) {
+		t.Errorf("printed %q, want %q", texts, want)
 	}
 }
 
@@ -181,11 +181,11 @@ func FuzzFrame(f *testing.F) {
 // was printed. A script starts, since it may run no MPI, and the reason is printed when it
 // fails.
 func TestPMIxOfAnUnfitImage(t *testing.T) {
-	const given = "outrigger-pmix: error while loading shared libraries: libdl.so.2: cannot open shared object file: No such file or directory"
+	const lastPrinted = "outrigger-pmix: error while loading shared libraries: libdl.so.2: cannot open shared object file: No such file or directory"
 	for what, c := range map[string]struct {
 		program, want string
 	}{
-		"a missing library": {"#!/bin/sh\necho first >&2; echo '" + given + "' >&2; echo >&2; exit 127\n", given},
+		"a missing library": {"#!/bin/sh\necho first >&2; echo '" + lastPrinted + "' >&2; echo >&2; exit 127\n", lastPrinted},
 		"no newline":        {"#!/bin/sh\nprintf 'GLIBC_2.17\a not found' >&2; exit 1\n", "GLIBC_2.17  not found"},
 		"a long line":       {"#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x >&2; exit 1\n", strings.Repeat("x", lineMax) + ";"},
 		"no loader":         {"#!/no/such/loader\n", "no such file or directory (it needs glibc"},

@@ -187,7 +187,7 @@ func (r *Ranks) judge(ctx context.Context, rank int) (f rankResult, err error) {
 	case !met && r.family.certain():
 		return f, fmt.Errorf("%w: its MPI never asked for the other ranks: it ended before MPI_Init, or each ran as a job of its own; is it %s? If not, name the program's MPI with --mpi%s", ErrUnused, r.family, r.pmix.errorSuffix())
 	case met:
-		return f, fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md says which are", ErrUnused)
+		return f, fmt.Errorf("%w: its MPI took another transport; is the program's MPI built with libfabric (MPICH: device ch4:ofi)? docs/mpi.md lists those that are", ErrUnused)
 	}
 	if err := r.judgeIdle(ctx, rank); err != nil || ctx.Err() != nil {
 		return f, err
@@ -204,9 +204,9 @@ func (r *Ranks) judgeAlone(ctx context.Context, rank int, f rankResult) error {
 		if err != nil || job.world() == 1 {
 			return err
 		}
-		return fmt.Errorf("%w: a process of this pod has loaded an MPI library, but no rank has met the others: each ran as a job of its own; start the MPI program itself, name its MPI with --mpi, or say --mpi none", ErrUnused)
+		return fmt.Errorf("%w: a process of this pod has loaded an MPI library, but no rank has met the others: each ran as a job of its own; start the MPI program itself, name its MPI with --mpi, or use --mpi none", ErrUnused)
 	case rank == 0 && !f.attached:
-		fmt.Fprintln(os.Stderr, "outrigger-launch: --mpi auto: no process of the first pod has told that it has loaded an MPI library; use --mpi none for a program without MPI; if the program uses one, its environment was cleared on the way to it, by a static or setuid wrapper or by a start that is not seen (docs/mpi.md), and each rank ran as a job of its own: start it without that")
+		fmt.Fprintln(os.Stderr, "outrigger-launch: --mpi auto: no process of the first pod has reported that it has loaded an MPI library; use --mpi none for a program without MPI; if the program uses one, its environment was cleared on the way to it, by a static or setuid wrapper or by a start that Outrigger does not see (docs/mpi.md), and each rank ran as a job of its own: start it without that")
 	}
 	return nil
 }

@@ -138,11 +138,10 @@ func (s *Starter) Run(ctx context.Context, program []string) (int, error) {
 	return code, err
 }
 
-// exitTerminated is the exit code of a program that was told to end, as in a shell.
+// exitTerminated is the exit code of a program that was ended by SIGTERM, as in a shell.
 const exitTerminated = 128 + int(unix.SIGTERM)
 
-// runPart does the part of this pod while it serves commands; asked ends if the pod is told
-// to end.
+// runPart does the part of this pod while it serves commands; asked ends on SIGTERM.
 func (s *Starter) runPart(asked, ctx context.Context, program []string) (int, error) {
 	if s.job.pod != 0 {
 		if err := s.meet(ctx); err != nil {
@@ -151,10 +150,10 @@ func (s *Starter) runPart(asked, ctx context.Context, program []string) (int, er
 		return 0, s.judge(program[0])
 	}
 	code, err := s.start(ctx, program)
-	if asked.Err() != nil { // the other pods, which were told, too, need not wait
+	if asked.Err() != nil { // the other pods got SIGTERM as well, and should not wait long
 		soon, cancel := context.WithTimeout(ctx, drainGrace)
 		defer cancel()
-		_ = s.meet(soon) // a pod that was not told, or has gone, does not come
+		_ = s.meet(soon) // fails if a pod did not get SIGTERM, or has ended
 		return code, err
 	}
 	if err != nil || code != 0 {

@@ -220,7 +220,7 @@ func (a *app) gotExposed(o *operation, n int) ([]byte, error) {
 	}
 	mem := a.exposures.mem[o.offset:][:o.room]
 	if len(mem) > n && bytes.Count(mem[n:], []byte{unwritten}) != len(mem)-n {
-		return nil, fmt.Errorf("exposed memory is written behind a message of %d bytes", n)
+		return nil, fmt.Errorf("exposed memory is written after the end of a message of %d bytes", n)
 	}
 	return mem[:n], nil
 }

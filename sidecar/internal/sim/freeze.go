@@ -69,7 +69,7 @@ func (w *world) checkFrozen() error {
 	}
 	for i, e := range w.engines {
 		if s := e.Counters(); failed == 0 && i != w.freezes && open(s) != 0 {
-			return fmt.Errorf("pod %d has left %d sends, %d receives, %d probes behind one that has stopped", i, s.Sends, s.Receives, s.Probes)
+			return fmt.Errorf("pod %d has left %d sends, %d receives, %d probes after the stop of another pod", i, s.Sends, s.Receives, s.Probes)
 		}
 	}
 	return w.checkRemains()

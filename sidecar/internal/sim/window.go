@@ -176,8 +176,8 @@ func (w *world) planWindow() {
 	}
 }
 
-// turnAtLedger adds one to the ledger of a target. Its lock is given back behind the
-// put, whether or not that has ended.
+// turnAtLedger returns the operations that add one to the ledger of a target. The unlock is
+// posted after the put, whether or not the put has ended.
 func turnAtLedger(target uint32, ranks int) []*operation {
 	at := counterBytes + ranks*slotBytes
 	lock := &operation{act: &rma{op: shm.OpLock, target: target}}
@@ -187,8 +187,7 @@ func turnAtLedger(target uint32, ranks int) []*operation {
 	return []*operation{lock, get, put, {act: &rma{op: shm.OpUnlock, target: target}}}
 }
 
-// wrapWindow puts the making of the window before everything else, and its end
-// after.
+// wrapWindow adds the creation of the window before a's operations, and its end after them.
 func (w *world) wrapWindow(a *app) {
 	barrier := func(salt uint64) *operation {
 		return &operation{act: &collective{kind: shm.CollBarrier, salt: salt}}
