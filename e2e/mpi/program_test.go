@@ -243,8 +243,8 @@ func TestNotUsed(t *testing.T) {
 		program, mpi, want string
 		env                []string
 	}{
-		"MPICH as Open MPI": {m.build(t, "check"), "openmpi", "is linked to MPICH: say MPICH, or auto", m.env},
-		"another MPI":       {o.build(t, "check"), "mpich", "is linked to OpenMPI: say OpenMPI, or auto", nil},
+		"MPICH as Open MPI": {m.build(t, "check"), "openmpi", "is linked to MPICH: use MPICH, or auto", m.env},
+		"another MPI":       {o.build(t, "check"), "mpich", "is linked to OpenMPI: use OpenMPI, or auto", nil},
 		"no MPI at all":     {"/bin/true", "mpich", "each ran as a job of its own", nil},
 	} {
 		t.Run(what, func(t *testing.T) {
