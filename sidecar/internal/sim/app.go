@@ -81,8 +81,10 @@ const (
 	arenaBytes = 8 << 20
 	chunk      = 16 << 10
 	chunksFew  = 3
-	burst      = 4  // of a usual application
-	earlyPace  = 20 // factor by which applications are slower if receives come first, so that connections are made before the sends
+	burst      = 4 // of a usual application
+	// earlyPace is the factor by which applications are slower if receives are posted first,
+	// so that connections are made before the sends.
+	earlyPace = 20
 )
 
 // arenas holds arenas for later seeds: to zero a new one, most of which is not used, would

@@ -32,9 +32,11 @@ type network struct {
 	trace      *Trace // nil: none
 	fault      string // first error of a core that a link has seen
 
-	deliveryRNG   *rand.Rand // source for deliveries; a source of its own, so that the rest of a seed's job does not depend on it
-	falseDelivery bool       // links report the delivery of frames that may be lost
-	delivered     int        // reported deliveries
+	// deliveryRNG is the source for deliveries, so that the rest of a seed's job does not
+	// depend on them.
+	deliveryRNG   *rand.Rand
+	falseDelivery bool // links report the delivery of frames that may be lost
+	delivered     int  // reported deliveries
 
 	parts bool // registrations in one turn are bounded by RegisterMax of the links
 	late  int  // registrations that were deferred
@@ -75,17 +77,19 @@ type packet struct {
 
 // port is one sidecar's end of the network: its link.
 type port struct {
-	net          *network
-	self         link.Peer
-	memory       link.Memory
-	attached     map[link.Peer]int // generation of the connection that the engine has
-	down         map[link.Peer]bool
-	keys         map[uint64]registration
-	events       []event
-	sink         link.Sink               // of the last Poll
-	landed       map[link.Peer][]*packet // delivered frames of lost connections, for the engine
-	full         map[link.Peer]bool      // a frame was not accepted
-	unnotifiedAt int64                   // time of the first write without notification into a ring here while the engine sleeps; 0: none
+	net      *network
+	self     link.Peer
+	memory   link.Memory
+	attached map[link.Peer]int // generation of the connection that the engine has
+	down     map[link.Peer]bool
+	keys     map[uint64]registration
+	events   []event
+	sink     link.Sink               // of the last Poll
+	landed   map[link.Peer][]*packet // delivered frames of lost connections, for the engine
+	full     map[link.Peer]bool      // a frame was not accepted
+	// unnotifiedAt is the time of the first write without notification into a ring here while
+	// the engine sleeps; 0: none.
+	unnotifiedAt int64
 	dead         bool
 	frozen       bool              // the pod has stopped, with its device
 	goodbyes     map[link.Peer]int // generations of connections on which it has sent Goodbye

@@ -50,7 +50,8 @@ func (w *world) podDone(pod int) bool {
 	return true
 }
 
-// detach detaches the applications of a pod and has its engine leave the job.
+// detach detaches the applications of a pod and has its engine leave the job. An engine
+// treats an application that has never attached as one that has detached.
 func (w *world) detach(pod int) error {
 	for _, a := range w.apps {
 		if int(w.podOf[a.rank]) != pod || a.dead {

@@ -139,7 +139,8 @@ func (w *world) planAside(a *app, src uint32, tag uint64, wild bool) {
 	case 1:
 		a.extras = append(a.extras, &operation{act: &cancelled{peer: src, n: sizes[w.rng.IntN(len(sizes))]}})
 	case 2:
-		if wild || w.leaving != nil || w.hasLeavers || w.again != nil { // the send would be received, or its cancellation sent to a rank that has left
+		// The send would be received, or its cancellation sent to a rank that has left.
+		if wild || w.leaving != nil || w.hasLeavers || w.again != nil {
 			return
 		}
 		a.extras = append(a.extras, &operation{act: &cancelled{send: true, peer: src, n: 1 + sizes[w.rng.IntN(len(sizes))]}})
