@@ -35,7 +35,7 @@ func openBesideForks(t *testing.T, program string, env ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, filepath.Join(t.TempDir(), "s"))
 	cmd.Env = append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "children that had nothing of them") {
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "children inherited no descriptor") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -1,6 +1,6 @@
 /*
- * Ranks that open a session again after they have closed one: messages in place, staged and small
- * go round the ranks, with bytes of their session, and some ranks are late.
+ * Ranks that open a new session after they have closed one. Zero-copy, staged and small messages
+ * go around a ring of the ranks, with contents that depend on the session. Some ranks open late.
  */
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* What memory large messages of private memory get, without a sidecar (src/stage.c). */
+/* Tests, without a sidecar, which slab chunks staged messages get (src/stage.c). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,19 +48,19 @@ static void tell(outrigger *s, uint8_t what, uint32_t request, uint64_t bytes)
 	struct or_producer sidecar = {.tail = s->complete.pos};
 	or_view_init(&sidecar.view, complete, 16);
 	struct or_descriptor d = {.op = what, .req = request, .len = bytes};
-	want(or_push(&sidecar, &d) == 1 && outrigger_progress(s, NULL) == OUTRIGGER_OK, bytes, "telling");
+	want(or_push(&sidecar, &d) == 1 && outrigger_progress(s, NULL) == OUTRIGGER_OK, bytes, "publishing a completion");
 }
 
-/* lent counts the chunks that the sidecar has of a request. */
+/* lent returns the number of a request's chunks that are with the sidecar. */
 static int lent(const outrigger *s, uint32_t request) { return or_op_at(&s->ops, request)->with_engine.count; }
 
 static void all_free(outrigger *s, uint64_t slab, size_t chunks, size_t slots)
 {
 	want(s->slab.chunks.count == chunks && s->slab.slots.count == slots, slab, "chunks or slots are lost");
-	want(s->slab.held[0] == 0 && s->slab.held[1] == 0 && s->slab.borrowed == 0 && s->arena.used.count == 0, slab, "memory is counted that nobody has");
+	want(s->slab.held[0] == 0 && s->slab.held[1] == 0 && s->slab.borrowed == 0 && s->arena.used.count == 0, slab, "memory is counted as in use after all operations have completed");
 }
 
-/* moving is what an exchange gets beside messages that wait for ever. */
+/* moving checks that an exchange gets chunks although other messages never match. */
 static void moving(uint64_t slab, uint64_t arena)
 {
 	outrigger *s = session(slab, arena);
@@ -72,15 +72,15 @@ static void moving(uint64_t slab, uint64_t arena)
 		waits[n++] = start(s, false, s->slab.chunk_bytes);
 		waits[n++] = start(s, true, 40);
 	}
-	want(s->slab.borrowed <= arena / 4, slab, "what waits has more than its part of the arena");
+	want(s->slab.borrowed <= arena / 4, slab, "unmatched messages have more than a quarter of the arena");
 	for (int i = 0; i < 4; i++) {
 		receives[i] = start(s, true, 1 << 20);
 		tell(s, OR_OP_MATCHED, receives[i], 1 << 20);
 	}
-	want(lent(s, receives[0]) > 0, slab, "a receive that has met its message gets no chunk");
+	want(lent(s, receives[0]) > 0, slab, "a matched receive gets no chunk");
 	uint32_t send = start(s, false, 1 << 20);
 	tell(s, OR_OP_MATCHED, send, 1 << 20);
-	want(lent(s, send) > 0, slab, "a send that was asked for gets no chunk");
+	want(lent(s, send) > 0, slab, "a matched send gets no chunk");
 	for (int i = 0; i < 4; i++)
 		tell(s, OR_OP_DONE, receives[i], 1 << 20);
 	tell(s, OR_OP_DONE, send, 0);
@@ -89,33 +89,33 @@ static void moving(uint64_t slab, uint64_t arena)
 	all_free(s, slab, chunks, slots);
 }
 
-/* passed is a send that was asked for, behind a receive that waits for a chunk too: it gets
- * the next one of its own side. Two ranks whose receives wait for what the other's sends wait
- * to send would wait for ever. */
+/* passed checks that a matched send gets the next chunk of the sends' part although a matched
+ * receive waited for a chunk first, and vice versa. Otherwise two ranks deadlock if the
+ * receives of each wait for chunks ahead of the sends that the other's receives need. */
 static void passed(bool receives)
 {
 	outrigger *s = session(1 << 18, 0);
 	size_t chunks = s->slab.chunks.count, slots = s->slab.slots.count;
 	uint32_t all[6], n = 0;
-	for (int side = 0; side < 2; side++) { /* one that waits, behind two or three that have all chunks of the side */
+	for (int side = 0; side < 2; side++) { /* two operations get all chunks of the direction, the third waits */
 		bool r = side == 0 ? receives : !receives;
 		for (int i = 0; i < 3; i++) {
 			all[n++] = start(s, r, 1 << 20);
 			tell(s, OR_OP_MATCHED, all[n - 1], 1 << 20);
 		}
 	}
-	want(lent(s, all[2]) == 0 && lent(s, all[5]) == 0, 1 << 18, "nobody waits for a chunk");
+	want(lent(s, all[2]) == 0 && lent(s, all[5]) == 0, 1 << 18, "no operation waits for a chunk");
 	for (int i = 3; i < 5; i++)
 		tell(s, OR_OP_DONE, all[i], 1 << 20);
-	want(lent(s, all[5]) > 0, 1 << 18, "who waits for a chunk of the other side is not passed");
+	want(lent(s, all[5]) > 0, 1 << 18, "an operation got no chunk, because one of the other direction waits");
 	tell(s, OR_OP_DONE, all[0], 1 << 20);
-	want(lent(s, all[2]) > 0, 1 << 18, "the first one gets no chunk");
+	want(lent(s, all[2]) > 0, 1 << 18, "the operation that waited first gets no chunk");
 	for (int i = 1; i < 6; i += i == 2 ? 3 : 1)
 		tell(s, OR_OP_DONE, all[i], 1 << 20);
 	all_free(s, 1 << 18, chunks, slots);
 }
 
-/* truncated is a receive of a longer message: it has the beginning. */
+/* truncated checks that a receive of a longer message gets the beginning of it. */
 static void truncated(void)
 {
 	static unsigned char buffer[40000];
@@ -129,14 +129,14 @@ static void truncated(void)
 		memset(buffer, 0, sizeof buffer);
 		want(outrigger_recv(s, buffer, bytes, &peer, &q) == OUTRIGGER_OK, bytes, "starting");
 		const struct or_op *op = or_op_at(&s->ops, (uint32_t)q);
-		want(op->slotted == (i == 0) && op->whole == (i == 1), bytes, "it is elsewhere");
+		want(op->slotted == (i == 0) && op->whole == (i == 1), bytes, "the receive is staged in the wrong kind of memory");
 		memset(i == 0 ? s->slab.memory + op->slot : or_chunk_at(s, op->spare.list[0]), 7, bytes);
 		struct or_producer sidecar = {.tail = s->complete.pos};
 		or_view_init(&sidecar.view, complete, 16);
 		struct or_descriptor d = {.op = OR_OP_DONE, .req = (uint32_t)q, .status = OR_STATUS_TRUNCATED, .len = UINT64_MAX};
-		want(or_push(&sidecar, &d) == 1, bytes, "telling");
-		want(outrigger_test(s, q, &over, &r) == OUTRIGGER_TRUNCATED && over, bytes, "it is not told");
-		want(buffer[0] == 7 && buffer[bytes - 1] == 7, bytes, "it has not the beginning of the message");
+		want(or_push(&sidecar, &d) == 1, bytes, "publishing a completion");
+		want(outrigger_test(s, q, &over, &r) == OUTRIGGER_TRUNCATED && over, bytes, "the receive does not report truncation");
+		want(buffer[0] == 7 && buffer[bytes - 1] == 7, bytes, "the buffer lacks the beginning of the message");
 	}
 	all_free(s, 1 << 20, chunks, slots);
 }

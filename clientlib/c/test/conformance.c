@@ -1,7 +1,7 @@
 /*
- * The C client in the scenarios that both clients play (clientlib/conformance
- * has the same in Go). Rank r of n, which is even, plays with rank r + n/2: the
- * lower half leads. Either side may be the other language.
+ * The conformance scenarios in C. e2e/mpi/conformance_rank_test.go has the same
+ * scenarios in Go. The number of ranks n is even; rank r is the partner of rank
+ * r + n/2, and the lower half leads. Partners may use different clients.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void must(int rc, const char *what)
 	die("%s: %s %s", what, outrigger_status_text(rc), why);
 }
 
-/* The byte at a place of the message of a rank with a tag. */
+/* pattern returns byte number at of the message that a rank sends with a tag. */
 static unsigned char pattern(uint32_t rank, uint64_t tag, size_t at)
 {
 	return (unsigned char)(at * 31 + tag * 7 + rank * 13 + at / 251);
@@ -109,7 +109,7 @@ static void give(int shared, void *p)
 		must(outrigger_free(session, p), "free");
 }
 
-/* Every size both ways, in private and in shared memory. */
+/* play_sizes sends every size both ways, in private or in shared memory. */
 static void play_sizes(int shared)
 {
 	for (size_t i = 0; i < SIZES; i++) {
@@ -130,7 +130,7 @@ static void play_sizes(int shared)
 static void private_memory(void) { play_sizes(0); }
 static void shared_memory(void) { play_sizes(1); }
 
-/* Messages that came before their receives are taken in any order of tags. */
+/* unexpected receives messages that arrived before their receives in reverse order of tags. */
 static void unexpected(void)
 {
 	enum { N = 20, BYTES = 9000 };
@@ -154,7 +154,7 @@ static void unexpected(void)
 	}
 }
 
-/* Messages of one source and tag keep their order. */
+/* order checks that messages of one source and tag are received in the order sent. */
 static void order(void)
 {
 	enum { N = 500 };
@@ -173,11 +173,11 @@ static void order(void)
 		uint32_t v[700];
 		finish(irecv_from(v, sizeof v, OUTRIGGER_ANY, 0, UINT64_MAX));
 		if (v[0] != i)
-			die("message %u came as number %u", v[0], i);
+			die("message %u arrived as number %u", v[0], i);
 	}
 }
 
-/* A message that is longer than the buffer. */
+/* truncated receives messages that are longer than the buffer. */
 static void truncated(void)
 {
 	static const size_t lengths[] = {20, 100, 9000, 200000};
@@ -199,7 +199,7 @@ static void truncated(void)
 	swap_empty(101);
 }
 
-/* A synchronous send ends after its receive was posted. */
+/* synchronous checks that a synchronous send does not complete before its receive is posted. */
 static void synchronous(void)
 {
 	char b[40] = {0};
@@ -208,7 +208,7 @@ static void synchronous(void)
 		int over;
 		must(outrigger_test(session, s, &over, NULL), "test");
 		if (over)
-			die("a synchronous send has ended before its receive");
+			die("a synchronous send has completed before its receive was posted");
 		swap_empty(102);
 		finish(s);
 		return;
@@ -217,7 +217,7 @@ static void synchronous(void)
 	finish(irecv(b, sizeof b, 1));
 }
 
-/* A small message to a rank of the sidecar has come when its send ends. */
+/* own checks that a small message to the rank itself has arrived when its send completes. */
 static void own(void)
 {
 	for (size_t i = 0; i < 2 * SIZES && sizes[i / 2] <= 8192; i++) {
@@ -231,14 +231,14 @@ static void own(void)
 		finish(s);
 		must(outrigger_test(session, r, &over, NULL), "test");
 		if (!over)
-			die("%zu bytes to itself were sent, and have not come", n);
+			die("the send of %zu bytes to the rank itself completed before its receive", n);
 		check(in, n, world.rank, i);
 		give(shared, out);
 		give(shared, in);
 	}
 }
 
-/* Receives that nobody sends to are cancelled; what came first is not. */
+/* cancelled cancels receives that match no message. */
 static void cancelled(void)
 {
 	static char b[100000];
@@ -266,7 +266,8 @@ static struct outrigger_result probe(uint64_t tag, unsigned flags, int *found)
 	return got;
 }
 
-/* A probe sees a message, a claimed one is no other receive's. */
+/* probed checks that a probe finds a message, and that a message that a probe has claimed
+ * matches no other receive. */
 static void probed(void)
 {
 	static unsigned char b[9000];
@@ -296,8 +297,9 @@ static void probed(void)
 	check(b, sizeof b, partner, 10);
 }
 
-/* A receive takes the message that a probe of the same pattern has seen, and the
- * data beside the tag are the message's: from oneself and from the partner. */
+/* foreseen checks that a receive gets the message that a probe of the same pattern has
+ * found, and the data that this message carries with its tag. One of two messages is the
+ * rank's own, the other its partner's. */
 static void foreseen(void)
 {
 	enum { ROUNDS = 2000, MOST = 120 };
@@ -320,7 +322,7 @@ static void foreseen(void)
 	}
 }
 
-/* Memory of the arena that changes as soon as a send that copies has returned. */
+/* fleeting overwrites arena memory as soon as a send with OUTRIGGER_COPY has returned. */
 static void fleeting(void)
 {
 	enum { ROUNDS = 200 };
@@ -338,7 +340,7 @@ static void fleeting(void)
 	}
 }
 
-/* More large messages than there are chunks, both ways at once. */
+/* crowded exchanges more large messages at once than there are chunks. */
 static void crowded(void)
 {
 	enum { N = 24, BYTES = 700001 };
@@ -365,7 +367,7 @@ static void counted(void *arg, const struct outrigger_result *result)
 	*count += result->status == OUTRIGGER_OK ? 1 : -1000000;
 }
 
-/* Small messages that nobody waits for, and completions by call. */
+/* flood sends small messages without a request or a callback, and receives with callbacks. */
 static void flood(void)
 {
 	enum { N = 6000 };
@@ -379,7 +381,7 @@ static void flood(void)
 			outrigger_request r = irecv(b, sizeof b, 6);
 			finish(r);
 			if (b[0] != i / 2)
-				die("message %d came as number %d", b[0], i / 2);
+				die("message %d arrived as number %d", b[0], i / 2);
 		}
 	}
 	static int b[N / 2][2];
@@ -395,10 +397,10 @@ static void flood(void)
 	}
 	for (int i = 0; i < N / 2; i++)
 		if (b[i][0] != N / 2 + i)
-			die("message %d came as number %d", b[i][0], N / 2 + i);
+			die("message %d arrived as number %d", b[i][0], N / 2 + i);
 }
 
-/* Memory into which a message is received, or from which it is sent, is not freed. */
+/* in_use checks that outrigger_free refuses memory with a send or receive in flight. */
 static void in_use(void)
 {
 	static const size_t lengths[] = {20, 9000, 300000};
@@ -428,7 +430,7 @@ static void in_use(void)
 static const struct {
 	const char *name;
 	void (*play)(void);
-} scenarios[] = { /* of both clients, in this order */
+} scenarios[] = { /* the Go client has the same scenarios in the same order */
 	{"private memory", private_memory}, {"shared memory", shared_memory}, {"unexpected", unexpected},
 	{"order", order},		    {"truncated", truncated},	      {"synchronous", synchronous},
 	{"to itself", own},
@@ -436,7 +438,8 @@ static const struct {
 	{"flood", flood},		    {"in use", in_use},
 };
 
-/* Of this client only: foreseen needs data beside the tag, fleeting sends that copy. */
+/* play_own plays a scenario that only this client has: foreseen, which needs data with the
+ * tag, or fleeting, which needs sends with OUTRIGGER_COPY. */
 static void play_own(const char *name)
 {
 	scenario = name;
@@ -449,7 +452,7 @@ static void play_own(const char *name)
 	swap_empty(999);
 }
 
-/* With the name of a scenario it plays that one alone. */
+/* main plays all scenarios, or only the one named by its argument. */
 int main(int argc, char **argv)
 {
 	struct outrigger_config config = {0};

@@ -1,5 +1,5 @@
-/* Where a processor is shared with somebody who computes, who waits sleeps instead of
- * yielding: without a sidecar, on one processor that another thread keeps busy. */
+/* Tests that a waiting thread sleeps instead of yielding if another thread computes on its
+ * CPU: without a sidecar, on one CPU that a second thread keeps busy. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "session.h"
 
 #define ENTRIES 16u
-#define NAP_NS 100000000u /* a sleep lasts so long, where nobody wakes it */
+#define NAP_NS 100000000u /* duration of a sleep that is not woken */
 
 static _Alignas(4096) unsigned char control[4096], complete[4096];
 static atomic_bool over;
@@ -32,7 +32,8 @@ static void *compute(void *arg)
 	return NULL;
 }
 
-/* sleeps is how often this thread has given its processor up by itself: a yield is none. */
+/* sleeps returns the number of times that this thread has blocked. The kernel counts a yield
+ * as an involuntary context switch, not as a voluntary one. */
 static long sleeps(void)
 {
 	struct rusage r;
@@ -40,16 +41,16 @@ static long sleeps(void)
 	return r.ru_nvcsw;
 }
 
-/* stay keeps the process on the processor that it is on. */
+/* stay pins the process to its current CPU. */
 static void stay(void)
 {
 	cpu_set_t one;
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
-	want(sched_setaffinity(0, sizeof one, &one) == 0, "choosing a processor");
+	want(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
 }
 
-/* end_later ends request 0 after a second, and wakes nobody. */
+/* end_later completes request 0 after a second, without waking the waiting thread. */
 static void *end_later(void *arg)
 {
 	struct timespec second = {.tv_sec = 1};
@@ -61,8 +62,9 @@ static void *end_later(void *arg)
 	return arg;
 }
 
-/* wait_long waits for a request for a second. Beside who computes it does not wake up again
- * and again, since each time takes the processor away from him. */
+/* wait_long waits for a request that completes after a second. While another thread computes
+ * on this CPU, the wait must not wake up more often than its sleeps last, because each
+ * wake-up preempts that thread. */
 static void wait_long(outrigger *s)
 {
 	uint32_t id;
@@ -77,7 +79,7 @@ static void wait_long(outrigger *s)
 	want(outrigger_wait(s, request, NULL) == OUTRIGGER_OK, "waiting");
 	uint64_t most = (or_now() - begun) / NAP_NS + 10;
 	pthread_join(other, NULL);
-	want((uint64_t)(sleeps() - before) <= most, "a long wait wakes up again and again");
+	want((uint64_t)(sleeps() - before) <= most, "a long wait wakes up more often than once per sleep");
 }
 
 int main(void)
@@ -96,20 +98,20 @@ int main(void)
 	want(pthread_create(&other, NULL, compute, NULL) == 0, "starting a thread");
 	for (int i = 0; i < 100000 && s->wait_policy.backoff_until == 0; i++)
 		outrigger_yield(s);
-	want(s->wait_policy.backoff_until != 0, "no yield has lasted");
+	want(s->wait_policy.backoff_until != 0, "no yield was long enough to start the back-off");
 	s->wait_policy.backoff_until = or_now() + 1000000000000u;
 	long before = sleeps();
 	for (int i = 0; i < 5; i++)
 		outrigger_yield(s);
-	want(sleeps() - before >= 5, "it yields where it should sleep");
+	want(sleeps() - before >= 5, "outrigger_yield yields during the back-off, want sleeps");
 	s->wait_policy.backoff_until = 0;
 	over = true;
 	pthread_join(other, NULL);
 	for (int i = 0; i < 100000 && s->wait_policy.backoff_ns != 0; i++) {
-		s->wait_policy.backoff_until = 0; /* time for the next try */
+		s->wait_policy.backoff_until = 0; /* let the next call try a yield again */
 		outrigger_yield(s);
 	}
-	want(s->wait_policy.backoff_ns == 0, "a yield that costs nothing has not ended the doubt");
+	want(s->wait_policy.backoff_ns == 0, "a short yield has not ended the back-off");
 	wait_long(s);
 	puts("crowded: sleeps");
 	return 0;

@@ -1,9 +1,9 @@
 /*
- * A rank that dies at a step of what it does with the honest ranks (honest.c):
+ * A rank that dies at a given step of its exchange with the honest ranks (honest.c):
  *
- *     dying STEP MANNER FILE   MANNER is kill, exit, exec, or fork, with which a child goes
- *                              on until the file is there
- *     dying                    the steps
+ *     dying STEP MANNER FILE   MANNER is kill, exit, exec, or fork, where a child goes on
+ *                              until FILE exists
+ *     dying                    lists the steps
  */
 #include <errno.h>
 #include <signal.h>
@@ -64,7 +64,7 @@ static void attached(void)
 	must(allocated(s, LARGE), "a piece of the arena");
 }
 
-/* seen waits until the sidecar has taken all that was submitted. */
+/* seen waits until the sidecar has read all submitted entries. */
 static void seen(void)
 {
 	struct outrigger_envelope e = {.peer = OUTRIGGER_ANY, .tag = 4321};
@@ -82,7 +82,7 @@ static void eager(void)
 	}
 }
 
-/* half an entry: all of it but its number. */
+/* half_an_entry writes a whole entry except its sequence number. */
 static void half_an_entry(void)
 {
 	attached();
@@ -100,7 +100,7 @@ static struct or_descriptor to(uint32_t peer, uint8_t op, uint8_t class, const v
 	return d;
 }
 
-/* staged sends so many chunks of the message that the honest ranks wait for. */
+/* staged sends the given number of chunks of the message that the honest ranks wait for. */
 static void staged(int chunks)
 {
 	attached();
@@ -122,7 +122,7 @@ static void announced(void) { staged(0); }
 static void one_chunk(void) { staged(1); }
 static void three_chunks(void) { staged(3); }
 
-/* in_place sends and receives out of and into the arena, and does not wait. */
+/* in_place starts a send from the arena and a receive into it, and does not wait. */
 static void in_place(void)
 {
 	attached();
@@ -136,7 +136,7 @@ static void in_place(void)
 	}
 }
 
-/* receiving has a staged receive whose message has come, and gives it no room. */
+/* receiving posts a staged receive, waits until it has matched, and lends it no chunk. */
 static void receiving(void)
 {
 	attached();
@@ -167,7 +167,7 @@ static unsigned char *window(void)
 
 static void exposed(void) { (void)window(); }
 
-/* accesses starts accesses to the windows of honest ranks, and waits for none. */
+/* accesses starts accesses to the windows of the honest ranks, and does not wait for them. */
 static void accesses(uint8_t op, uint64_t bytes)
 {
 	unsigned char *w = window();
@@ -226,7 +226,7 @@ static void *sleeper(void *arg)
 	return arg;
 }
 
-/* asleep dies while another thread of it is blocked. */
+/* asleep returns, so that the rank dies, while another of its threads sleeps in the library. */
 static void asleep(void)
 {
 	pthread_t t;
@@ -254,8 +254,8 @@ static const struct {
 	{"locked", locked}, {"started", started}, {"summing", summing}, {"asleep", asleep}, {"unfinished", goodbye_unread},
 };
 
-/* child is a process that a rank leaves behind: it has copies of all that the rank had,
- * uses it as if it were the rank, and stays. */
+/* child runs in a process that a rank forks before it dies. It has copies of the rank's
+ * descriptors and mappings, uses them as the rank would, and goes on until the file exists. */
 static void child(const char *file)
 {
 	for (int i = 0; access(file, F_OK) != 0 && i < 6000; i++) {

@@ -1,6 +1,6 @@
-/* A sidecar that ends while a message is being staged, without a sidecar: the send either
- * fails or ends by its callback, and never both, since callers free what the callback
- * gets when the call has failed. */
+/* Tests, without a sidecar, a send whose sidecar ends while the message is being staged: the
+ * call either fails or its callback is called, and never both, because callers free the
+ * callback's argument if the call has failed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -50,7 +50,7 @@ int main(void)
 	int rc = outrigger_sendv(s, &v, 1, &to, 0, on_end, NULL, NULL);
 	struct or_producer sidecar = {0};
 	or_view_init(&sidecar.view, complete, ENTRIES);
-	struct or_descriptor d = {.op = OR_OP_DONE, .status = OR_STATUS_ABORTED}; /* what it had said before */
+	struct or_descriptor d = {.op = OR_OP_DONE, .status = OR_STATUS_ABORTED}; /* published before it ended */
 	want(or_push(&sidecar, &d) == 1, "publishing");
 	(void)outrigger_progress(s, NULL);
 	want(s->gone, "the ring was not full");

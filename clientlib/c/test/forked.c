@@ -1,7 +1,7 @@
 /*
- * Ranks that fork while messages are under way and another thread is at work: the child
- * calls whatever there is, aborts and closes, and its parent's session goes on. The order
- * of the messages is that of two ranks that play with each other.
+ * Ranks that fork while messages are in flight and another thread calls the library. The
+ * child calls every function, aborts and closes; its parent's session is not affected. Each
+ * rank exchanges messages with rank^1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "raw.h"
 
 #define ROUNDS 20
-#define BYTES 700001 /* staged, and large enough to say where this process is */
+#define BYTES 700001 /* staged, and large enough that the client reports its activity */
 
 static outrigger *s;
 static atomic_bool over;
@@ -32,7 +32,7 @@ static void want(bool good, const char *what)
 		die(what);
 }
 
-/* busy looks, yields and allocates, so that forks find locks taken. */
+/* busy polls, yields and allocates, so that forks happen while locks are held. */
 static void *busy(void *arg)
 {
 	while (!atomic_load(&over)) {
@@ -47,7 +47,7 @@ static void *busy(void *arg)
 
 static bool closed(int fd) { return fcntl(fd, F_GETFD) < 0 && errno == EBADF; }
 
-/* child does what a rank does. Nothing of it may reach the sidecar. */
+/* child calls the functions of the library. None of the calls may reach the sidecar. */
 static void child(const int fds[2], outrigger_request open)
 {
 	char b[64] = {0};
@@ -57,12 +57,12 @@ static void child(const int fds[2], outrigger_request open)
 	unsigned taken;
 	alarm(30);
 	want(closed(fds[0]) && closed(fds[1]), "a child has its parent's socket or doorbell");
-	want(outrigger_progress(s, &taken) == OUTRIGGER_NO_SIDECAR, "a child has looked at completions");
+	want(outrigger_progress(s, &taken) == OUTRIGGER_NO_SIDECAR, "a child has polled for completions");
 	want(outrigger_send(s, b, 8, &e, 0, NULL) == OUTRIGGER_NO_SIDECAR, "a child has sent");
 	want(outrigger_send(s, b, sizeof b, &e, 0, &q) == OUTRIGGER_NO_SIDECAR, "a child has sent 64 bytes");
 	want(outrigger_recv(s, b, sizeof b, &e, &q) == OUTRIGGER_NO_SIDECAR, "a child has received");
 	want(outrigger_probe(s, &e, OUTRIGGER_NOW, NULL, NULL, &q) == OUTRIGGER_NO_SIDECAR, "a child has probed");
-	want(outrigger_test(s, open, &done, NULL) == OUTRIGGER_NO_SIDECAR && !done, "a child has ended a request of its parent");
+	want(outrigger_test(s, open, &done, NULL) == OUTRIGGER_NO_SIDECAR && !done, "a child has completed a request of its parent");
 	want(outrigger_wait(s, open, NULL) == OUTRIGGER_NO_SIDECAR, "a child has waited for a request of its parent");
 	want(outrigger_sleep(s, 1000) == OUTRIGGER_NO_SIDECAR, "a child has slept");
 	want(outrigger_alloc(s, 64) == NULL && outrigger_free(s, s->arena.memory) == OUTRIGGER_INVALID, "a child has memory of the arena");
@@ -70,7 +70,7 @@ static void child(const int fds[2], outrigger_request open)
 	outrigger_yield(s);
 	want(outrigger_abort(s, 9, "I am a child") == OUTRIGGER_NO_SIDECAR, "a child has aborted");
 	outrigger_failure(s, b, sizeof b);
-	want(*b == 0, "a child knows of a failure");
+	want(*b == 0, "a child reports a failure of the job");
 	want(outrigger_close(s) == OUTRIGGER_NO_SIDECAR, "a child has closed its parent's session");
 	exit(0);
 }
@@ -87,7 +87,8 @@ static void leave_behind(outrigger_request open)
 	want(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child has failed");
 }
 
-/* quiet is the control segment of a rank that does nothing: a child changes none of it. */
+/* quiet checks that a child does not change the control segment while its parent does
+ * nothing. */
 static void quiet(outrigger_request never)
 {
 	static unsigned char before[OR_SEG_OFF_RINGS];
@@ -109,9 +110,9 @@ int main(void)
 	if (outrigger_open(&config, &s, why, sizeof why) != OUTRIGGER_OK)
 		die(why);
 	struct outrigger_envelope e = {.peer = s->world.rank ^ 1u};
-	struct outrigger_envelope nobody = {.peer = s->world.rank, .tag = 12345};
+	struct outrigger_envelope unmatched = {.peer = s->world.rank, .tag = 12345};
 	outrigger_request never;
-	want(outrigger_recv(s, in, 8, &nobody, &never) == OUTRIGGER_OK, "receive");
+	want(outrigger_recv(s, in, 8, &unmatched, &never) == OUTRIGGER_OK, "receive");
 	want(pthread_create(&t, NULL, busy, NULL) == 0, "thread");
 	for (int i = 0; i < ROUNDS; i++) {
 		outrigger_request r, w;

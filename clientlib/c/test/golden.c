@@ -1,7 +1,7 @@
 /*
- * The bytes that cross to the sidecar, as this client writes and reads them, in
- * hexadecimal: a name, then the bytes. A Go test compares them with api/shm's
- * golden files.
+ * Prints the bytes that this client exchanges with the sidecar, one structure per line: a
+ * name, then the bytes in hexadecimal. A Go test compares them with the golden files of
+ * api/shm.
  */
 #include <stdio.h>
 
@@ -15,8 +15,8 @@ static void show(const char *name, const unsigned char *b, size_t n)
 	printf("\n");
 }
 
-/* entry writes a descriptor into a ring and shows it from its fifth byte on; the
- * first four are the ring's. */
+/* entry writes a descriptor into a ring and prints it from its fifth byte on, because the
+ * ring owns the first four (the sequence number). */
 static void entry(const char *name, const struct or_descriptor *d)
 {
 	static _Alignas(64) unsigned char memory[OR_RING_HEADER + 16 * OR_DESCRIPTOR_BYTES];

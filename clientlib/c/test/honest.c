@@ -1,9 +1,9 @@
 /*
- * An honest rank beside a hostile one (hostile.c). It exchanges checked messages with the
- * other honest ranks until a file is there, or the job has failed, and has open with the
- * hostile rank whatever two ranks can: a large message each way, a window, a sum. It ends
- * with 0 when every message was right and the job did not fail, with 3 when it failed, and
- * says why; with 1 when anything was wrong.
+ * An honest rank of a job with a hostile rank (hostile.c). It exchanges checked messages
+ * with the other honest ranks until a file exists or the job has failed. With the hostile
+ * rank it has operations of each kind in flight: a large message each way, a window, a sum.
+ * It exits with 0 if every message was right and the job did not fail, with 3 and the
+ * reason if the job failed, and with 1 if anything was wrong.
  *
  *     honest FILE
  */
@@ -33,7 +33,7 @@ static void die(const char *format, ...)
 	_exit(1);
 }
 
-/* failed ends the rank of a job that has. */
+/* failed ends the process after the job has failed, and prints the reason. */
 static void failed(int status) __attribute__((noreturn));
 
 static void failed(int status)
@@ -43,7 +43,7 @@ static void failed(int status)
 	printf("honest: rank %u: %u rounds right, then %s: %s\n", me, rounds, outrigger_status_text(status), why);
 	fflush(stdout);
 	if (*why == 0)
-		die("%s, and nobody says why", outrigger_status_text(status));
+		die("%s, and outrigger_failure has no reason", outrigger_status_text(status));
 	int rc = outrigger_close(session);
 	_exit(rc == OUTRIGGER_OK ? 3 : 1);
 }
@@ -75,7 +75,7 @@ static void check(const unsigned char *b, size_t n, uint32_t from, unsigned roun
 			die("byte %zu of %zu from rank %u is %#x, want %#x", i, n, from, b[i], pattern(from, round, i));
 }
 
-/* exchange passes a message to and fro with another honest rank. */
+/* exchange passes a message back and forth with another honest rank. */
 static void exchange(uint32_t other, unsigned char *out, unsigned char *in, size_t n)
 {
 	struct outrigger_envelope e = {.peer = other, .tag = rounds};
@@ -91,7 +91,7 @@ static void exchange(uint32_t other, unsigned char *out, unsigned char *in, size
 	check(in, n, other, rounds);
 }
 
-/* agreed says whether rank 0 has seen the file. */
+/* agreed reports whether rank 0 has seen the file. */
 static bool agreed(const char *file)
 {
 	uint32_t over = me == 0 && access(file, F_OK) == 0;
@@ -106,7 +106,7 @@ static bool agreed(const char *file)
 	return over != 0;
 }
 
-/* What is open with the hostile rank. */
+/* with_it has the operations in flight with the hostile rank. */
 static struct {
 	unsigned char *window, *sent, *received;
 	struct sum *sum;
@@ -121,7 +121,8 @@ static unsigned char *room(size_t n)
 	return p;
 }
 
-/* engage opens it. Beside the window there is memory that nobody may write to. */
+/* engage starts the operations with the hostile rank. The memory before and behind the
+ * window must not be written to. */
 static void engage(void)
 {
 	struct outrigger_envelope in = {.peer = HOSTILE, .tag = FROM_HOSTILE}, out = {.peer = HOSTILE, .tag = TO_HOSTILE};
@@ -147,10 +148,10 @@ static void unspoilt(void)
 {
 	for (size_t i = 0; i < WINDOW_BYTES; i++)
 		if (with_it.window[i] != GUARD || with_it.window[2 * WINDOW_BYTES + i] != GUARD)
-			die("memory beside the window was written to");
+			die("memory outside the window was written to");
 }
 
-/* part waits for the ends of what is open with a hostile rank that has left. */
+/* part waits for the operations with a hostile rank that has left. */
 static void part(void)
 {
 	for (size_t i = 0; i < 3; i++) {

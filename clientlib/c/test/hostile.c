@@ -1,14 +1,16 @@
 /*
- * A rank that attaches by the library, and then lies in what it shares with its sidecar:
+ * A rank that attaches through the library, and then writes invalid data into the memory
+ * that it shares with its sidecar:
  *
- *     hostile lie NAME       what no correct client submits; it waits to be expelled, tells
- *                            with which words, and ends with 77
- *     hostile mischief       what is its own to spoil, one after the other; then it says goodbye
- *     hostile greet          greets as no client does; then it attaches, and says goodbye
- *     hostile shrink         cuts the memories that it was given, and ends without a goodbye
- *     hostile list           the names of the lies
+ *     hostile lie NAME       submits what no correct client submits, waits until the sidecar
+ *                            expels it, prints the reason, and exits with 77
+ *     hostile mischief       does all that must not end its session, then says goodbye
+ *     hostile greet          sends invalid greetings, then attaches and says goodbye
+ *     hostile shrink         tries to truncate the files that it was given, and ends without
+ *                            a goodbye
+ *     hostile list           lists the names of the lies
  *
- * How a rank dies is in dying.c. Honest ranks (honest.c) are beside it.
+ * Ranks that die are in dying.c, the honest ranks of the job in honest.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,8 +30,8 @@
 #include "raw.h"
 
 #define EXPELLED 77
-#define UNALLOCATED UINT64_C(65536) /* bytes at the arena's end */
-#define FAR (UINT64_MAX - 4095) /* plus a page, it is zero again */
+#define UNALLOCATED UINT64_C(65536) /* bytes at the end of the arena that are never allocated */
+#define FAR (UINT64_MAX - 4095) /* wraps to zero if a page is added */
 
 static outrigger *s;
 
@@ -57,7 +59,8 @@ static void nap(long ms)
 	nanosleep(&t, NULL);
 }
 
-/* push submits a descriptor as it is. Whoever is expelled meanwhile has pushed enough. */
+/* push submits a descriptor unchanged. It ignores errors, because the sidecar may have
+ * expelled the rank already. */
 static void push(struct or_descriptor d) { (void)or_submit(s, &d); }
 
 static struct or_descriptor memory(uint8_t op, uint8_t class, uint64_t addr, uint64_t len, uint64_t aux)
@@ -76,7 +79,7 @@ static void beyond_pieces(void) { push(memory(OR_OP_SEND, OR_CLASS_ARENA, s->are
 static void across_pieces(void) { push(memory(OR_OP_RECV, OR_CLASS_ARENA, s->arena.size - UNALLOCATED - 8, 16, 0)); }
 static void window_of_no_piece(void) { push((struct or_descriptor){.op = OR_OP_WIN, .class = OR_CLASS_ARENA, .context = 7, .addr = s->arena.size - 4096, .len = 4096}); }
 
-/* ask asks for a piece without the library. */
+/* ask submits a request for a piece of the arena, without the library's checks. */
 static void ask(uint64_t offset, uint64_t bytes)
 {
 	unsigned char b[OR_ASK_BYTES] = {0};
@@ -119,7 +122,7 @@ static void now_on_a_receive(void) { push((struct or_descriptor){.op = OR_OP_REC
 static void exclusive_flush(void) { push((struct or_descriptor){.op = OR_OP_FLUSH, .flags = OR_FLAG_EXCLUSIVE}); }
 static void silent_and_synchronous(void) { push((struct or_descriptor){.op = OR_OP_SEND, .flags = OR_FLAG_SILENT | OR_FLAG_SYNC, .class = OR_CLASS_INLINE}); }
 
-/* chunk gives a chunk to request 4, which is this one. */
+/* chunk starts the operation of descriptor of as request 4 and lends it a chunk. */
 static void chunk(struct or_descriptor of, uint64_t bytes)
 {
 	struct or_descriptor d = memory(OR_OP_STAGE, OR_CLASS_ARENA, 0, bytes, 0);
@@ -161,7 +164,7 @@ static void number_twice(void)
 	push(d);
 }
 
-/* members names ranks as the members of a communicator. */
+/* members creates a communicator with two given members. */
 static void members(uint32_t a, uint32_t b)
 {
 	uint32_t *list = outrigger_alloc(s, 8);
@@ -176,7 +179,7 @@ static void unknown_member(void) { members(HOSTILE, 1000); }
 static void member_twice(void) { members(HOSTILE, HOSTILE); }
 static void no_member(void) { members(0, 2); }
 
-/* sum is a collective of which one number is a lie. */
+/* sum returns the block of a valid collective, in which the caller falsifies one field. */
 static struct sum *sum(void)
 {
 	struct sum *a = sum_new(s);
@@ -208,7 +211,8 @@ static void scratch_beyond(void)
 	submit_sum(a);
 }
 
-/* window exposes memory like the honest ranks', so that theirs can be accessed. */
+/* window exposes a window with the same number as the honest ranks', so that this rank can
+ * access theirs. */
 static unsigned char *window(void)
 {
 	unsigned char *w = outrigger_alloc(s, 2 * LARGE);
@@ -226,7 +230,7 @@ static void operand_of_no_class(void)
 	push((struct or_descriptor){.op = OR_OP_FETCH, .class = OR_CLASS_ARENA, .context = WINDOW, .req = 7, .status = OR_TYPE_UINT64 << 8 | OR_REDUCE_SUM});
 }
 
-/* handle of a message that it sends itself and claims. */
+/* claimed sends a message to this rank, claims it, and returns its handle. */
 static uint64_t claimed(void)
 {
 	struct outrigger_envelope e = {.peer = HOSTILE, .tag = 5};
@@ -246,7 +250,7 @@ static void drop_twice(void)
 
 static void handle_of_another_time(void) { (void)outrigger_drop(s, claimed() ^ UINT64_C(1) << 32); }
 
-/* fill has the sidecar publish more completions than there is room for. */
+/* fill makes the sidecar publish more completions than the ring has entries. */
 static void fill(void)
 {
 	for (uint64_t i = 0; i <= s->complete.view.mask + 1; i++)
@@ -266,7 +270,7 @@ static void head_ahead(void)
 	fill();
 }
 
-/* head_back takes back what it had read. */
+/* head_back moves the head of the completion ring back, as if entries were unread again. */
 static void head_back(void)
 {
 	fill();
@@ -292,7 +296,8 @@ static void garbage(void)
 	}
 }
 
-/* Memory that another thread writes to without end, to be read as two different things. */
+/* Shared memory to which another thread writes two values in turn, for as long as the
+ * process runs, so that two reads of the sidecar may differ. */
 static _Atomic(_Atomic uint64_t *) flipped;
 static uint64_t flip_a, flip_b;
 
@@ -313,8 +318,8 @@ static void flip_between(void *at, uint64_t a, uint64_t b)
 		stop("thread");
 }
 
-/* flood submits a descriptor many times, each as a request of its own, and does not look at
- * what becomes of them. */
+/* flood submits a descriptor many times, each as a separate request, and ignores their
+ * completions. */
 static void flood(struct or_descriptor d)
 {
 	for (d.req = 0; d.req < 60000 && !or_sidecar_ended(s);) {
@@ -332,8 +337,8 @@ static void flood(struct or_descriptor d)
 	}
 }
 
-/* entries_that_change: the length of an entry that is published, between one that is good
- * and one that is not. */
+/* entries_that_change flips the length of a published entry between a valid value and an
+ * invalid one. */
 static void entries_that_change(void)
 {
 	unsigned char *e = or_entry(&s->submit.view, s->submit.tail + 3);
@@ -341,7 +346,8 @@ static void entries_that_change(void)
 	flood((struct or_descriptor){.op = OR_OP_RECV, .class = OR_CLASS_ARENA, .tag = 1, .addr = 64, .len = 64});
 }
 
-/* blocks_that_change: a collective whose result is here and far away by turns. */
+/* blocks_that_change flips the result offset of a collective between one inside the arena
+ * and one far outside. */
 static void blocks_that_change(void)
 {
 	struct sum *a = sum();
@@ -370,7 +376,7 @@ static const struct {
 	{"entries-that-change", entries_that_change}, {"blocks-that-change", blocks_that_change},
 };
 
-/* lie waits for the sidecar's answer to what cannot be meant. */
+/* lie submits an invalid request and waits until the sidecar expels this rank for it. */
 static int lie(const char *name)
 {
 	for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
@@ -390,9 +396,9 @@ static int lie(const char *name)
 	stop(name);
 }
 
-/* Mischief: what ends no session. */
+/* Mischief: misuse that must not end the session. */
 
-/* flushed is what a flush of accesses to a rank's window comes to. */
+/* flushed flushes the accesses to a rank's window and returns the status. */
 static int flushed(uint32_t to)
 {
 	outrigger_request q;
@@ -400,7 +406,8 @@ static int flushed(uint32_t to)
 	return raw(s, d, &q) != OUTRIGGER_OK ? OUTRIGGER_NO_SIDECAR : outrigger_wait(s, q, NULL);
 }
 
-/* access_beyond names memory beside the window of an honest rank, and values of no type. */
+/* access_beyond accesses memory outside the window of an honest rank, and values of types
+ * that do not exist. */
 static void access_beyond(void)
 {
 	static const uint64_t offsets[] = {WINDOW_BYTES - 7, WINDOW_BYTES, UINT64_C(1) << 40, FAR, UINT64_MAX};
@@ -420,9 +427,10 @@ static void access_beyond(void)
 					d.class = OR_CLASS_INLINE;
 					d.inline_length = ops[k] == OR_OP_CAS ? 16 : 8;
 				}
-				/* Put and accumulate end when their memory is free: a flush tells of them, once. */
+				/* Put and accumulate complete when their local memory can be reused: only the next
+				 * flush reports their error, once. */
 				bool told = ops[k] != OR_OP_PUT && ops[k] != OR_OP_ACC;
-				(void)flushed(to); /* of what was before */
+				(void)flushed(to); /* clears the errors of earlier accesses */
 				outrigger_request q;
 				int rc = raw(s, d, &q) != OUTRIGGER_OK ? OUTRIGGER_NO_SIDECAR : outrigger_wait(s, q, NULL);
 				if (!told && rc == OUTRIGGER_OK)
@@ -436,7 +444,7 @@ static void access_beyond(void)
 			}
 }
 
-/* refused_alone wants a descriptor to end with status invalid. */
+/* refused_alone checks that a descriptor completes with status invalid. */
 static void refused_alone(struct or_descriptor d)
 {
 	outrigger_request q;
@@ -451,7 +459,7 @@ static void count_wraps(void)
 	refused_alone(named(s, OR_OP_COLL, &a->block, sizeof a->block));
 }
 
-static void window_of_nobody(void)
+static void window_of_no_rank(void)
 {
 	struct or_descriptor d = named(s, OR_OP_GET, s->arena.memory, 8);
 	d.context = 77;
@@ -470,7 +478,8 @@ static void header_overwritten(void)
 	atomic_store(s->submit.view.head, 0); /* the sidecar's own word */
 }
 
-/* memory_taken tries to give the pages of both memories back, while a message is in one. */
+/* memory_taken tries to remove the pages of the arena and of the control segment while a
+ * message is in the arena. */
 static void memory_taken(void)
 {
 	struct outrigger_envelope e = {.peer = 3, .tag = 1234};
@@ -480,7 +489,7 @@ static void memory_taken(void)
 		stop("send");
 	nap(20); /* the sidecar has sealed both */
 	if (madvise(s->arena.memory, s->arena.size, MADV_REMOVE) == 0 || madvise(s->control, s->control_bytes, MADV_REMOVE) == 0)
-		stop("pages of sealed memory can be taken away");
+		stop("pages of sealed memory can be removed");
 	(void)outrigger_cancel(s, q);
 	(void)outrigger_wait(s, q, NULL);
 }
@@ -490,7 +499,7 @@ static void entries_out_of_order(void)
 	for (uint64_t ahead = 5; ahead > 0; ahead--) {
 		unsigned char *e = or_entry(&s->submit.view, s->submit.tail + ahead);
 		memset(e + 4, 0xff, OR_DESCRIPTOR_BYTES - 4);
-		atomic_store((_Atomic uint32_t *)(void *)e, (uint32_t)(s->submit.tail + 1)); /* of another position */
+		atomic_store((_Atomic uint32_t *)(void *)e, (uint32_t)(s->submit.tail + 1)); /* the sequence number of another entry */
 	}
 }
 
@@ -504,7 +513,7 @@ static void places(void)
 	}
 }
 
-/* doorbells: a counter that is full, one that blocks, and one that is read empty. */
+/* doorbells fills the doorbell's counter, makes its descriptor blocking, and reads it empty. */
 static void doorbells(void)
 {
 	uint64_t most = UINT64_MAX - 1, seen;
@@ -527,7 +536,7 @@ static void waiting_always(void)
 	}
 }
 
-/* deaf asks much, and does not read the answers for a while. */
+/* deaf submits many requests and does not read their completions for a while. */
 static void deaf(void)
 {
 	uint64_t one = 1;
@@ -563,7 +572,7 @@ static const struct {
 	const char *name;
 	void (*act)(void);
 } mischief[] = {
-	{"access-beyond", access_beyond}, {"count-wraps", count_wraps}, {"window-of-nobody", window_of_nobody}, {"places", places}, {"doorbells", doorbells}, {"waiting-always", waiting_always},
+	{"access-beyond", access_beyond}, {"count-wraps", count_wraps}, {"window-of-no-rank", window_of_no_rank}, {"places", places}, {"doorbells", doorbells}, {"waiting-always", waiting_always},
 	{"entries-out-of-order", entries_out_of_order}, {"header-overwritten", header_overwritten}, {"memory-taken", memory_taken},
 	{"deaf", deaf}, {"feature-not-named", feature_not_named},
 };
@@ -594,7 +603,7 @@ static int connected(void)
 
 #define DESCRIPTORS 250
 
-/* strange opens descriptors of all kinds. */
+/* strange opens descriptors of several kinds that a greeting must not carry. */
 static void strange(int fds[DESCRIPTORS])
 {
 	for (int i = 0; i < DESCRIPTORS; i++) {
@@ -615,7 +624,7 @@ static void strange(int fds[DESCRIPTORS])
 	}
 }
 
-/* say greets with so many bytes, and descriptors beside them where asked. */
+/* say sends a greeting of n bytes, with descriptors attached if with is set. */
 static void say(int fd, const unsigned char *b, size_t n, bool with)
 {
 	union {
@@ -641,7 +650,7 @@ static void say(int fd, const unsigned char *b, size_t n, bool with)
 		close(fds[i]);
 }
 
-/* answer reads a Welcome that is none, and shows it. */
+/* answer reads the sidecar's Welcome and prints whether it refuses the session, and why. */
 static void answer(const char *name, int fd)
 {
 	unsigned char b[OR_WELCOME_BYTES + 1];
@@ -656,7 +665,7 @@ static void answer(const char *name, int fd)
 struct greeting {
 	const char *name;
 	size_t bytes;
-	size_t at; /* of the number that is a lie */
+	size_t at; /* offset of the falsified field */
 	uint64_t value;
 	bool with;
 };
@@ -680,7 +689,7 @@ static void greet(const struct greeting *g)
 	answer(g->name, fd);
 }
 
-/* shrink tries to cut the memories that it was given, and to unseal them. */
+/* shrink tries to truncate the files that it was given, and to remove their seals. */
 static void shrink(void)
 {
 	unsigned char b[OR_WELCOME_BYTES + 1] = {0};
@@ -692,7 +701,7 @@ static void shrink(void)
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	int fds[3], fd = connected(), cut = 0;
 	or_encode_hello(b, HOSTILE, 0);
-	uint64_t all = UINT64_MAX; /* features that there are not: ignored */
+	uint64_t all = UINT64_MAX; /* unknown features are ignored */
 	memcpy(b + 8, &all, 8);
 	say(fd, b, OR_HELLO_BYTES, true);
 	if (recvmsg(fd, &m, 0) != OR_WELCOME_BYTES || CMSG_FIRSTHDR(&m) == NULL)

@@ -1,9 +1,11 @@
-/* What comes while a watcher falls asleep wakes it. Between its last look at the word that
- * it sleeps by and the kernel's own, the program goes away, and something happens: another
- * thread's outrigger_wake, or a message. The word may be what it was before by then. This
- * program's syscall is between the two; a watcher that is missed sleeps for a minute.
+/* Tests that an event wakes a watcher that is falling asleep. Between its last check of the
+ * futex word and the kernel's check, the program leaves the library and an event happens:
+ * another thread's outrigger_wake, or a message. The word may have its earlier value again by
+ * then. This program's syscall delays the futex call between the two checks; a watcher whose
+ * wake-up is lost sleeps for a minute.
  *
- * Nor does the watcher hide from a thread of the program that falls asleep what has come. */
+ * It also tests that the watcher hides no event from a thread of the program that is falling
+ * asleep. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,8 +27,8 @@ enum { ROUNDS = 20, PATIENCE_S = 20, SECOND_US = 1000000, MINUTE_US = 60000000 }
 
 static outrigger *session;
 static sem_t ready, falls_asleep, go_on, awake;
-static _Thread_local bool stops; /* before its next sleep */
-static _Thread_local bool slept; /* in the last one, and was woken or had no patience any more */
+static _Thread_local bool stops; /* this thread stops before its next futex wait */
+static _Thread_local bool slept; /* the last futex wait slept until it was woken or timed out */
 static _Atomic unsigned ended;
 
 static void die(const char *what)
@@ -80,7 +82,7 @@ static void on_end(void *arg, const struct outrigger_result *r)
 	atomic_fetch_add(&ended, 1);
 }
 
-/* send_one is a message to oneself, of which both ends are published when it returns. */
+/* send_one sends a message to this rank. */
 static void send_one(int tag)
 {
 	static char out[4], in[4];
@@ -99,7 +101,8 @@ static void is_back(int round)
 	(void)outrigger_progress(session, NULL);
 }
 
-/* The program's thread, which sleeps; arg is set if it does although something has come. */
+/* sleeps runs in a thread of the program. It sets *arg if its sleep was not prevented by the
+ * message that arrived before. */
 static void *sleeps(void *arg)
 {
 	stops = true;
@@ -116,7 +119,8 @@ static void *watches_once(void *arg)
 	return arg;
 }
 
-/* The sidecar has woken the watcher, which takes nothing since the program has not gone. */
+/* program_sleeps has a message arrive while a thread of the program falls asleep. The sidecar
+ * wakes the watcher, which takes no completions because the program has not left the library. */
 static void program_sleeps(int round)
 {
 	pthread_t program, watcher;
@@ -126,7 +130,7 @@ static void program_sleeps(int round)
 	sem_wait(&falls_asleep);
 	if (pthread_create(&watcher, NULL, watches_once, NULL) != 0)
 		die("no thread");
-	usleep(2000); /* it sleeps */
+	usleep(2000); /* until the watcher sleeps */
 	send_one(round);
 	pthread_join(watcher, NULL);
 	sem_post(&go_on);
@@ -143,7 +147,7 @@ int main(void)
 	if (outrigger_open(&config, &session, why, sizeof why) != OUTRIGGER_OK)
 		die(why);
 	alarm(PATIENCE_S);
-	(void)outrigger_watch(session, 0); /* from now on there is a watcher */
+	(void)outrigger_watch(session, 0); /* from now on the session has a watcher */
 	(void)outrigger_progress(session, NULL);
 	sem_init(&ready, 0, 0);
 	sem_init(&falls_asleep, 0, 0);
@@ -159,7 +163,7 @@ int main(void)
 			outrigger_wake(session);
 		} else {
 			send_one(round);
-			usleep(2000); /* the sidecar's time */
+			usleep(2000); /* time for the sidecar to deliver it */
 		}
 		sem_post(&go_on);
 		sem_wait(&awake);

@@ -1,5 +1,5 @@
-/* A rank that ends without outrigger_close after an error: the verdict has the error. Rank 0
- * sends 200 bytes, and rank 1 receives at most 100. */
+/* A rank that exits without outrigger_close after an error: the job's verdict quotes the
+ * error. Rank 0 sends 200 bytes, and rank 1 receives at most 100. */
 #include <stdio.h>
 #include <string.h>
 

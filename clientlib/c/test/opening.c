@@ -1,8 +1,8 @@
 /*
- * Sessions are opened and closed while another thread forks. A child has none of their
- * descriptors: with its socket alone it would keep its parent, once killed, from being
- * missed. A sidecar of its own plays the other side, which answers a greeting when a
- * child has come and gone since; to the first one it passes too many descriptors.
+ * Opens and closes sessions while another thread forks. A child must inherit none of their
+ * descriptors: if it had the socket, the sidecar would not notice that its parent was
+ * killed. A child process plays the sidecar. It answers a greeting only after a child was
+ * forked and has ended since; the first greeting it answers with too many descriptors.
  */
 #define _GNU_SOURCE /* pipe2 */
 #include <errno.h>
@@ -21,17 +21,17 @@
 #include "raw.h"
 
 #define ROUNDS 200
-#define FILES 256     /* descriptors that are looked at */
-#define PASSED 3      /* descriptors beside a welcome */
-#define ENTRIES 64u   /* of a ring */
+#define FILES 256     /* descriptors 0 to 255 are checked */
+#define PASSED 3      /* descriptors attached to a Welcome */
+#define ENTRIES 64u   /* entries of a ring */
 #define SLAB (64u << 10)
 #define ARENA (64u << 10)
 #define SECOND (3u * OR_SEG_PAGE_BYTES) /* where the second ring starts */
 #define SLAB_AT (5u * OR_SEG_PAGE_BYTES)
 
 static atomic_bool over;
-static bool mine[FILES]; /* open before there was a session */
-static int gone[2];      /* a byte from each child that is done */
+static bool mine[FILES]; /* descriptors open before the first session */
+static int gone[2];      /* pipe with a byte from each child that has finished its check */
 static const char *path;
 
 static void die(const char *what) __attribute__((noreturn));
@@ -48,11 +48,11 @@ static void want(bool good, const char *what)
 		die(what);
 }
 
-/* sealed is a file of memory as a sidecar makes it. */
+/* sealed returns a memory file sealed as a sidecar seals it. */
 static int sealed(size_t bytes)
 {
 	int fd = (int)syscall(SYS_memfd_create, "opening", 3 /* MFD_CLOEXEC, MFD_ALLOW_SEALING */);
-	want(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, 1033 /* F_ADD_SEALS */, 6 /* of its size */) == 0, "a file of memory");
+	want(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 && fcntl(fd, 1033 /* F_ADD_SEALS */, 6 /* F_SEAL_SHRINK | F_SEAL_GROW */) == 0, "a file of memory");
 	return fd;
 }
 
@@ -83,8 +83,8 @@ static void welcome(int to, const int *fds, size_t count)
 	want(sendmsg(to, &m, MSG_NOSIGNAL) == sizeof b, "the welcome");
 }
 
-/* one_more waits until a child has been made and has ended: the first byte may be of one
- * that was made before. */
+/* one_more waits until a child was forked and has finished after the call. It reads two
+ * bytes, because the first may be from a child that was forked before. */
 static void one_more(void)
 {
 	char b[4096];
@@ -109,7 +109,7 @@ static void serve(int listener)
 		if (!first)
 			one_more();
 		welcome(fd, fds, first ? PASSED + 1 : PASSED);
-		while (read(fd, b, sizeof b) > 0) /* until it is closed */
+		while (read(fd, b, sizeof b) > 0) /* until the client closes it */
 			;
 		close(fd);
 		for (int i = 0; i <= PASSED; i++)
@@ -156,8 +156,8 @@ static int begin(outrigger **s, char why[256])
 	return outrigger_open(&config, s, why, 256);
 }
 
-/* too_many is refused a session by a sidecar that passes one descriptor more, of which it
- * keeps none. */
+/* too_many checks that opening fails if the sidecar passes one descriptor too many, and that
+ * the client keeps none of them open. */
 static void too_many(void)
 {
 	char why[256];
@@ -209,6 +209,6 @@ int main(int argc, char **argv)
 	waitpid(sidecar, NULL, 0);
 	unlink(path);
 	want(children >= ROUNDS, "as many children as sessions");
-	printf("opening: %d sessions beside children that had nothing of them\n", ROUNDS);
+	printf("opening: %d sessions, of which children inherited no descriptor\n", ROUNDS);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * A session is opened with the socket of the environment, by a clock that runs 30 times as fast:
- * the 30 s after which an open gives up are one. Prints what it says, and how long that took by the
- * machine's clock, in ms.
+ * Opens a session with the socket of the environment and a clock that runs 30 times as fast, so
+ * that outrigger_open times out after 1 s instead of 30 s. Prints the time that the call took by
+ * the machine's clock, in ms, and its error.
  */
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -12,7 +12,8 @@
 
 #define FASTER 30
 
-/* The library's clock is this one, since the linker finds it first. */
+/* clock_gettime replaces the C library's in the client library, because the linker finds it
+ * first. */
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
 	if (syscall(SYS_clock_gettime, clock, t) != 0)

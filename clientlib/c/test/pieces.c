@@ -1,6 +1,6 @@
 /*
- * The arena in pieces, with a thread instead of a sidecar: the memory that it has not given
- * cannot be touched, so that an allocator that hands it out too early ends the program.
+ * Tests the arena in pieces, with a thread instead of a sidecar. Memory that it has not
+ * allocated is inaccessible, so that the program crashes if the allocator returns it early.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,9 +17,9 @@
 #define MIB (UINT64_C(1) << 20)
 
 static outrigger s;
-static int sidecar; /* its end of the socket */
+static int sidecar; /* the sidecar's end of the socket */
 static unsigned char *memory;
-static atomic_uint_fast64_t room; /* bytes that there are still */
+static atomic_uint_fast64_t room; /* bytes that the sidecar still grants */
 static atomic_uint asks;
 static atomic_bool lies;
 
@@ -40,7 +40,7 @@ static void *serve(void *arg)
 		uint64_t offset, bytes;
 		memcpy(&offset, wish + 8, sizeof offset);
 		memcpy(&bytes, wish + 16, sizeof bytes);
-		want(offset % OR_PIECE_UNIT == 0 && bytes % OR_PIECE_UNIT == 0 && bytes > 0 && offset + bytes <= ARENA, "an ask of no units");
+		want(offset % OR_PIECE_UNIT == 0 && bytes % OR_PIECE_UNIT == 0 && bytes > 0 && offset + bytes <= ARENA, "a request that is not a multiple of OR_PIECE_UNIT within the arena");
 		asks++;
 		if (bytes > room)
 			bytes = 0;
@@ -96,28 +96,29 @@ static void grows(void)
 	memset(b, 1, 5 * MIB);
 	memset(c, 1, 64);
 	unsigned before = asks;
-	want(before <= 3 && s.arena.ready <= 8 * MIB, "more was asked for than is used");
-	want(outrigger_free(&s, b) == OUTRIGGER_OK && outrigger_alloc(&s, 4 * MIB) == b && asks == before, "memory that was freed is asked for again");
-	want(!or_sidecar_ended(&s), "the sidecar is there");
+	want(before <= 3 && s.arena.ready <= 8 * MIB, "the arena grew by more than it needs");
+	want(outrigger_free(&s, b) == OUTRIGGER_OK && outrigger_alloc(&s, 4 * MIB) == b && asks == before, "freed memory was not reused");
+	want(!or_sidecar_ended(&s), "the session has ended");
 	end(t);
 }
 
-/* What insists asks each time, what does not asks once in a while; a page is had where a
- * piece is not. */
+/* shortage checks an arena that cannot grow any more: an allocation that insists asks the
+ * sidecar each time, one that does not asks again only after pieces_retry, and a page is
+ * granted where a whole piece is not. */
 static void shortage(void)
 {
 	pthread_t t = begin(3 * MIB / 2);
 	uint64_t offset;
 	errno = 77;
-	want(outrigger_alloc(&s, 2 * MIB) == NULL && errno == 77 && asks > 0, "more than there is");
+	want(outrigger_alloc(&s, 2 * MIB) == NULL && errno == 77 && asks > 0, "allocating more than the sidecar grants");
 	unsigned before = asks;
 	pthread_mutex_lock(&s.lock);
-	want(!or_arena_alloc(&s.arena, 64, false, &offset) && asks == before, "it was asked for at once after a refusal");
+	want(!or_arena_alloc(&s.arena, 64, false, &offset) && asks == before, "the sidecar was asked again at once after a refusal");
 	s.pieces_retry = or_now() - 1;
-	want(or_arena_alloc(&s.arena, MIB + 64, false, &offset) && asks > before, "nothing is asked for any more");
+	want(or_arena_alloc(&s.arena, MIB + 64, false, &offset) && asks > before, "the sidecar was not asked again after pieces_retry");
 	pthread_mutex_unlock(&s.lock);
 	memset(memory + offset, 1, MIB + 64);
-	want(s.arena.ready < 3 * MIB / 2, "what is needed was not asked for alone");
+	want(s.arena.ready < 3 * MIB / 2, "the request was not reduced to the bytes needed");
 	want(outrigger_alloc(&s, MIB) == NULL && outrigger_alloc(&s, 4096) != NULL, "a page");
 	end(t);
 }
@@ -127,7 +128,7 @@ static void lends(void)
 	pthread_t t = begin(ARENA);
 	size_t bytes;
 	unsigned char *first = outrigger_alloc(&s, 64);
-	want(first != NULL && outrigger_lend_pieces(&s, &bytes) == NULL && outrigger_free(&s, first) == OUTRIGGER_OK, "lent beside what is used");
+	want(first != NULL && outrigger_lend_pieces(&s, &bytes) == NULL && outrigger_free(&s, first) == OUTRIGGER_OK, "pieces were lent although memory was in use");
 	unsigned char *lent = outrigger_lend_pieces(&s, &bytes);
 	want(lent == memory && bytes == ARENA / 4 * 3, "lending");
 	want(outrigger_extend(&s, MIB) == MIB && asks == 1, "what was allocated before is asked for again");
@@ -178,7 +179,7 @@ static void threads(void)
 	end(t);
 }
 
-/* The child of a fork has no session; its parent's goes on. */
+/* forks checks that the child of a fork has no session, and that its parent's is unaffected. */
 static void forks(void)
 {
 	pthread_t t = begin(ARENA);
@@ -196,13 +197,14 @@ static void forks(void)
 	end(t);
 }
 
-/* A sidecar that lies, or has ended, gives nothing, and is not asked again. */
+/* lying checks that a sidecar that answers with an invalid size, or has ended, grants nothing
+ * and is not asked again. */
 static void lying(void)
 {
 	pthread_t t = begin(ARENA);
 	lies = true;
-	want(outrigger_alloc(&s, 64) == NULL && asks == 1, "a lie was believed");
-	want(outrigger_alloc(&s, 64) == NULL && asks == 1, "a liar was asked again");
+	want(outrigger_alloc(&s, 64) == NULL && asks == 1, "an invalid answer was accepted");
+	want(outrigger_alloc(&s, 64) == NULL && asks == 1, "the sidecar was asked again after an invalid answer");
 	end(t);
 	t = begin(ARENA);
 	want(shutdown(sidecar, SHUT_RDWR) == 0 && outrigger_alloc(&s, 64) == NULL, "memory of a sidecar that has ended");

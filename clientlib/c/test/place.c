@@ -1,4 +1,4 @@
-/* What a process tells of its waits (src/activity.c), without a sidecar. */
+/* Tests the activity that a process reports to its sidecar (src/activity.c), without one. */
 #define _GNU_SOURCE /* sched_getcpu, cpu_set_t */
 #include <pthread.h>
 #include <sched.h>
@@ -35,16 +35,17 @@ static void compute(uint64_t ns)
 		;
 }
 
-static void look(outrigger *s, unsigned came)
+static void poll_once(outrigger *s, unsigned completions)
 {
 	or_activity_begin_poll(s);
-	or_activity_end_poll(s, came);
+	or_activity_end_poll(s, completions);
 }
 
-static void look_in_vain(outrigger *s, uint64_t ns)
+/* poll_empty polls without completions for ns of CPU time. */
+static void poll_empty(outrigger *s, uint64_t ns)
 {
 	for (uint64_t end = processor_time() + ns; processor_time() < end;)
-		look(s, 0);
+		poll_once(s, 0);
 }
 
 static void *hog(void *stop)
@@ -54,8 +55,8 @@ static void *hog(void *stop)
 	return NULL;
 }
 
-/* put_off has the caller look in vain while another thread wants its processor. */
-static void put_off(outrigger *s)
+/* be_preempted polls without completions while another thread computes on the same CPU. */
+static void be_preempted(outrigger *s)
 {
 	_Atomic int stop = 0;
 	pthread_t other;
@@ -68,11 +69,11 @@ static void put_off(outrigger *s)
 	if (pthread_create(&other, NULL, hog, &stop) != 0)
 		return;
 	for (int i = 0; i < 20; i++)
-		look_in_vain(s, 1000000);
+		poll_empty(s, 1000000);
 	atomic_store(&stop, 1);
 	pthread_join(other, NULL);
 	sched_setaffinity(0, sizeof before, &before);
-	look_in_vain(s, 400000); /* joining may have slept */
+	poll_empty(s, 400000); /* pthread_join may have slept */
 }
 
 static void pause_for(long us)
@@ -80,29 +81,29 @@ static void pause_for(long us)
 	nanosleep(&(struct timespec){0, us * 1000}, NULL);
 }
 
-/* pauses: a program that looks in vain and sleeps between does not wait, however often it looks;
- * one that sleeps within the library does. */
+/* pauses checks that a program that sleeps between empty polls does not count as waiting, and
+ * that one that sleeps within the library does. */
 static void pauses(outrigger *s)
 {
-	look(s, 1);
+	poll_once(s, 1);
 	for (int i = 0; i < 50; i++) {
 		pause_for(i % 2 == 0 ? 500 : 3000);
-		look(s, 0);
-		expect(s, "a look after each pause", 0);
+		poll_once(s, 0);
+		expect(s, "a poll after each pause", 0);
 	}
-	look_in_vain(s, 400000);
-	expect(s, "looks in vain after pauses", OR_PLACE_WAITS);
+	poll_empty(s, 400000);
+	expect(s, "empty polls after pauses", OR_PLACE_WAITS);
 	pause_for(2000);
-	look(s, 0);
-	expect(s, "a pause after looks in vain", 0);
-	look_in_vain(s, 400000);
+	poll_once(s, 0);
+	expect(s, "a pause after empty polls", 0);
+	poll_empty(s, 400000);
 	for (int i = 0; i < 10; i++) {
 		pause_for(2000);
 		or_activity_slept(s);
-		look(s, 0);
+		poll_once(s, 0);
 	}
 	expect(s, "sleeps within the library", OR_PLACE_WAITS);
-	look(s, 1);
+	poll_once(s, 1);
 }
 
 int main(void)
@@ -112,31 +113,31 @@ int main(void)
 		return 1;
 	s->control = control;
 	s->activity.watched = true;
-	look(s, 0);
+	poll_once(s, 0);
 	expect(s, "at first", 0);
 
 	or_activity_copied(s, 1 << 20);
-	look_in_vain(s, 1000000);
-	expect(s, "who waits for a message", OR_PLACE_WAITS);
-	/* What a host takes of this machine's processor counts as the thread's own time: then
-	 * it has computed, for all that can be known. */
-	put_off(s);
-	expect(s, "who was put off while it waits", OR_PLACE_WAITS);
-	look(s, 1);
-	expect(s, "whose message has come", 0);
+	poll_empty(s, 1000000);
+	expect(s, "waits for a message", OR_PLACE_WAITS);
+	/* In a virtual machine, time that the host steals counts as CPU time of the thread, which
+	 * looks like computation: the Go test repeats a failed run for that reason. */
+	be_preempted(s);
+	expect(s, "preempted while it waits", OR_PLACE_WAITS);
+	poll_once(s, 1);
+	expect(s, "its message has arrived", 0);
 	pauses(s);
 
-	look_in_vain(s, 1000000);
-	expect(s, "who waits again", OR_PLACE_WAITS);
+	poll_empty(s, 1000000);
+	expect(s, "waits again", OR_PLACE_WAITS);
 	compute(1000000);
-	look(s, 0);
-	expect(s, "who computes between its looks", 0);
+	poll_once(s, 0);
+	expect(s, "computes between its polls", 0);
 
-	or_activity_waits(s); /* it goes to sleep */
-	expect(s, "who sleeps", OR_PLACE_WAITS);
+	or_activity_waits(s); /* before it sleeps */
+	expect(s, "sleeps", OR_PLACE_WAITS);
 	or_activity_yielded(s);
-	look(s, 1);
-	expect(s, "who was woken", 0);
+	poll_once(s, 1);
+	expect(s, "was woken", 0);
 	free(s);
 	if (failures == 0)
 		puts("place: ok");

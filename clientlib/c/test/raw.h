@@ -1,5 +1,5 @@
-/* What the honest and the hostile rank share: descriptors that the library has no call
- * for go through its own door, by its own requests. */
+/* Shared by honest.c, hostile.c and dying.c: functions that submit descriptors for which the
+ * library has no function, as requests in the library's table. */
 #ifndef OUTRIGGER_TEST_RAW_H
 #define OUTRIGGER_TEST_RAW_H
 
@@ -12,15 +12,16 @@
 /* Rank 1 of the job is the hostile one. */
 #define HOSTILE 1u
 
-/* What the honest ranks 0 and 2, beside it, and 3, in another pod, have open with it. */
+/* Operations in flight between the hostile rank and each honest rank: 0 and 2 in its pod, 3
+ * in another. */
 #define WINDOW 9u
 #define WINDOW_BYTES 4096u
 #define LARGE (1u << 20)
-#define FROM_HOSTILE 99u /* tag of a message of LARGE bytes that each waits for */
-#define TO_HOSTILE 98u   /* and of one that each sends */
-#define ELEMENTS 4096u   /* 64-bit numbers of the sum over all ranks that each asks for */
+#define FROM_HOSTILE 99u /* tag of a message of LARGE bytes that each honest rank receives */
+#define TO_HOSTILE 98u   /* tag of a message of LARGE bytes that each honest rank sends */
+#define ELEMENTS 4096u   /* 64-bit elements of the sum over all ranks */
 
-/* raw submits a descriptor as a request of its own. */
+/* raw submits a descriptor as a new request. */
 static inline int raw(outrigger *s, struct or_descriptor d, outrigger_request *request)
 {
 	uint32_t id;
@@ -41,8 +42,8 @@ static inline uint64_t offset_of(const outrigger *s, const void *memory)
 	return (uint64_t)((const unsigned char *)memory - s->arena.memory);
 }
 
-/* allocated has the sidecar allocate the first bytes of the arena, for descriptors that name
- * memory which no function of the library has given. */
+/* allocated makes the sidecar allocate the first bytes of the arena, for descriptors that name
+ * memory that the library has not returned. */
 static inline bool allocated(outrigger *s, uint64_t bytes)
 {
 	pthread_mutex_lock(&s->lock);
@@ -51,7 +52,7 @@ static inline bool allocated(outrigger *s, uint64_t bytes)
 	return ok;
 }
 
-/* A block of LAYOUT §5.4. */
+/* A collective's block (LAYOUT.md §5.4). */
 struct block {
 	uint8_t kind, type, op, flags;
 	uint32_t root, context, vectors;
@@ -61,7 +62,7 @@ struct block {
 
 _Static_assert(sizeof(struct block) == OR_COLL_BLOCK_BYTES, "block");
 
-/* The sum of all ranks' numbers, each of them 1 more than the rank. */
+/* sum is a collective that adds vectors of all ranks; each element is the rank plus 1. */
 struct sum {
 	struct block block;
 	uint64_t in[ELEMENTS], out[ELEMENTS], scratch[ELEMENTS];

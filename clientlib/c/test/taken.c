@@ -1,6 +1,6 @@
-/* A thread that is about to sleep does not, when another one has taken what it waits for,
- * and a third one has said for itself that it is to be woken: without a sidecar, and in the
- * place of the system call by which it sleeps. */
+/* Tests, without a sidecar, that a thread that is about to sleep does not if a second thread
+ * has processed the completion that it waits for, and a third thread has set the waiting word
+ * for its own sleep. Both happen in this program's syscall, at the futex call of the first. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +21,7 @@
 static _Alignas(4096) unsigned char control[4096], complete[4096];
 static outrigger *s;
 static atomic_uint naps;
-static bool slept; /* the first of them */
+static bool slept; /* the first futex call slept */
 static pthread_t third;
 
 static void want(bool good, const char *what)
@@ -38,7 +38,8 @@ static void *sleep_too(void *arg)
 	return arg;
 }
 
-/* meddle takes what the caller waits for, and has another thread set the word. */
+/* meddle processes the completion that the caller waits for, and has another thread set the
+ * waiting word. */
 static void meddle(void)
 {
 	struct or_descriptor d = {.op = OR_OP_DONE};
@@ -47,7 +48,7 @@ static void meddle(void)
 	or_view_init(&sidecar.view, complete, ENTRIES);
 	want(or_push(&sidecar, &d) == 1, "publishing");
 	want(outrigger_progress(s, &came) == OUTRIGGER_OK && came == 1, "taking");
-	want(atomic_load(or_word(s, OR_SEG_OFF_WAITING)) == 0, "nobody was woken");
+	want(atomic_load(or_word(s, OR_SEG_OFF_WAITING)) == 0, "the waiting word is still set");
 	want(pthread_create(&third, NULL, sleep_too, NULL) == 0, "starting a thread");
 	while (atomic_load(or_word(s, OR_SEG_OFF_WAITING)) == 0)
 		sched_yield();
@@ -87,7 +88,7 @@ int main(void)
 	want(or_wait_policy_init(s, "block") == OUTRIGGER_OK && or_op_alloc(&s->ops, &id, &op) == 0, "preparing");
 	want(outrigger_wait(s, (uint64_t)op->gen << 32 | id, NULL) == OUTRIGGER_OK, "waiting");
 	pthread_join(third, NULL);
-	want(!slept, "it has slept although what it waited for had been taken");
+	want(!slept, "the thread slept although its request had completed");
 	puts("taken: awake");
 	return 0;
 }

@@ -1,7 +1,7 @@
-/* A watcher moves a program's messages while it computes: two ranks exchange messages of
- * private memory, in parallel with a thread of theirs that is in outrigger_watch. In one
- * round of two neither rank looks at anything but its own flag until both messages have
- * ended; in the others they look as well, so that both threads are at it. */
+/* Tests that a watcher moves a program's messages while it computes: two ranks exchange
+ * messages of private memory, while another thread of each is in outrigger_watch. In every
+ * second round the ranks also poll, so that both threads make progress; in the other rounds
+ * a rank only reads its own counter until both messages have completed. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -66,20 +66,20 @@ static void compute(void)
 	sink = x;
 }
 
-static void wait_away(int round, unsigned want, int looks)
+static void wait_away(int round, unsigned want, int polls)
 {
 	time_t begun = time(NULL);
 	unsigned taken;
 	go_away(round);
 	while (atomic_load(&ended) < want) {
 		compute();
-		if (looks) {
+		if (polls) {
 			if (outrigger_progress(session, &taken) != OUTRIGGER_OK)
 				die("the sidecar has ended", round);
 			go_away(round);
 		}
 		if (time(NULL) - begun > PATIENCE_S)
-			die("nobody moved its messages", round);
+			die("its messages did not complete in time", round);
 	}
 }
 
@@ -93,7 +93,7 @@ static void exchange(int round, size_t bytes, unsigned char *out, unsigned char 
 	memset(in, 0, bytes);
 	if (outrigger_recvv(session, &from, 1, &e, on_end, "a receive", NULL) != OUTRIGGER_OK ||
 	    outrigger_sendv(session, &to, 1, &e, OUTRIGGER_SYNC, on_end, "a send", NULL) != OUTRIGGER_OK)
-		die("it cannot be started", round);
+		die("a message cannot be started", round);
 	wait_away(round, 2 * (unsigned)(round + 1), round % 2);
 	for (size_t i = 0; i < bytes; i++)
 		if (in[i] != pattern(peer, round, i))
@@ -112,7 +112,7 @@ int main(void)
 	}
 	world = outrigger_world(session);
 	unsigned char *out = malloc(1 << 20), *in = malloc(1 << 20);
-	(void)outrigger_watch(session, 0); /* from now on there is a watcher */
+	(void)outrigger_watch(session, 0); /* from now on the session has a watcher */
 	if (out == NULL || in == NULL || pthread_create(&watcher, NULL, watches, NULL) != 0)
 		die("no memory", 0);
 	for (int round = 0; round < ROUNDS; round++)
