@@ -1,8 +1,8 @@
 /*
  * liboutrigger-alloc.so: malloc and its relatives for a program whose large
- * allocations shall lie in the arena of its rank (place.h). It is loaded before
- * the program's libraries (LD_PRELOAD), and hands all else on to the allocator
- * that the program would have without it.
+ * allocations come from the arena of its rank (placement.h). It is loaded before
+ * the program's libraries (LD_PRELOAD), and passes all other calls on to the
+ * allocator that the program would use without it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,10 +14,10 @@
 #include <string.h>
 
 #include "heap.h"
-#include "place.h"
+#include "placement.h"
 
-/* A test calls these functions by other names, so that a sanitizer's own are the
- * program's. */
+/* A test gives these functions other names, so that the test program itself uses
+ * the sanitizer's. */
 #ifndef NAME
 #define NAME(function) function
 #endif
@@ -38,8 +38,8 @@ static struct {
 
 static atomic_bool found; /* next is set */
 
-/* While the next allocator is being found, the loader may allocate. What it gets
- * is never given back. */
+/* Memory for the loader, which may allocate while the next allocator is being
+ * found. It is never freed. */
 static struct {
 	_Alignas(16) unsigned char bytes[8192];
 	size_t used;
@@ -60,15 +60,16 @@ static void *from_pool(size_t bytes)
 	return p;
 }
 
-/* set makes a pointer to a function of dlsym's: the two kinds have one size where
- * there is dlsym (POSIX). */
+/* set stores the address of the next function of a name in *function. POSIX
+ * guarantees that data and function pointers have the same size where dlsym exists. */
 static void set(void *function, const char *name)
 {
 	void *symbol = dlsym(RTLD_NEXT, name);
 	memcpy(function, &symbol, sizeof symbol);
 }
 
-/* find is first called while a process has one thread: the loader allocates. */
+/* find looks up the functions of the next allocator. The first call happens while
+ * the process has one thread, because the loader allocates. */
 static void find(void)
 {
 	finding = true;
@@ -86,7 +87,7 @@ static void find(void)
 	atomic_store_explicit(&found, true, memory_order_release);
 }
 
-/* ready reports whether the next allocator is there; false: within find. */
+/* ready reports whether the next allocator can be called: false only within find. */
 static inline bool ready(void)
 {
 	if (atomic_load_explicit(&found, memory_order_acquire))
@@ -101,8 +102,8 @@ __attribute__((constructor)) static void begin(void) { (void)ready(); }
 
 EXPORT void *NAME(malloc)(size_t bytes)
 {
-	if (places(bytes)) {
-		void *p = place(bytes, HEAP_PAGE, false);
+	if (wants_arena(bytes)) {
+		void *p = arena_alloc(bytes, HEAP_PAGE, false);
 		if (p != NULL)
 			return p;
 	}
@@ -112,23 +113,24 @@ EXPORT void *NAME(malloc)(size_t bytes)
 EXPORT void *NAME(calloc)(size_t count, size_t each)
 {
 	size_t bytes;
-	if (!__builtin_mul_overflow(count, each, &bytes) && places(bytes)) {
-		void *p = place(bytes, HEAP_PAGE, true);
+	if (!__builtin_mul_overflow(count, each, &bytes) && wants_arena(bytes)) {
+		void *p = arena_alloc(bytes, HEAP_PAGE, true);
 		if (p != NULL)
 			return p;
 	}
-	return ready() ? next.calloc(count, each) : from_pool(count * each); /* which is zero */
+	return ready() ? next.calloc(count, each) : from_pool(count * each); /* the pool is zero and never reused */
 }
 
 EXPORT void NAME(free)(void *p)
 {
-	if (placed(p))
-		displace(p);
+	if (in_arena(p))
+		arena_free(p);
 	else if (!pooled(p) && ready())
 		next.free(p);
 }
 
-/* move brings a piece of so many bytes to a new place. */
+/* move copies an allocation of had bytes to a new one and frees it. It returns to,
+ * and does nothing if to is NULL. */
 static void *move(void *to, void *p, size_t had, size_t bytes)
 {
 	if (to == NULL)
@@ -138,16 +140,17 @@ static void *move(void *to, void *p, size_t had, size_t bytes)
 	return to;
 }
 
-static void *realloc_placed(void *p, size_t bytes)
+static void *realloc_in_arena(void *p, size_t bytes)
 {
 	if (bytes == 0) {
-		displace(p);
+		arena_free(p);
 		return NULL;
 	}
-	size_t had = placed_size(p);
-	/* What has become small goes back to libc, or it would keep a page of the arena. */
-	bool stays = places(bytes) || bytes >= PLACE_LARGE;
-	if (stays && resize(p, bytes))
+	size_t had = arena_size(p);
+	/* An allocation that has become small moves to libc, because a page is the least that it
+	 * uses in the arena. */
+	bool stays = wants_arena(bytes) || bytes >= ARENA_LARGE;
+	if (stays && arena_resize(p, bytes))
 		return p;
 	void *to = move(stays ? NAME(malloc)(bytes) : next.malloc(bytes), p, had, bytes);
 	return to == NULL && bytes <= had ? p : to;
@@ -157,14 +160,14 @@ EXPORT void *NAME(realloc)(void *p, size_t bytes)
 {
 	if (p == NULL)
 		return NAME(malloc)(bytes);
-	if (placed(p))
-		return realloc_placed(p, bytes);
+	if (in_arena(p))
+		return realloc_in_arena(p, bytes);
 	if (pooled(p)) {
 		size_t had = sizeof pool.bytes - (size_t)((unsigned char *)p - pool.bytes);
 		return move(NAME(malloc)(bytes), p, had, bytes);
 	}
-	if (places(bytes)) {
-		void *to = move(place(bytes, HEAP_PAGE, false), p, next.malloc_usable_size(p), bytes);
+	if (wants_arena(bytes)) {
+		void *to = move(arena_alloc(bytes, HEAP_PAGE, false), p, next.malloc_usable_size(p), bytes);
 		if (to != NULL)
 			return to;
 	}
@@ -181,12 +184,12 @@ EXPORT void *NAME(reallocarray)(void *p, size_t count, size_t each)
 	return NAME(realloc)(p, bytes);
 }
 
-/* aligned places an allocation with an alignment that is one; NULL: libc is asked,
- * which judges the others. */
+/* aligned allocates from the arena if align is a power of two. If it returns NULL,
+ * the caller asks libc, which also reports invalid alignments. */
 static void *aligned(size_t align, size_t bytes)
 {
 	bool power = align != 0 && (align & (align - 1)) == 0;
-	return power && places(bytes) ? place(bytes, align < HEAP_PAGE ? HEAP_PAGE : align, false) : NULL;
+	return power && wants_arena(bytes) ? arena_alloc(bytes, align < HEAP_PAGE ? HEAP_PAGE : align, false) : NULL;
 }
 
 EXPORT int NAME(posix_memalign)(void **out, size_t align, size_t bytes)
@@ -224,8 +227,8 @@ EXPORT void *NAME(pvalloc)(size_t bytes)
 
 EXPORT size_t NAME(malloc_usable_size)(void *p)
 {
-	if (placed(p))
-		return placed_size(p);
+	if (in_arena(p))
+		return arena_size(p);
 	if (pooled(p))
 		return sizeof pool.bytes - (size_t)((unsigned char *)p - pool.bytes);
 	return p != NULL && ready() ? next.malloc_usable_size(p) : 0;

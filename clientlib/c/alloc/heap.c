@@ -2,15 +2,15 @@
 
 #define NONE 0u
 
-/* class_of is the class of runs of n pages: n itself for one to three, then four
- * classes for each power of two. */
+/* class_of returns the class of runs of n pages: n itself for one to three, then
+ * four classes for each power of two. */
 static uint32_t class_of(uint32_t n)
 {
 	uint32_t bits = 31u - (uint32_t)__builtin_clz(n);
 	return bits < 2 ? n : bits * 4u + (n >> (bits - 2u) & 3u);
 }
 
-/* class_above is the first class of which every run has n pages. */
+/* class_above returns the first class in which every run has at least n pages. */
 static uint32_t class_above(uint32_t n)
 {
 	uint32_t bits = 31u - (uint32_t)__builtin_clz(n);
@@ -24,8 +24,8 @@ static uint32_t pages_for(size_t bytes) { return (uint32_t)((bytes + HEAP_PAGE -
 
 size_t heap_bytes(size_t bytes) { return (bytes / HEAP_PAGE + 1) * sizeof(struct heap_page); }
 
-/* put makes a free run. */
-static void put(struct heap *h, uint32_t at, uint32_t n)
+/* add_free records a free run. */
+static void add_free(struct heap *h, uint32_t at, uint32_t n)
 {
 	uint32_t c = class_of(n);
 	struct heap_page *p = &h->page[at];
@@ -40,8 +40,8 @@ static void put(struct heap *h, uint32_t at, uint32_t n)
 	h->some[c / 64] |= UINT64_C(1) << c % 64;
 }
 
-/* pull takes a free run out of its list, and forgets it. */
-static uint32_t pull(struct heap *h, uint32_t at)
+/* remove_free removes a free run from its list, and returns its number of pages. */
+static uint32_t remove_free(struct heap *h, uint32_t at)
 {
 	struct heap_page *p = &h->page[at];
 	uint32_t n = p->pages, c = class_of(n);
@@ -58,8 +58,8 @@ static uint32_t pull(struct heap *h, uint32_t at)
 	return n;
 }
 
-/* own makes a run that is in use. */
-static void own(struct heap *h, uint32_t at, uint32_t n)
+/* mark_used records a run that is in use. */
+static void mark_used(struct heap *h, uint32_t at, uint32_t n)
 {
 	h->page[at].pages = n;
 	h->page[at].used = 1;
@@ -68,17 +68,17 @@ static void own(struct heap *h, uint32_t at, uint32_t n)
 		h->fresh = at + n;
 }
 
-/* let_go makes a run free, and joins it with its neighbours. */
-static void let_go(struct heap *h, uint32_t at, uint32_t n)
+/* release frees a run, and joins it with free neighbours. */
+static void release(struct heap *h, uint32_t at, uint32_t n)
 {
 	if (at + n < h->pages && !h->page[at + n].used)
-		n += pull(h, at + n);
+		n += remove_free(h, at + n);
 	if (at > 0 && h->page[at - 1].ended > 0) {
 		uint32_t before = h->page[at - 1].ended;
 		at -= before;
-		n += pull(h, at);
+		n += remove_free(h, at);
 	}
-	put(h, at, n);
+	add_free(h, at, n);
 }
 
 void heap_init(struct heap *h, void *memory, size_t bytes, struct heap_page *list)
@@ -86,13 +86,15 @@ void heap_init(struct heap *h, void *memory, size_t bytes, struct heap_page *lis
 	size_t pages = bytes / HEAP_PAGE;
 	*h = (struct heap){.memory = memory, .pages = pages > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)pages, .page = list};
 	if (h->pages > 0)
-		put(h, 0, h->pages);
+		add_free(h, 0, h->pages);
 }
 
-#define LOOKS 32 /* at runs of which some are too small */
+/* How many runs of the class of n find compares, so that its time is bounded. */
+#define TRIES 32
 
-/* find is a free run of at least n pages: page + 1. Of the class of n not all runs
- * are large enough, so that few of them are looked at, when no larger one is there. */
+/* find returns the first page + 1 of a free run of at least n pages. It prefers the
+ * classes in which every run is large enough. If they are empty, it tries some runs
+ * of the class of n, not all of which are. */
 static uint32_t find(const struct heap *h, uint32_t n)
 {
 	for (uint32_t c = class_above(n); c < HEAP_CLASSES; c = (c / 64 + 1) * 64) {
@@ -101,7 +103,7 @@ static uint32_t find(const struct heap *h, uint32_t n)
 			return h->first[c + (uint32_t)__builtin_ctzll(some)];
 	}
 	uint32_t at = h->first[class_of(n)];
-	for (int i = 0; i < LOOKS && at != NONE; i++, at = h->page[at - 1].next)
+	for (int i = 0; i < TRIES && at != NONE; i++, at = h->page[at - 1].next)
 		if (h->page[at - 1].pages >= n)
 			return at;
 	return NONE;
@@ -117,24 +119,24 @@ void *heap_take(struct heap *h, size_t bytes, size_t align, size_t *dirty)
 	uint32_t at = n + slack > h->pages ? NONE : find(h, n + slack);
 	if (at-- == NONE)
 		return NULL;
-	uint32_t all = pull(h, at);
+	uint32_t all = remove_free(h, at);
 	if (slack > 0) {
 		uintptr_t start = (uintptr_t)h->memory + (uintptr_t)at * HEAP_PAGE;
 		skip = (uint32_t)(((start + align - 1) & ~(uintptr_t)(align - 1)) - start) / HEAP_PAGE;
 	}
-	/* The neighbours of a free run are in use, so that what is left over of it on
-	 * either side has none to join with. */
+	/* The neighbours of a free run are in use, so that the remainders on either side
+	 * cannot be joined with them. */
 	if (skip > 0)
-		put(h, at, skip);
+		add_free(h, at, skip);
 	if (all > skip + n)
-		put(h, at + skip + n, all - skip - n);
+		add_free(h, at + skip + n, all - skip - n);
 	at += skip;
 	*dirty = h->fresh <= at ? 0 : h->fresh >= at + n ? (size_t)n * HEAP_PAGE : (size_t)(h->fresh - at) * HEAP_PAGE;
-	own(h, at, n);
+	mark_used(h, at, n);
 	return h->memory + (size_t)at * HEAP_PAGE;
 }
 
-/* piece_at is the page of a piece; false: none starts there. */
+/* piece_at sets *at to the first page of a piece; false: no piece starts there. */
 static bool piece_at(const struct heap *h, const void *piece, uint32_t *at)
 {
 	uintptr_t offset = (uintptr_t)piece - (uintptr_t)h->memory;
@@ -152,7 +154,7 @@ bool heap_give(struct heap *h, const void *piece)
 	uint32_t n = h->page[at].pages;
 	h->page[at].pages = h->page[at].used = 0;
 	h->taken -= n;
-	let_go(h, at, n);
+	release(h, at, n);
 	return true;
 }
 
@@ -171,14 +173,14 @@ bool heap_resize(struct heap *h, const void *piece, size_t bytes)
 	if (n > had) {
 		if (at + had == h->pages || h->page[at + had].used || h->page[at + had].pages < n - had)
 			return false;
-		uint32_t more = pull(h, at + had);
+		uint32_t more = remove_free(h, at + had);
 		if (more > n - had)
-			put(h, at + n, more - (n - had));
+			add_free(h, at + n, more - (n - had));
 	}
 	h->taken -= had;
-	own(h, at, n);
+	mark_used(h, at, n);
 	if (n < had)
-		let_go(h, at + n, had - n);
+		release(h, at + n, had - n);
 	return true;
 }
 

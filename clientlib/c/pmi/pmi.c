@@ -1,7 +1,7 @@
 /*
  * libpmi.so: the PMI-1 functions that Open MPI 4.1's flux component loads, over
- * the connection that the launcher passes in PMI_FD. Nothing is kept but the
- * descriptor and what the sidecar has said once.
+ * the connection that the launcher passes in PMI_FD. The library stores only the
+ * descriptor, the rank, the size and the name of the key-value space.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -64,7 +64,7 @@ static bool read_line(char *b, size_t room)
 	return false;
 }
 
-/* ask sends a request and reads its answer; PMI_FAIL if it says no. */
+/* ask sends a request and reads its answer; PMI_FAIL if its rc is not 0. */
 static int ask(const char *request, char *answer)
 {
 	if (fd < 0 || !write_all(request, strlen(request)) || !read_line(answer, LINE))
@@ -73,7 +73,8 @@ static int ask(const char *request, char *answer)
 	return rc == NULL || atoi(rc + 4) == 0 ? PMI_SUCCESS : PMI_FAIL;
 }
 
-/* field copies what follows KEY= up to a blank; a value may have blanks. */
+/* field copies the text behind key, " NAME=", up to the next blank. The field value is the
+ * last one of an answer and may contain blanks. */
 static int field(const char *answer, const char *key, char *out, size_t room)
 {
 	const char *at = strstr(answer, key);
@@ -139,7 +140,7 @@ EXPORT int PMI_Abort(int code, const char *text)
 			request[i] = ' ';
 	if (fd >= 0)
 		(void)write_all(request, (size_t)n);
-	_exit((code & 0xff) == 0 ? 1 : code); /* all that is left of it is not to be success */
+	_exit((code & 0xff) == 0 ? 1 : code); /* exit codes have 8 bits: one whose low bits are 0 would mean success */
 }
 
 EXPORT int PMI_KVS_Get_my_name(char *name, int room)
@@ -172,7 +173,8 @@ EXPORT int PMI_KVS_Get(const char *name, const char *key, char *value, int room)
 	return field(answer, " value=", value, (size_t)room);
 }
 
-/* A clique is the ranks of a node: (vector,(node,nodes,ranks on each),...). */
+/* clique lists the ranks of this rank's node and returns their number. It parses the process
+ * mapping, (vector,(first node,nodes,ranks per node),...). */
 static int clique(int *list, int room)
 {
 	char text[VALUE_MAX_];

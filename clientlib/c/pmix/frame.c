@@ -20,7 +20,7 @@ static void put(const void *data, size_t bytes)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			_exit(0); /* the launcher has gone */
+			_exit(0); /* the launcher has ended */
 		p += n;
 		bytes -= (size_t)n;
 	}

@@ -38,7 +38,7 @@ void read_job(struct job *job, char **argv)
 	job->local = job->layout[job->pod];
 }
 
-/* Operations of libpmix answer by a call, in a thread of its own, or at once. */
+/* Operations of libpmix complete by a callback in libpmix's thread, or before they return. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
@@ -79,11 +79,11 @@ static void load(pmix_info_t *info, const char *key, const void *value, pmix_dat
 
 #define NAME_BYTES 16
 
-/* Pods are the nodes of the job. */
+/* pod_name sets name to the host name of a pod: to libpmix, pods are the nodes of the job. */
 static void pod_name(char name[NAME_BYTES], unsigned pod) { snprintf(name, NAME_BYTES, "pod%u", pod); }
 
-/* lists makes the texts from which libpmix makes its maps: names of pods, and
- * their ranks. */
+/* lists makes the texts from which libpmix generates its maps: the names of the pods
+ * and the ranks of each. */
 static void lists(const struct job *job, char **names, char **ranks)
 {
 	size_t names_room = (size_t)job->pods * NAME_BYTES, ranks_room = (size_t)job->ranks * 12, n = 0, r = 0;
@@ -164,8 +164,8 @@ static void register_nspace(const struct job *job)
 	finish(pmix.register_nspace(job->nspace, (int)job->local, info, (size_t)(p - info), on_over, &pending), &pending, "registering the job");
 }
 
-/* tell_rank sends the variables that a rank needs: those that libpmix adds. */
-static void tell_rank(const pmix_proc_t *proc)
+/* send_env sends the launcher the variables that libpmix adds to a rank's environment. */
+static void send_env(const pmix_proc_t *proc)
 {
 	char **env = make(sizeof *env), *text;
 	size_t bytes = 0, n = 0;
@@ -195,7 +195,7 @@ void register_job(const struct job *job)
 		strcpy(proc.nspace, job->nspace);
 		proc.rank = job->first + i;
 		finish(pmix.register_client(&proc, geteuid(), getegid(), NULL, on_over, &pending), &pending, "registering a rank");
-		tell_rank(&proc);
+		send_env(&proc);
 	}
 	send_frame(FRAME_READY, NULL, 0, NULL, 0);
 }

@@ -7,8 +7,8 @@
 
 struct library pmix;
 
-/* Where libpmix is: where the program's own Open MPI finds it, which is known once
- * that is loaded; then where systems have it. */
+/* open_library loads libpmix. Loading the program's Open MPI first loads the libpmix that this
+ * Open MPI uses, which dlopen then finds by its name. The paths are those of distributions. */
 static void *open_library(void)
 {
 	static const char *const names[] = {
@@ -16,7 +16,7 @@ static void *open_library(void)
 		"/usr/lib64/pmix/lib/libpmix.so.2",
 	};
 	const char *mpi = getenv(OR_NAME_ENV_LIB_MPI);
-	(void)dlopen(mpi != NULL ? mpi : "libmpi.so.40", RTLD_NOW | RTLD_LOCAL); /* it may not be there */
+	(void)dlopen(mpi != NULL ? mpi : "libmpi.so.40", RTLD_NOW | RTLD_LOCAL); /* failure is not an error */
 	void *handle = NULL;
 	for (size_t i = 0; handle == NULL && i < sizeof names / sizeof *names; i++)
 		handle = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);

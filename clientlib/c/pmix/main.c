@@ -11,7 +11,7 @@
 
 static struct job job;
 
-/* The fence of all ranks that is under way: all take part in each, so there is one. */
+/* The fence of all ranks in progress: all ranks take part in each, so there is at most one. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	pmix_modex_cbfunc_t done;
@@ -33,8 +33,8 @@ static void end_fence(pmix_status_t status, char *data, size_t bytes)
 		free(data);
 }
 
-/* whole reports whether a fence is of all ranks. */
-static bool whole(const pmix_proc_t procs[], size_t n)
+/* of_all_ranks reports whether all ranks take part in a fence. */
+static bool of_all_ranks(const pmix_proc_t procs[], size_t n)
 {
 	return n == job.ranks || (n == 1 && procs[0].rank == PMIX_RANK_WILDCARD);
 }
@@ -43,7 +43,7 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t n, const pmix_in
 			      pmix_modex_cbfunc_t done, void *arg)
 {
 	(void)info, (void)infos;
-	if (!whole(procs, n))
+	if (!of_all_ranks(procs, n))
 		return fence_of_some(procs, n, data, bytes, done, arg);
 	pthread_mutex_lock(&mutex);
 	bool busy = fence.done != NULL;
@@ -58,16 +58,16 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t n, const pmix_in
 	return PMIX_SUCCESS;
 }
 
-/* What a rank has put comes with the fences: there is nothing else to ask another
- * pod for. */
+/* on_direct answers a request for data of one rank of another pod. Fences transfer all data,
+ * so that data not found after them does not exist. */
 static pmix_status_t on_direct(const pmix_proc_t *proc, const pmix_info_t info[], size_t infos, pmix_modex_cbfunc_t done, void *arg)
 {
 	(void)proc, (void)info, (void)infos, (void)done, (void)arg;
 	return PMIX_ERR_NOT_FOUND;
 }
 
-/* heard lets the rank that told something go on. */
-static pmix_status_t heard(pmix_op_cbfunc_t done, void *arg)
+/* acknowledge lets the rank that sent a notification continue. */
+static pmix_status_t acknowledge(pmix_op_cbfunc_t done, void *arg)
 {
 	if (done != NULL)
 		done(PMIX_SUCCESS, arg);
@@ -79,32 +79,33 @@ static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_in
 	(void)object, (void)info, (void)infos;
 	uint32_t rank = proc->rank;
 	send_frame(FRAME_CONNECTED, &rank, sizeof rank, NULL, 0);
-	return heard(done, arg);
+	return acknowledge(done, arg);
 }
 
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done, void *arg)
 {
 	(void)proc, (void)object;
-	return heard(done, arg);
+	return acknowledge(done, arg);
 }
 
-/* Ranks that abort, or print, go on when the launcher has answered. The sidecar must know of an
- * abort before the rank ends: some say nothing else. libpmix holds a lock while it calls on_log,
- * which its callback takes, too. */
-struct told {
-	struct told *next;
-	int kind; /* of the frame that was sent */
+/* A frame that waits for the launcher's answer. A rank that aborts or prints continues when the
+ * launcher has answered, because the sidecar must know of an abort before the rank ends: some
+ * ranks report their failure in no other way. on_log must not call done itself: libpmix calls
+ * on_log with a lock held that done takes, too. */
+struct unanswered {
+	struct unanswered *next;
+	int kind; /* kind of the frame that was sent */
 	uint32_t rank;
-	pmix_status_t status; /* for done */
-	pmix_op_cbfunc_t done; /* NULL: nothing waits for this answer */
+	pmix_status_t status; /* passed to done */
+	pmix_op_cbfunc_t done; /* NULL: no rank waits for this answer */
 	void *arg;
 };
 
-static struct told *told; /* oldest first */
+static struct unanswered *unanswered; /* oldest first */
 
-static bool await_answer(struct told wanted)
+static bool await_answer(struct unanswered wanted)
 {
-	struct told *t = malloc(sizeof *t), **last = &told;
+	struct unanswered *t = malloc(sizeof *t), **last = &unanswered;
 	if (t == NULL)
 		return false;
 	*t = wanted;
@@ -122,7 +123,7 @@ static void on_answer(int kind, const char *body, size_t bytes)
 	if (bytes >= sizeof rank)
 		memcpy(&rank, body, sizeof rank);
 	pthread_mutex_lock(&mutex);
-	struct told **p = &told, *t;
+	struct unanswered **p = &unanswered, *t;
 	while (*p != NULL && ((*p)->kind != kind || (*p)->rank != rank))
 		p = &(*p)->next;
 	t = *p;
@@ -138,13 +139,13 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
 {
 	(void)object, (void)procs, (void)n;
 	uint32_t head[] = {proc->rank, (uint32_t)status};
-	if (!await_answer((struct told){.kind = FRAME_ABORT, .rank = proc->rank, .status = PMIX_SUCCESS, .done = done, .arg = arg}))
+	if (!await_answer((struct unanswered){.kind = FRAME_ABORT, .rank = proc->rank, .status = PMIX_SUCCESS, .done = done, .arg = arg}))
 		return PMIX_ERR_NOMEM;
 	send_frame(FRAME_ABORT, head, sizeof head, message, message == NULL ? 0 : strlen(message));
 	return PMIX_SUCCESS;
 }
 
-/* stream_of is the output on which a rank wants a text: 1, 2, or 0, which is none. */
+/* stream_of returns the descriptor on which a rank wants a text printed, 1 or 2; 0: none. */
 static uint32_t stream_of(const pmix_info_t *info)
 {
 	if (info->value.type != PMIX_STRING || info->value.data.string == NULL)
@@ -154,8 +155,8 @@ static uint32_t stream_of(const pmix_info_t *info)
 	return PMIX_CHECK_KEY(info, PMIX_LOG_STDERR) ? 2 : 0;
 }
 
-/* send_text has a text printed; that an answer comes says so. */
-static void send_text(uint32_t rank, uint32_t stream, const char *text, struct told wanted)
+/* send_text has the launcher print a text. Its answer means that the text was printed. */
+static void send_text(uint32_t rank, uint32_t stream, const char *text, struct unanswered wanted)
 {
 	uint32_t head[] = {rank, stream};
 	size_t bytes = strnlen(text, TEXT_MAX);
@@ -164,12 +165,13 @@ static void send_text(uint32_t rank, uint32_t stream, const char *text, struct t
 	send_frame(FRAME_TEXT, head, sizeof head, text, bytes);
 }
 
-/* Open MPI 5 prints its errors by PMIx_Log once it has met PMIx. A call may have several texts, and
- * ends with the answer to the last one. What is not printed, as for syslog, is not supported. */
+/* on_log prints the texts of a call of PMIx_Log, by which Open MPI 5 prints its errors once PMIx
+ * is initialized. The call completes with the answer to an empty text that is sent last. Texts
+ * for other channels, such as syslog, are not supported. */
 static void on_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t n, const pmix_info_t directives[], size_t m, pmix_op_cbfunc_t done, void *arg)
 {
 	(void)directives, (void)m;
-	struct told each = {.kind = FRAME_TEXT, .rank = proc->rank, .status = PMIX_SUCCESS}, last = each;
+	struct unanswered each = {.kind = FRAME_TEXT, .rank = proc->rank, .status = PMIX_SUCCESS}, last = each;
 	last.done = done;
 	last.arg = arg;
 	for (size_t i = 0; i < n; i++) {
@@ -187,7 +189,7 @@ static void on_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t n, 
 
 static void start(void)
 {
-	/* A newer library reads more members: they are zero, not offered. */
+	/* A newer library's structure has more members: zero means that they are not offered. */
 	pmix_server_module_t *m = calloc(1, sizeof *m + 1024);
 	pmix_info_t *info;
 	bool no = false;
@@ -216,10 +218,10 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return remove(path);
 }
 
-/* leave ends the server: the launcher has gone, and perhaps without tidying up. */
+/* leave ends the server after its launcher has ended, which may not have removed the folder. */
 static void leave(void)
 {
-	(void)nftw(job.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); /* it may be gone already */
+	(void)nftw(job.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS); /* the launcher may have removed it */
 	_exit(0);
 }
 
@@ -230,7 +232,8 @@ int main(int argc, char **argv)
 		(void)!write(2, usage, sizeof usage - 1);
 		return 2;
 	}
-	/* It ends with its launcher, and not before the ranks. */
+	/* Signals to the process group must not end the server before the ranks: it ends with its
+	 * launcher. */
 	static const int ignored[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
 		signal(ignored[i], SIG_IGN);

@@ -1,9 +1,10 @@
 /*
- * What some of the ranks do together: groups of PMIx, by which MPI_Comm_create_from_group
- * and MPI_Intercomm_create_from_groups agree on a number, and fences of a part of the ranks.
- * libpmix calls when the ranks of this pod have come; those of other pods that take part are
- * found by the sidecars (package pmi, Meetings), by a name that says what it is, which
- * group, and of which ranks: disjoint groups may have one name at the same time.
+ * Collective operations of some of the ranks: PMIx groups, by which
+ * MPI_Comm_create_from_group and MPI_Intercomm_create_from_groups agree on a number, and
+ * fences of a subset of the ranks. libpmix calls when all participants of this pod have
+ * entered. The sidecars find the other pods' participants (package pmi, Meetings) by a name
+ * that consists of the kind of operation, the group's name and its ranks, because disjoint
+ * groups may have the same name at the same time.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,14 +14,14 @@
 
 static const struct job *job;
 
-/* What has been asked for, and has no answer yet. */
+/* An operation that has not completed. */
 struct meeting {
 	struct meeting *next;
 	uint32_t id;
-	pmix_modex_cbfunc_t fenced; /* a fence; NULL: done is of a group */
+	pmix_modex_cbfunc_t fenced; /* callback of a fence; NULL: a group, whose callback is done */
 	pmix_info_cbfunc_t done;
 	void *arg;
-	pmix_proc_t *members; /* of a group that is made, else NULL */
+	pmix_proc_t *members; /* members of a group that is constructed, otherwise NULL */
 	size_t n;
 };
 
@@ -30,7 +31,7 @@ static uint32_t last_id;
 
 void begin_meetings(const struct job *j) { job = j; }
 
-/* A text that grows. */
+/* A buffer that grows. */
 struct text {
 	char *at;
 	size_t bytes;
@@ -54,7 +55,8 @@ static void put_number(struct text *t, size_t n)
 	put(t, &x, sizeof x);
 }
 
-/* find_pods marks the pods in which procs are; false: one is of another job. */
+/* find_pods marks the pods of procs. It returns false if one is of another job, or if none is
+ * of this pod. */
 static bool find_pods(const pmix_proc_t procs[], size_t n, bool pods[])
 {
 	for (size_t i = 0; i < n; i++) {
@@ -80,8 +82,8 @@ static bool find_pods(const pmix_proc_t procs[], size_t n, bool pods[])
 	return pods[job->pod];
 }
 
-/* wish makes the body of a frame for the launcher, behind its number. */
-static bool wish(struct text *t, char kind, const char *group, const pmix_proc_t procs[], size_t n, const char *data, size_t bytes)
+/* encode makes the body of an 'M' frame without the number at its start. */
+static bool encode(struct text *t, char kind, const char *group, const pmix_proc_t procs[], size_t n, const char *data, size_t bytes)
 {
 	bool *pods = calloc(job->pods, sizeof *pods);
 	if (pods == NULL || !find_pods(procs, n, pods)) {
@@ -107,12 +109,12 @@ static bool wish(struct text *t, char kind, const char *group, const pmix_proc_t
 	return !t->failed;
 }
 
-/* meet asks for a meeting; m is its own from then on, or of nobody. */
+/* meet starts a meeting. It owns m.members, also if it fails. */
 static pmix_status_t meet(struct meeting m, char kind, const char *group, const pmix_proc_t procs[], size_t n, const char *data, size_t bytes)
 {
 	struct text t = {0};
 	struct meeting *kept = malloc(sizeof *kept);
-	if (kept == NULL || !wish(&t, kind, group, procs, n, data, bytes)) {
+	if (kept == NULL || !encode(&t, kind, group, procs, n, data, bytes)) {
 		free(kept);
 		free(m.members);
 		free(t.at);
@@ -156,7 +158,8 @@ pmix_status_t on_group(pmix_group_operation_t op, char group[], const pmix_proc_
 	return meet(m, op == PMIX_GROUP_CONSTRUCT ? 'c' : 'd', group, procs, n, data == NULL ? NULL : data->bytes, data == NULL ? 0 : data->size);
 }
 
-static struct meeting *take(uint32_t id)
+/* remove_meeting removes the meeting with a number from the list; NULL: there is none. */
+static struct meeting *remove_meeting(uint32_t id)
 {
 	pthread_mutex_lock(&mutex);
 	struct meeting **p = &meetings, *m;
@@ -169,7 +172,7 @@ static struct meeting *take(uint32_t id)
 	return m;
 }
 
-/* What a group's members learn. */
+/* The results of a group operation for its members. */
 struct learned {
 	pmix_info_t info[3];
 	size_t n;
@@ -188,7 +191,7 @@ static bool learn(struct learned *l, const char *key, const void *value, pmix_da
 	return pmix.info_load(&l->info[l->n], key, value, type) == PMIX_SUCCESS && ++l->n > 0;
 }
 
-/* end_group answers who made a group, or ended one. */
+/* end_group completes the construction or destruction of a group. */
 static void end_group(const struct meeting *m, uint64_t number, char *data, size_t bytes)
 {
 	struct learned *l = calloc(1, sizeof *l);
@@ -225,7 +228,7 @@ void end_meeting(bool met, char *body, size_t bytes)
 		memcpy(&id, body, sizeof id);
 		if (met)
 			memcpy(&number, body + sizeof id, sizeof number);
-		m = take(id);
+		m = remove_meeting(id);
 	}
 	if (m != NULL && met && m->fenced != NULL)
 		end_fence(m, body + head, bytes - head);

@@ -1,30 +1,30 @@
 /*
- * outrigger-pmix: a PMIx server for the ranks of one pod, beside their launcher.
- * Open MPI 5 finds its ranks by PMIx and by nothing else. The server is the
- * library that the program's own Open MPI brings along, loaded at run time; what
- * it has to tell other pods goes through the launcher to the sidecar.
+ * outrigger-pmix: a PMIx server for the ranks of one pod, which their launcher
+ * starts. Open MPI 5 finds its ranks only by PMIx. The server is the libpmix of
+ * the program's own Open MPI, loaded at run time; data for other pods goes through
+ * the launcher to the sidecar.
  *
  *     outrigger-pmix NAMESPACE POD RANKS-BY-POD FOLDER      e.g. job 1 2,2 /tmp/x
  *
- * Descriptor 3 is a stream to the launcher, of frames: length u32 (of what follows
- * the kind), kind u8, body. Numbers are little-endian.
+ * Descriptor 3 is a stream of frames to and from the launcher: length u32 (of the body),
+ * kind u8, body. Numbers are little-endian.
  *
  * to the launcher    'E' rank u32, then VARIABLE=VALUE with a zero behind each
- *                    'R' all ranks have their variables
- *                    'X' text: what is wrong; the server ends
- *                    'C' rank u32: it has connected
- *                    'F' what this pod has put, for a fence of all ranks
- *                    'M' number u32 of the server's, then pods u32, bytes of the name u32,
- *                        of the data u32, the pods u32, the name, the data: for what some of
- *                        the ranks do together (package pmi, Meetings)
- *                    'T' rank u32, output u32 (1 or 2), text, which may be empty: it prints that
- *                    'A' rank u32, exit code i32, text: it asks for the end of the job
- * from the launcher  'G' what all pods have put, in answer to an F
- *                    'N' text: why there is no answer
- *                    'a' rank u32, of an A: the sidecar knows
- *                    't' rank u32, of a T: it is printed
- *                    'm' number u32 of an M, number u64 of the meeting, what its pods have put
- *                    'n' number u32 of an M that has no answer
+ *                    'R' the variables of all ranks were sent
+ *                    'X' text: an error after which the server ends
+ *                    'C' rank u32: the rank has connected
+ *                    'F' this pod's data for a fence of all ranks
+ *                    'M' number u32 chosen by the server, number of pods u32, length of the
+ *                        name u32, length of the data u32, the pods u32 each, the name, the
+ *                        data: an operation of some of the ranks (package pmi, Meetings)
+ *                    'T' rank u32, output u32 (1 or 2), text, may be empty: the rank prints it
+ *                    'A' rank u32, exit code i32, text: the rank aborts the job
+ * from the launcher  'G' the data of all pods: the answer to an F
+ *                    'N' text: the reason why an F has no answer
+ *                    'a' rank u32: the answer to an A, the sidecar knows of the abort
+ *                    't' rank u32: the answer to a T, the text is printed
+ *                    'm' number u32 of an M, number u64 of the meeting, the data of its pods
+ *                    'n' number u32 of an M that failed
  */
 #ifndef OUTRIGGER_PMIX_H
 #define OUTRIGGER_PMIX_H
@@ -40,9 +40,9 @@ enum {
 };
 
 #define FRAME_MAX (1u << 30)
-#define TEXT_MAX (1u << 20) /* of one text that a rank prints */
+#define TEXT_MAX (1u << 20) /* bytes of one text that a rank prints; the rest is cut */
 
-/* What of libpmix is used, by the names of its header. */
+/* The functions of libpmix that the server uses, with the types of its header. */
 struct library {
 	const char *(*error_string)(pmix_status_t status);
 	pmix_status_t (*info_load)(pmix_info_t *info, const char *key, const void *data, pmix_data_type_t type);
@@ -58,15 +58,15 @@ struct library {
 
 extern struct library pmix;
 
-/* library.c: NULL, or what is wrong. */
+/* library.c: load_library loads libpmix. It returns NULL or the text of an error. */
 const char *load_library(void);
 
 /* frame.c */
 void send_frame(int kind, const void *head, size_t head_bytes, const void *body, size_t bytes);
-void *receive_frame(int *kind, size_t *bytes); /* NULL: the launcher has gone */
+void *receive_frame(int *kind, size_t *bytes); /* NULL: the launcher has ended */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
-/* job.c: tells libpmix who is who, and the launcher what its ranks need. */
+/* job.c: describes the job to libpmix, and sends the launcher the environment of its ranks. */
 struct job {
 	pmix_nspace_t nspace;
 	unsigned pod, pods, ranks, first, local;
@@ -77,7 +77,7 @@ struct job {
 void read_job(struct job *job, char **argv);
 void register_job(const struct job *job);
 
-/* meeting.c: what some of the ranks do together. job stays. */
+/* meeting.c: operations of some of the ranks. job must stay valid. */
 void begin_meetings(const struct job *job);
 pmix_status_t on_group(pmix_group_operation_t op, char group[], const pmix_proc_t procs[], size_t n, const pmix_info_t info[], size_t infos,
 		       pmix_info_cbfunc_t done, void *arg);

@@ -199,9 +199,9 @@ static void describe_call(struct or_op *op, const char *call, const struct or_de
 static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec *iov, int segments, uint64_t bytes,
 		       unsigned flags, outrigger_request reply, outrigger_done done, void *arg, outrigger_request *request)
 {
-	bool nobody = done == NULL && request == NULL;
+	bool unreported = done == NULL && request == NULL;
 	bool small = (flags & OUTRIGGER_ACKED) == 0;
-	if (nobody && small && bytes <= OR_INLINE_MAX && (flags & OUTRIGGER_SYNC) == 0 && may_be_silent(s)) {
+	if (unreported && small && bytes <= OR_INLINE_MAX && (flags & OUTRIGGER_SYNC) == 0 && may_be_silent(s)) {
 		name_reply(s, d, reply);
 		return s->gone ? OUTRIGGER_NO_SIDECAR : send_silently(s, d, iov, segments, bytes);
 	}
@@ -216,9 +216,9 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	describe_call(op, "send", d, bytes);
 	op->notify = done;
 	op->arg = arg;
-	op->unreported = nobody;
-	s->ops.unreported += nobody;
-	rc = describe(s, d, op, bytes, small, nobody || (flags & OUTRIGGER_COPY) != 0);
+	op->unreported = unreported;
+	s->ops.unreported += unreported;
+	rc = describe(s, d, op, bytes, small, unreported || (flags & OUTRIGGER_COPY) != 0);
 	if (rc != OUTRIGGER_OK) {
 		or_free_op(s, id, op);
 		return rc;

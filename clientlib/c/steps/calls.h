@@ -1,10 +1,10 @@
 /*
- * The functions of MPI (5.0, A.3) that may concern what is under way, or what requests hold:
- * communicators, types, windows, groups. Those that are not here are
- * local and ask for nothing that can change: versions, clocks, the fields of a status,
- * tools (MPI_T); MPI_Init, MPI_Finalize and what may be called outside
- * of them; and MPI_Abort, which never waits. e2e/mpi TestStepsStandBeforeAll compares with
- * what the MPIs export.
+ * The functions of MPI (5.0, A.3) that may access operations in progress or the objects that
+ * requests refer to: communicators, types, windows, groups. Not in this list are functions
+ * that read only constant or local data (versions, clocks, the fields of a status, MPI_T),
+ * MPI_Init, MPI_Finalize and the functions that may be called outside of them, and MPI_Abort,
+ * which never waits. e2e/mpi TestStepsStandBeforeAll compares the list with the symbols that
+ * the MPIs export.
  */
 CALL(Accumulate) CALL(Accumulate_c) CALL(Add_error_class) CALL(Add_error_code) CALL(Add_error_string) CALL(Allgather) CALL(Allgather_c)
 CALL(Allgather_init) CALL(Allgather_init_c) CALL(Allgatherv) CALL(Allgatherv_c) CALL(Allgatherv_init) CALL(Allgatherv_init_c) CALL(Alloc_mem)
@@ -89,7 +89,8 @@ CALL(Win_flush_local) CALL(Win_flush_local_all) CALL(Win_free) CALL(Win_free_key
 CALL(Win_get_info) CALL(Win_get_name) CALL(Win_lock) CALL(Win_lock_all) CALL(Win_post) CALL(Win_set_attr) CALL(Win_set_errhandler) CALL(Win_set_info)
 CALL(Win_set_name) CALL(Win_shared_query) CALL(Win_shared_query_c) CALL(Win_start) CALL(Win_sync) CALL(Win_test) CALL(Win_unlock) CALL(Win_unlock_all)
 CALL(Win_wait)
-/* Handles as numbers, of Fortran and others: a table has them, which the ends of requests change. */
+/* Conversions of handles to and from integers: they use a table that completions of requests
+ * change. */
 CALL(Comm_c2f) CALL(Comm_f2c) CALL(Comm_fromint) CALL(Comm_toint)
 CALL(Errhandler_c2f) CALL(Errhandler_f2c) CALL(Errhandler_fromint) CALL(Errhandler_toint)
 CALL(File_c2f) CALL(File_f2c) CALL(File_fromint) CALL(File_toint)

@@ -10,19 +10,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a step waits for those inside. Who stays longer takes its steps itself. */
-#define PATIENCE_NS 20000000
+/* How long a step waits for threads of the program to leave the MPI, 20 ms. A thread that stays
+ * longer is in a blocking call, which makes progress itself. */
+#define LEAVE_TIMEOUT_NS 20000000
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* held while the gate is shut */
 static _Atomic bool shut;
-static _Atomic uint32_t inside; /* threads of the program, and those that wait for the gate */
-static _Atomic bool awaited;    /* their last one */
-static void (*_Atomic on_left)(void);
+static _Atomic uint32_t inside; /* threads of the program in the MPI or waiting for the gate */
+static _Atomic bool awaited;    /* the stepping thread waits until inside is 0 */
+static void (*_Atomic on_leave)(void);
 
 static _Thread_local unsigned depth __attribute__((tls_model("initial-exec")));
 
-/* Both sides say what they want before they look at the other's word, so that one of them
- * sees the other. */
+/* Each side sets its word (inside or shut) before it reads the other's, so that at least one of
+ * them sees the other. */
 void gate_enter(void)
 {
 	if (depth++ > 0)
@@ -40,30 +41,30 @@ void gate_leave(void)
 		return;
 	if (atomic_fetch_sub(&inside, 1) == 1 && atomic_load(&awaited))
 		(void)syscall(SYS_futex, &inside, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-	void (*left)(void) = atomic_load(&on_left);
-	if (left != NULL)
-		left();
+	void (*call)(void) = atomic_load(&on_leave);
+	if (call != NULL)
+		call();
 }
 
 bool gate_within(void) { return depth > 0; }
 
-void gate_left_by(void (*left)(void)) { atomic_store(&on_left, left); }
+void gate_on_leave(void (*call)(void)) { atomic_store(&on_leave, call); }
 
-/* empty waits until nobody is inside; false: somebody stays. */
-static bool empty(void)
+/* wait_empty waits until no thread of the program is inside, and returns whether that is so. */
+static bool wait_empty(void)
 {
-	const struct timespec patience = {.tv_nsec = PATIENCE_NS};
+	const struct timespec timeout = {.tv_nsec = LEAVE_TIMEOUT_NS};
 	atomic_store(&awaited, true);
 	uint32_t n = atomic_load(&inside);
 	if (n > 0)
-		(void)syscall(SYS_futex, &inside, FUTEX_WAIT_PRIVATE, n, &patience, NULL, 0);
+		(void)syscall(SYS_futex, &inside, FUTEX_WAIT_PRIVATE, n, &timeout, NULL, 0);
 	atomic_store(&awaited, false);
 	return atomic_load(&inside) == 0;
 }
 
 bool gate_shut(void)
 {
-	for (bool again = true; again; again = empty()) {
+	for (bool again = true; again; again = wait_empty()) {
 		pthread_mutex_lock(&turn);
 		atomic_store(&shut, true);
 		if (atomic_load(&inside) == 0) {
@@ -85,15 +86,15 @@ void gate_open(void)
 	pthread_mutex_unlock(&turn);
 }
 
-/* The child of a fork has the thread that forked, and nobody else who could open the gate or
- * leave. */
+/* in_child resets the gate: the child of a fork has only the thread that forked, so that no
+ * other thread can open the gate or leave. */
 static void in_child(void)
 {
 	pthread_mutex_init(&turn, NULL);
 	atomic_store(&shut, false);
 	atomic_store(&awaited, false);
 	atomic_store(&inside, depth > 0);
-	atomic_store(&on_left, NULL);
+	atomic_store(&on_leave, NULL);
 }
 
 __attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, in_child); }

@@ -1,24 +1,28 @@
 /*
- * The gate of the MPI: whether threads of the program are inside of it, or the one that takes
- * steps (steps.c), and never both. Threads of the program go in together, as they like.
+ * The gate excludes the thread that makes steps (steps.c) from the MPI while threads of the
+ * program are in it, and vice versa. Threads of the program do not exclude each other.
  */
 #ifndef OUTRIGGER_GATE_H
 #define OUTRIGGER_GATE_H
 
 #include <stdbool.h>
 
-/* A thread of the program goes in, and out. Within another call, and within a step, it is
- * in already. */
+/* gate_enter and gate_leave are called by a thread of the program before and after a function of
+ * MPI. Nested calls, also within a step, only count. */
 void gate_enter(void);
 void gate_leave(void);
 
-bool gate_within(void); /* the calling thread is inside */
+/* gate_within reports whether the calling thread is inside. */
+bool gate_within(void);
 
-/* gate_left_by has each thread that has gone out call a function; NULL: none. */
-void gate_left_by(void (*left)(void));
+/* gate_on_leave sets a function that each thread calls after it has left; NULL: none. */
+void gate_on_leave(void (*call)(void));
 
-bool gate_shut(void);  /* nobody is inside, and nobody goes in; false: somebody stays there */
-bool gate_asked(void); /* somebody wants to go in */
+/* gate_shut waits until no thread of the program is inside and shuts the gate, so that none can
+ * enter before gate_open. It returns false, with the gate open, if a thread stays inside.
+ * gate_asked reports, while the gate is shut, whether a thread waits to enter. */
+bool gate_shut(void);
+bool gate_asked(void);
 void gate_open(void);
 
 #endif

@@ -1,17 +1,20 @@
 /*
- * liboutrigger-steps.so: steps of the MPI's own while its program computes
+ * liboutrigger-steps.so: progress of the MPI's own operations while the program computes
  * (OUTRIGGER_MPI_PROGRESS=all). A non-blocking collective is a schedule of messages with
- * work between them, which the library does inside of MPI calls alone. The provider's
- * thread (clientlib/c/fi/background.c) makes such a call: it asks for the status of a
- * request that never ends, by which every MPI looks at all that it has open (MPI 4.1, 3.5
- * Progress, 3.7.6). The request is a generalized one (13.2), which concerns nobody else.
+ * work between them, which the MPI does only inside of MPI calls. The provider's thread
+ * (clientlib/c/fi/background.c) makes such a call: it reads the status of a request that
+ * never completes, and in this call every MPI makes progress on all its open requests
+ * (MPI 4.1, 3.5 Progress, 3.7.6). The request is a generalized one (13.2), so that it has no
+ * effect on other ranks.
  *
  * Two threads may not be in the MPI at once unless the program has MPI_THREAD_MULTIPLE, and
- * no MPI is at its best there (Open MPI 4.1 and 5 count a communicator's users wrongly where
- * one thread frees a request that another has just completed, until it is gone). So the two
- * take turns, which MPI_THREAD_SERIALIZED allows: this library is before every call in the
- * order of symbols, as tools of the profiling interface are (15.2), and calls what comes next
- * (calls.c, gate.c). The launcher preloads it; names begin with PMPI where Fortran's begin so.
+ * MPIs have defects at that level (Open MPI 4.1 and 5 miscount the users of a communicator,
+ * until it is freed too early, if one thread frees a request that another has just
+ * completed). So the two threads take turns, which MPI_THREAD_SERIALIZED allows: this
+ * library precedes the MPI in the order of symbols, as tools of the profiling interface do
+ * (15.2), and calls the next function of the same name (calls.c, gate.c). The launcher
+ * preloads it. It defines the PMPI names as well, because some MPIs' Fortran functions call
+ * those.
  */
 #define _GNU_SOURCE
 #include "steps.h"
@@ -27,13 +30,13 @@
 #include "gate.h"
 #include "mpilib.h"
 
-typedef uintptr_t handle; /* of MPI: a number of 32 bits, or a pointer; passed alike */
+typedef uintptr_t handle; /* an MPI handle: a 32-bit number or a pointer, which are passed alike */
 
 #define SERIALIZED 2        /* MPI_THREAD_SERIALIZED of MPICH, Intel MPI and Open MPI */
-#define SERIALIZED_ABI 2048 /* of MPI's own binary interface (MPI 5.0, 20) */
-#define STATUS_BYTES 256    /* more than any of them has */
-/* Calls for what has come: MPICH looks at its schedules before it looks for what has come,
- * and takes their next step by the call after that. */
+#define SERIALIZED_ABI 2048 /* MPI_THREAD_SERIALIZED of the standard ABI (MPI 5.0, 20) */
+#define STATUS_BYTES 256    /* more than the MPI_Status of any of them */
+/* Calls per step. MPICH advances its schedules before it polls for messages, so that a message
+ * that has arrived advances a schedule only in the next call. */
 #define CALLS 3
 
 static struct {
@@ -49,7 +52,7 @@ static _Atomic bool ready;
 
 bool steps_find(void *function, const char *name) { return mpilib_next(function, name); }
 
-/* serialized is MPI_THREAD_SERIALIZED of the library that a function is of. */
+/* serialized returns the value of MPI_THREAD_SERIALIZED in the library that defines function. */
 static int serialized(int (*function)(int *))
 {
 	Dl_info where;
@@ -70,14 +73,14 @@ static const char *start(void)
 	    !steps_find(&mpi.release, "PMPI_Request_free"))
 		return "its MPI is not found";
 	if (mpi.query_thread(&level) != 0 || level < serialized(mpi.query_thread))
-		return "its MPI does not give MPI_THREAD_SERIALIZED";
+		return "its MPI does not provide MPI_THREAD_SERIALIZED";
 	if (mpi.start(no_query, no_release, no_cancel, NULL, &never_ends) != 0)
 		return "its MPI refuses a generalized request";
 	return NULL;
 }
 
-/* opened is told that the MPI was started; tools between this library and the MPI have it
- * told twice. */
+/* opened starts the steps after MPI_Init has returned rc, and returns rc. It is called twice if
+ * a profiling tool between this library and the MPI calls PMPI_Init. */
 static int opened(int rc)
 {
 	if (rc != 0 || atomic_load(&ready))
@@ -86,11 +89,11 @@ static int opened(int rc)
 	if (why == NULL)
 		atomic_store(&ready, true);
 	else
-		fprintf(stderr, "outrigger: OUTRIGGER_MPI_PROGRESS=all: %s: messages go on while the program computes, steps of the MPI's own do not\n", why);
+		fprintf(stderr, "outrigger: OUTRIGGER_MPI_PROGRESS=all: %s: messages progress while the program computes, steps of the MPI's own do not\n", why);
 	return rc;
 }
 
-/* closing ends the steps: there is none under way any more, and none begins. */
+/* closing ends the steps: when it returns, none is in progress and none can begin. */
 static void closing(void)
 {
 	if (!atomic_exchange(&ready, false))
@@ -101,7 +104,7 @@ static void closing(void)
 	gate_leave();
 }
 
-/* outrigger_mpi_steps is for the provider: by a thread that is not the program's, at any time. */
+/* outrigger_mpi_steps makes one step. The provider calls it from its own thread, at any time. */
 EXPORT void outrigger_mpi_steps(void)
 {
 	char status[STATUS_BYTES];
@@ -113,10 +116,11 @@ EXPORT void outrigger_mpi_steps(void)
 	gate_open();
 }
 
-/* These are the provider's, too: whether the calling thread is in a call of MPI, and what is
- * to be done when a thread of the program has returned from its call. */
+/* The provider calls these, too: outrigger_mpi_within reports whether the calling thread is in a
+ * function of MPI, and outrigger_mpi_left_by sets the function that a thread of the program
+ * calls after it has returned from one. */
 EXPORT bool outrigger_mpi_within(void) { return gate_within(); }
-EXPORT void outrigger_mpi_left_by(void (*left)(void)) { gate_left_by(left); }
+EXPORT void outrigger_mpi_left_by(void (*left)(void)) { gate_on_leave(left); }
 
 static int no_mpi(void)
 {
@@ -124,9 +128,9 @@ static int no_mpi(void)
 	return 1;
 }
 
-/* What has MPI_Init give what the other thread needs. Open MPI 5 goes by its variable in
- * MPI_Init_thread, too, where a program asks for more: so it is there only while MPI_Init is
- * under way, and not for programs that this one starts. */
+/* Variables that make MPI_Init provide MPI_THREAD_SERIALIZED. Open MPI 5 obeys its variable in
+ * MPI_Init_thread, too, although the program may ask for more there. The variables are therefore
+ * set only during MPI_Init, and programs that this one starts do not inherit them. */
 static const struct {
 	const char *name, *value;
 } levels[] = {{"MPIR_CVAR_DEFAULT_THREAD_LEVEL", "MPI_THREAD_SERIALIZED"}, {"OMPI_MPI_THREAD_LEVEL", "2"}};
@@ -138,7 +142,7 @@ static int init(const char *name, int *argc, char ***argv)
 	bool set[LEVELS];
 	if (!steps_find(&next, name))
 		return no_mpi();
-	for (size_t i = 0; i < LEVELS; i++) /* the user's own is the user's */
+	for (size_t i = 0; i < LEVELS; i++) /* a value that the user has set stays */
 		set[i] = getenv(levels[i].name) == NULL && setenv(levels[i].name, levels[i].value, 0) == 0;
 	int rc = next(argc, argv);
 	for (size_t i = 0; i < LEVELS; i++)
@@ -147,7 +151,8 @@ static int init(const char *name, int *argc, char ***argv)
 	return opened(rc);
 }
 
-/* init_thread asks for what the other thread needs, or more: that is what an MPI may give. */
+/* init_thread requires at least MPI_THREAD_SERIALIZED, which may provide more than the program
+ * asked for, as MPI allows. */
 static int init_thread(const char *name, int *argc, char ***argv, int required, int *provided)
 {
 	int (*next)(int *, char ***, int, int *);

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "heap.h"
-#include "place.h"
+#include "placement.h"
 #include "layout.h"
 
 void *alloc_malloc(size_t);
@@ -174,7 +174,7 @@ static void allocate(uint64_t *state, struct piece *x)
 	}
 	must(p != NULL && ((uintptr_t)p & (align - 1)) == 0, "%zu bytes aligned to %zu: %p", n, align, p);
 	must(alloc_malloc_usable_size(p) >= n, "usable size %zu of %zu", alloc_malloc_usable_size(p), n);
-	must(n >= LARGE || !placed(p), "%zu bytes are in the arena", n);
+	must(n >= LARGE || !in_arena(p), "%zu bytes are in the arena", n);
 	for (size_t i = 0; zero && i < n; i++)
 		must(((unsigned char *)p)[i] == 0, "byte %zu of calloc's %zu is not zero", i, n);
 	*x = (struct piece){.p = p, .bytes = n};
@@ -242,7 +242,7 @@ static void forks(uint64_t *state)
 			}
 			struct piece more;
 			allocate(state, &more);
-			must(!placed(more.p), "a child allocates in the arena");
+			must(!in_arena(more.p), "a child allocates in the arena");
 			pid_t grandchild = fork();
 			if (grandchild == 0)
 				_exit(7);
@@ -270,7 +270,7 @@ static void refusals(void)
 	gone = alloc_calloc(huge, 4);
 	must(gone == NULL && alloc_reallocarray(NULL, huge, 4) == NULL, "more than there is");
 	p = alloc_malloc(LARGE);
-	must(placed(p) && alloc_realloc(p, 0) == NULL, "realloc to nothing");
+	must(in_arena(p) && alloc_realloc(p, 0) == NULL, "realloc to nothing");
 	alloc_free(NULL);
 	must(alloc_malloc_usable_size(NULL) == 0, "the size of nothing");
 }
@@ -282,7 +282,7 @@ static void full(void)
 	for (; n < ARENA / LARGE + 8; n++) {
 		list[n] = alloc_malloc(LARGE);
 		must(list[n] != NULL, "a full arena is no reason to fail");
-		inside += placed(list[n]);
+		inside += in_arena(list[n]);
 	}
 	must(inside > 0 && inside == ARENA / LARGE, "%zu pieces in an arena for %u", inside, ARENA / LARGE);
 	while (n > 0)
@@ -312,18 +312,18 @@ static size_t extend(void *arg, size_t bytes)
 static void shortage(void)
 {
 	void *p = alloc_malloc(LARGE), *list[ARENA / LARGE];
-	must(placed(p) && extended < ARENA, "the first piece is %zu bytes", extended);
+	must(in_arena(p) && extended < ARENA, "the first piece is %zu bytes", extended);
 	refuses = true;
 	size_t n = 0, most = extended;
 	do
 		list[n] = alloc_malloc(LARGE);
-	while (placed(list[n++]));
+	while (in_arena(list[n++]));
 	must((n + 1) * LARGE >= most && extended == most, "%zu pieces in %zu bytes", n, most);
 	alloc_free(list[--n]);
-	must((p = alloc_realloc(p, 4 * LARGE)) != NULL && !placed(p), "grown where no memory is");
+	must((p = alloc_realloc(p, 4 * LARGE)) != NULL && !in_arena(p), "grown where no memory is");
 	refuses = false;
 	p = alloc_realloc(p, 5 * LARGE);
-	must(placed(p) && extended > most, "placed when there is memory again");
+	must(in_arena(p) && extended > most, "placed when there is memory again");
 	alloc_free(p);
 	while (n > 0)
 		alloc_free(list[--n]);
@@ -334,7 +334,7 @@ static void wrong(void (*what)(void *))
 	pid_t child = fork();
 	if (child == 0) {
 		void *p = alloc_malloc(4 * LARGE);
-		if (!placed(p)) /* the child of a fork places nothing: use the parent's */
+		if (!in_arena(p)) /* the child of a fork places nothing: use the parent's */
 			p = shelf[0].p;
 		(void)!freopen("/dev/null", "w", stderr);
 		what(p);
@@ -353,7 +353,7 @@ int main(int argc, char **argv)
 	seed = argc > 1 ? strtoul(argv[1], NULL, 10) : (unsigned long)getpid();
 	uint64_t state = seed;
 	void *before = alloc_malloc(4 * LARGE);
-	must(before != NULL && !placed(before), "before there is an arena");
+	must(before != NULL && !in_arena(before), "before there is an arena");
 	heap_model(&state);
 	arena = mmap(NULL, ARENA, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must(arena != MAP_FAILED && !outrigger_alloc_adopt_pieces(arena, ARENA, extend, &extended), "adopted without being asked");
@@ -361,7 +361,7 @@ int main(int argc, char **argv)
 	must(outrigger_alloc_adopt_pieces(arena, ARENA, extend, &extended) && !outrigger_alloc_adopt_pieces(arena, ARENA, extend, &extended), "adopt, once");
 	shortage();
 	before = alloc_realloc(before, 5 * LARGE);
-	must(placed(before), "grown in the arena");
+	must(in_arena(before), "grown in the arena");
 	alloc_free(before);
 	refusals();
 	full();
@@ -381,7 +381,7 @@ int main(int argc, char **argv)
 	wrong(twice);
 	wrong(within);
 	void *last = alloc_malloc(LARGE);
-	must(placed(last) && outrigger_alloc_adopt_pieces(NULL, 0, NULL, NULL) && !placed(alloc_malloc(LARGE)), "the session's end");
+	must(in_arena(last) && outrigger_alloc_adopt_pieces(NULL, 0, NULL, NULL) && !in_arena(alloc_malloc(LARGE)), "the session's end");
 	alloc_free(last);
 	printf("alloc: content with seed %lu\n", seed);
 	return 0;

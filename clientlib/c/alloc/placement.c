@@ -1,6 +1,6 @@
-/* One heap, one lock; what fork does to both. */
+/* The heap of large allocations, its lock, and the handlers of fork for both. */
 #define _GNU_SOURCE
-#include "place.h"
+#include "placement.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,19 +16,20 @@
 #include "layout.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct heap heap; /* by the lock; memory and pages are set once */
+static struct heap heap; /* guarded by lock; memory and pages are set once */
 
-/* Of the heap's memory the first bytes are allocated, and more by extend; by the lock. */
+/* The sidecar has allocated the first ready_bytes of the heap's memory; extend allocates more.
+ * Guarded by lock. */
 static size_t ready_bytes;
-static place_extend extend; /* NULL: there is no more */
+static arena_extend extend; /* NULL: ready_bytes does not grow */
 static void *extend_arg;
 
-/* The range of addresses: start is set last, when the heap is there. */
+/* The heap's range of addresses: start is set last, after the heap was initialized. */
 static _Atomic uintptr_t start, end;
-static atomic_size_t smallest = SIZE_MAX; /* allocation that is placed */
+static atomic_size_t smallest = SIZE_MAX; /* the smallest allocation from the arena, in bytes */
 
-/* A thread that forks has the lock from before until after, while handlers of
- * others call malloc and free. */
+/* A thread that forks has the lock from before_fork until in_parent or in_child, while
+ * other libraries' handlers call malloc and free in it. */
 static _Thread_local bool forking __attribute__((tls_model("initial-exec")));
 static bool detached; /* the memory is private, in the child of a fork */
 
@@ -44,11 +45,11 @@ static void leave(void)
 		pthread_mutex_unlock(&lock);
 }
 
-/* stop ends a program whose heap is not to be trusted, as libc does. */
+/* stop aborts a program whose heap may be corrupt, as libc does. */
 static _Noreturn void stop(const char *what)
 {
 	ssize_t n = write(STDERR_FILENO, what, strlen(what));
-	(void)n; /* nobody can be told */
+	(void)n; /* an error cannot be reported either */
 	abort();
 }
 
@@ -60,12 +61,13 @@ static void report_no_copy(void)
 }
 
 /*
- * Fork. The arena is shared memory: what a child wrote would be its parent's. So
- * the child gets a copy of all pieces at the same addresses, as the child of a
- * fork has of all other memory. The parent waits until it is made, on a pipe whose
- * other end only the child has: a child that dies before closes it too. Children
- * that come without handlers (vfork, posix_spawn, clone) have the parent's memory
- * as it is or, with an address space of their own, find none there (DONTFORK).
+ * Fork. The arena is shared memory, so that writes of a child would change its
+ * parent's memory. The child therefore gets a copy of all pieces at the same
+ * addresses, as it has of all other memory. The parent waits until the copy is
+ * made, on a pipe whose write end only the child has: if the child dies before,
+ * that end closes as well. Children created without handlers (vfork, posix_spawn,
+ * clone) share the parent's memory or, if they have an address space of their own,
+ * have none at these addresses (MADV_DONTFORK).
  */
 static int ready[2] = {-1, -1};
 
@@ -98,7 +100,7 @@ static void in_parent(void)
 	errno = saved;
 }
 
-/* detach gives this process pieces of its own. */
+/* detach replaces the shared memory of the heap by a private copy. */
 static bool detach(void)
 {
 	size_t room = (size_t)heap.pages * HEAP_PAGE, bytes;
@@ -108,7 +110,7 @@ static bool detach(void)
 	for (unsigned char *p = heap_next(&heap, NULL, &bytes); p != NULL; p = heap_next(&heap, p + bytes, &bytes))
 		memcpy(copy + (p - heap.memory), p, bytes);
 	if (mremap(copy, room, room, MREMAP_MAYMOVE | MREMAP_FIXED, heap.memory) != MAP_FAILED) {
-		ready_bytes = room; /* of this process's own account */
+		ready_bytes = room; /* private memory is allocated by the kernel on access */
 		return true;
 	}
 	munmap(copy, room);
@@ -136,8 +138,8 @@ static void in_child(void)
 	errno = saved;
 }
 
-/* wanted is the smallest allocation that is to be placed, in bytes, as the launcher
- * says it; SIZE_MAX: none. */
+/* wanted returns the smallest allocation from the arena in bytes, which the launcher
+ * sets in the environment; SIZE_MAX: none. */
 static size_t wanted(void)
 {
 	const char *text = getenv(OR_NAME_ENV_MPI_ARENA);
@@ -148,11 +150,11 @@ static size_t wanted(void)
 	return n < HEAP_PAGE ? HEAP_PAGE : (size_t)n;
 }
 
-__attribute__((visibility("default"))) bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, place_extend more, void *arg)
+__attribute__((visibility("default"))) bool outrigger_alloc_adopt_pieces(void *memory, size_t bytes, arena_extend more, void *arg)
 {
 	if (memory == NULL) {
 		atomic_store(&smallest, SIZE_MAX);
-		pthread_mutex_lock(&lock); /* what it was called with may go */
+		pthread_mutex_lock(&lock); /* the caller may free extend_arg afterwards */
 		extend = NULL;
 		pthread_mutex_unlock(&lock);
 		return true;
@@ -175,21 +177,21 @@ __attribute__((visibility("default"))) bool outrigger_alloc_adopt_pieces(void *m
 	pthread_mutex_unlock(&lock);
 	atomic_store(&end, (uintptr_t)memory + bytes);
 	atomic_store(&start, (uintptr_t)memory);
-	atomic_store(&smallest, least); /* releases the heap to who places */
+	atomic_store(&smallest, least); /* publishes the heap to other threads */
 	return true;
 }
 
-bool places(size_t bytes) { return bytes >= atomic_load_explicit(&smallest, memory_order_acquire) && !forking; }
+bool wants_arena(size_t bytes) { return bytes >= atomic_load_explicit(&smallest, memory_order_acquire) && !forking; }
 
-bool placed(const void *p)
+bool in_arena(const void *p)
 {
-	/* Who has a piece has it from a thread that saw both. */
+	/* Relaxed loads suffice: a piece comes from a thread that saw start and end. */
 	uintptr_t from = atomic_load_explicit(&start, memory_order_relaxed);
 	return from != 0 && (uintptr_t)p >= from && (uintptr_t)p < atomic_load_explicit(&end, memory_order_relaxed);
 }
 
-/* usable reports whether a piece may be touched; more memory is asked for where it may not.
- * The lock is held. */
+/* usable reports whether the sidecar has allocated the memory of a piece, and extends the
+ * allocated memory if not. The caller holds the lock. */
 static bool usable(const void *p)
 {
 	size_t end = (size_t)((const unsigned char *)p - heap.memory) + heap_size(&heap, p);
@@ -201,13 +203,13 @@ static bool usable(const void *p)
 	return end <= ready_bytes;
 }
 
-void *place(size_t bytes, size_t align, bool zeroed)
+void *arena_alloc(size_t bytes, size_t align, bool zeroed)
 {
 	size_t dirty = 0;
 	enter();
 	void *p = heap_take(&heap, bytes, align, &dirty);
 	if (p != NULL && !usable(p)) {
-		(void)heap_give(&heap, p); /* it came from there */
+		(void)heap_give(&heap, p); /* cannot fail */
 		p = NULL;
 	}
 	leave();
@@ -216,7 +218,7 @@ void *place(size_t bytes, size_t align, bool zeroed)
 	return p;
 }
 
-size_t placed_size(const void *p)
+size_t arena_size(const void *p)
 {
 	enter();
 	size_t n = heap_size(&heap, p);
@@ -226,22 +228,22 @@ size_t placed_size(const void *p)
 	return n;
 }
 
-void displace(const void *p)
+void arena_free(const void *p)
 {
 	enter();
 	bool ok = heap_give(&heap, p);
 	leave();
 	if (!ok)
-		stop("outrigger: free of an address in the arena where no allocation starts: a double free, or one of another address\n");
+		stop("outrigger: free of an address in the arena where no allocation starts: a double free, or not an address that malloc returned\n");
 }
 
-bool resize(const void *p, size_t bytes)
+bool arena_resize(const void *p, size_t bytes)
 {
 	enter();
 	size_t had = heap_size(&heap, p);
 	bool ok = heap_resize(&heap, p, bytes);
 	if (ok && !usable(p)) {
-		(void)heap_resize(&heap, p, had); /* it shrinks to what it was */
+		(void)heap_resize(&heap, p, had); /* shrinking cannot fail */
 		ok = false;
 	}
 	leave();
