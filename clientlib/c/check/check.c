@@ -1,29 +1,32 @@
 /*
- * liboutrigger-check.so: whether the MPI of a process has selected Outrigger. The launcher preloads
- * it into the ranks of an MPI job and what they start. An MPI that finds another transport takes
- * that one without a word, so that a job would run without its encryption, or as N jobs of one rank.
+ * liboutrigger-check.so checks that the MPI of a process has selected Outrigger. The launcher
+ * preloads it into the ranks of an MPI job and the programs that they start. An MPI that finds
+ * another transport selects it without a message, so that a job would run without its encryption,
+ * or as N jobs of one rank.
  *
- * - When a library starts (MPI_Init and its kin; mca_pml_base_select of Open MPI, by which it
- *   starts however it was called), the process must be attached to its sidecar by the provider, and
- *   Open MPI's pml must be cm. Otherwise the process ends with the setting that chose the other
- *   transport, before its first message.
- * - A rank that mpirun has started on its own host, as by -host localhost, has no sidecar, and ends
- *   with what to remove.
- * - A rank whose mpirun is of another MPI ends with both names (starter.c).
- * - A program that mpirun has started as one rank (mpirun -n 1) has no messages to carry, and runs
+ * - When the MPI starts (MPI_Init, MPI_Init_thread, and mca_pml_base_select of Open MPI, which every
+ *   start calls), the process must be attached to its sidecar by the provider, and Open MPI's pml
+ *   must be cm. Otherwise the process ends before its first message, and its error names the
+ *   setting that chose the other transport.
+ * - A rank that mpirun has started on its own host, as by -host localhost, has no sidecar. It ends,
+ *   and its error names the options to remove.
+ * - A rank whose mpirun is of another MPI ends with the names of both (starter.c).
+ * - A program that mpirun has started as one rank (mpirun -n 1) needs no messages, and runs
  *   without a sidecar. With fewer ranks than the job, and more than one, it ends (world.c).
- * - btl is what Open MPI uses for windows, where pml carries messages: a user's list of btls, such
- *   as ^openib, would let windows take tcp. It is put back to the launcher's. A list that
- *   Open MPI has from a file of its installation ends the process (parameter.c).
+ * - Open MPI uses its pml for messages and its btl for windows: with a user's list of btls, such as
+ *   ^openib, windows could use tcp. The list is set back to the launcher's. If Open MPI has a list
+ *   from a file of its installation, the process ends (parameter.c).
  * - MPI_Finalize of Open MPI does not sleep for a second.
- * - MPI_Finalize of Intel MPI leaves the script's next MPI program its connection (inherited.c).
- * - Some mistakes of scripts are named (hint.c).
- * - A program that is started with another environment has this library all the same, and ends when
+ * - MPI_Finalize of Intel MPI does not shut down the connection to process management, which the
+ *   script's next MPI program needs (inherited.c).
+ * - Hints name some mistakes of scripts (hint.c).
+ * - A program that is started with another environment has this library nevertheless, and ends when
  *   it starts its MPI if the environment was cleared (exec.c).
- * - A process that has loaded an MPI tells the sidecar so where the launcher asks for that: the
- *   launcher does not know what a script or a static program runs.
+ * - A process that has loaded an MPI notifies the sidecar if the launcher asks for that, because the
+ *   launcher does not know which programs a script or a static program runs.
  *
- * The order of symbols is that of tools of MPI's profiling interface (MPI 4.1, 15.2).
+ * The library precedes the MPI in the order of symbols, as tools of MPI's profiling interface do
+ * (MPI 4.1, 15.2).
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -37,10 +40,10 @@
 #include "layout.h"
 #include "mpilib.h"
 
-/* tell sends process management a line. A sidecar that does not listen concerns the ranks, not
- * this process. A line without an answer has answer_ms 0. The sidecar is that of the pod; that of
- * the mpirun for a process which mpirun has started on its own host. */
-static void tell(const char *line, int answer_ms)
+/* notify sends a line to process management, and waits up to answer_ms for an answer; 0: none is
+ * expected. Errors are ignored: if the sidecar does not listen, the ranks report that. The sidecar
+ * is that of the pod, or the mpirun's for a process that mpirun has started on its own host. */
+static void notify(const char *line, int answer_ms)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	const char *path = getenv(OR_NAME_ENV_SOCKET), *suffix = OR_NAME_PMI_SUFFIX;
@@ -59,7 +62,8 @@ static void tell(const char *line, int answer_ms)
 	(void)close(s);
 }
 
-/* How long a process that is refused waits for the word of its sidecar that the job ends for that. */
+/* How long a process that is refused waits for its sidecar's answer, so that the job has ended with
+ * the process's reason before the process exits. */
 #define REFUSED_MS 2000
 
 void check_refuse(const char *text)
@@ -74,12 +78,12 @@ void check_refuse(const char *text)
 			*at = ' ';
 	line[n] = '\n';
 	line[n + 1] = 0;
-	tell(line, REFUSED_MS);
+	notify(line, REFUSED_MS);
 	_exit(EXIT_FAILURE);
 }
 
-/* Settings that choose an MPI's transport, and what the launcher sets (sidecar/internal/mpi); NULL:
- * nothing. */
+/* Settings that choose an MPI's transport, and the values that the launcher sets
+ * (sidecar/internal/mpi); NULL: none. */
 static const struct setting {
 	const char *name, *value;
 	bool openmpi, mpich, intel; /* the MPIs that read it */
@@ -114,8 +118,8 @@ const char *check_rank(void)
 	return "?";
 }
 
-/* provider_hidden reports whether the folders that libfabric is to look in lack the provider. A
- * folder may have a sign of libfabric's before it. */
+/* provider_hidden reports whether none of the folders in FI_PROVIDER_PATH has the provider. A folder
+ * may have libfabric's prefix @ or +. */
 static bool provider_hidden(void)
 {
 	char path[PATH_MAX];
@@ -142,9 +146,10 @@ static bool differs(const struct setting *s)
 	return value != NULL && read && (s->value == NULL || strcmp(value, s->value) != 0);
 }
 
-static bool checked; /* the start of the MPI was seen here */
+static bool checked; /* the start of the MPI was checked */
 
-/* parameters writes those of Open MPI that choose another transport, and the files that they are from. */
+/* parameters writes the parameters of Open MPI that choose another transport, and the files that set
+ * them. */
 static void parameters(char *text, size_t bytes)
 {
 	static const char *const frameworks[] = {"pml", "mtl", "btl"}, *const ours[] = {"cm", "ofi", "self,ofi"};
@@ -156,7 +161,7 @@ static void parameters(char *text, size_t bytes)
 	}
 }
 
-/* refuse ends the process, with the settings that are not the launcher's. */
+/* refuse ends the process; its error names the settings that differ from the launcher's. */
 static void refuse(const char *selected)
 {
 	char others[1024] = "", text[1536];
@@ -176,8 +181,9 @@ static void refuse(const char *selected)
 	check_refuse(text);
 }
 
-/* own_memory tells the sidecar of an MPICH whose ranks of a pod talk by its own shared memory:
- * without it MPICH takes each rank for a node. Nothing of these messages is seen by the engine. */
+/* own_memory notifies the sidecar if the ranks of a pod communicate by MPICH's own shared memory
+ * (MPIR_CVAR_NOLOCAL is not set, so that MPICH does not treat each rank as a node). The engine does
+ * not see these messages. */
 static void own_memory(void)
 {
 	char text[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH */
@@ -187,7 +193,7 @@ static void own_memory(void)
 	if (ranks == NULL || atoi(ranks) < 2 || (none != NULL && atoi(none) != 0))
 		return;
 	if (mpilib_function(mpilib_open("libmpi.so.12"), &version, "PMPI_Get_library_version") && version(text, &length) == 0 && strncmp(text, "MPICH", 5) == 0)
-		tell("cmd=outrigger_local\n", 0);
+		notify("cmd=outrigger_local\n", 0);
 }
 
 static bool attached(void)
@@ -203,13 +209,13 @@ static bool used(void)
 	return mpilib_function(mpilib_open("liboutrigger-fi.so"), &provider, "outrigger_fi_used") && provider();
 }
 
-/* The places of two names in mca_base_component_2_1_0_t (opal/mca/mca.h): of the framework, and of
- * the component. Open MPI 3 to 5 have the same ones. */
+/* Offsets of the names of the framework and of the component in mca_base_component_2_1_0_t
+ * (opal/mca/mca.h). They are the same in Open MPI 3 to 5. */
 #define FRAMEWORK_AT 40
 #define COMPONENT_AT 84
 #define COMPONENT_MAX 64
 
-/* pml is the name of the pml that Open MPI has selected; "": this is another MPI. */
+/* pml returns the name of the pml that Open MPI has selected; "": this is another MPI. */
 static const char *pml(void)
 {
 	const char *component;
@@ -239,7 +245,7 @@ static void check(void)
 	own_memory();
 }
 
-/* names reports whether a list, as MPIs and libfabric read it, has a word: a,word and a:word do. */
+/* names reports whether a list in the syntax of MPIs or libfabric has a word: a,word and a:word do. */
 static bool names(const char *list, const char *word)
 {
 	size_t length = strlen(word);
@@ -256,20 +262,21 @@ static bool on_mpirun_host(void)
 	return getenv(OR_NAME_ENV_AGENT) != NULL && getenv(OR_NAME_ENV_SOCKET) == NULL && check_world() > 1;
 }
 
-/* What a process is told whose environment was cleared on the way to it. */
+/* The error of a process whose environment a wrapper has cleared. */
 static const char cleared[] =
 	"a wrapper has cleared its environment (env -i, su -, sudo), and each rank would run as a job of its own: start the program without that, or by a wrapper "
 	"that keeps the environment (su without -, sudo -E); if each rank is to run it as a job of its own, give it " OR_NAME_ENV_MPI_CHECK "=" CHECK_OFF " (docs/mpi.md)";
 
-/* before_start refuses hosts that are not the job's, and a setting with which the MPI cannot find the provider: it would end the
- * process with a text of its own that names no setting. */
+/* before_start makes the checks that must precede the start of the MPI: hosts that are not the job's,
+ * and settings with which the MPI cannot find the provider, in which case the MPI would end the
+ * process with an error that names no setting. */
 static void before_start(void)
 {
 	if (on_mpirun_host())
 		check_refuse("mpirun has started it on its own host, where it has no sidecar: the hosts are those of the job; remove -host, -hosts, -hostfile, -machinefile or -launcher fork from the line (docs/mpi.md)");
 	if (check_wanted() && check_how(CHECK_CLEARED))
 		check_refuse(cleared);
-	check_said();
+	check_option();
 	check_starter();
 	check_management();
 	if (check_world_of_one()) {
@@ -280,7 +287,7 @@ static void before_start(void)
 		(void)unsetenv("OMPI_MCA_osc");
 		(void)unsetenv(OR_NAME_ENV_SOCKET);
 	}
-	check_placed();
+	check_pod();
 	if (check_wanted() && provider_hidden())
 		refuse("its settings leave Outrigger out");
 	for (size_t i = 0; check_wanted() && i < SETTINGS; i++) {
@@ -331,28 +338,29 @@ int mca_pml_base_select(bool progress, bool threads)
 		return after_start(next arguments);                                              \
 	}
 
-/* Open MPI's own, by which a program starts that has found MPI_Init by dlsym. */
+/* The function of Open MPI that its MPI_Init calls, for programs that look MPI_Init up by dlsym. */
 STARTS(ompi_mpi_init, (int argc, char **argv, int required, int *provided, bool again), (argc, argv, required, provided, again))
 STARTS(MPI_Init, (int *argc, char ***argv), (argc, argv))
 STARTS(PMPI_Init, (int *argc, char ***argv), (argc, argv))
 STARTS(MPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
 STARTS(PMPI_Init_thread, (int *argc, char ***argv, int required, int *provided), (argc, argv, required, provided))
 
-/* Open MPI closes btl ofi by sleep(1), for libfabric's provider sockets. Outrigger needs no such
- * time, and each job would take a second longer. */
+/* Open MPI calls sleep(1) when it closes btl ofi, for libfabric's provider sockets. Outrigger does
+ * not need that, and each job would take a second longer. */
 static _Thread_local unsigned closing;
 
 EXPORT int ompi_mpi_finalize(void);
 
-/* finalizing tells the sidecar that this rank is in MPI_Finalize, where Open MPI waits for all
- * ranks by PMIx, which tells of a pod's ranks together: another rank may wait for this one. */
+/* finalizing notifies the sidecar that this rank has entered or left MPI_Finalize, where Open MPI
+ * waits for all ranks by PMIx. PMIx reports the ranks of a pod together, and would not name the
+ * ranks for which the others wait. */
 static void finalizing(int over)
 {
 	char line[64];
 	if (!check_wanted())
 		return;
 	snprintf(line, sizeof line, "cmd=outrigger_finalize rank=%s over=%d\n", check_rank(), over);
-	tell(line, 0);
+	notify(line, 0);
 }
 
 int ompi_mpi_finalize(void)
@@ -381,23 +389,23 @@ unsigned sleep(unsigned seconds)
 	return found == NULL ? seconds : found(seconds);
 }
 
-/* loaded tells the sidecar that this process has loaded an MPI. */
+/* loaded notifies the sidecar, once, that this process has loaded an MPI. */
 static void loaded(void)
 {
-	static bool told;
+	static bool notified;
 	char path[PATH_MAX];
-	if (told || !check_how(CHECK_LOADED) || !mpilib_loaded(path))
+	if (notified || !check_how(CHECK_LOADED) || !mpilib_loaded(path))
 		return;
-	told = true;
-	tell("cmd=outrigger_loaded\n", 0);
+	notified = true;
+	notify("cmd=outrigger_loaded\n", 0);
 }
 
 __attribute__((constructor)) static void begin(void)
 {
 	if (check_wanted() && getenv("OMPI_MCA_btl") != NULL)
 		(void)setenv("OMPI_MCA_btl", "self,ofi", 1);
-	/* A build without memory hooks, as PyPI's Open MPI 5, ends a rank that has btl ofi and asks
-	 * for this. The provider needs no registration that could be kept. */
+	/* An Open MPI without memory hooks, such as PyPI's Open MPI 5, ends a rank that uses btl ofi
+	 * and has these settings. The provider needs no registered memory, so that they gain nothing. */
 	if (check_wanted()) {
 		(void)unsetenv("OMPI_MCA_mpi_leave_pinned");
 		(void)unsetenv("OMPI_MCA_mpi_leave_pinned_pipeline");
@@ -405,8 +413,8 @@ __attribute__((constructor)) static void begin(void)
 	loaded();
 }
 
-/* unseen_start finds an MPI that has started by a way that is not seen here, such as a function that
- * the program has looked up by dlsym, and that has not used the provider. */
+/* unseen_start refuses an MPI that has not used the provider and whose start this library has not
+ * intercepted, for example because the program looked the function up by dlsym. */
 static void unseen_start(void)
 {
 	char path[PATH_MAX];
@@ -420,7 +428,7 @@ static void unseen_start(void)
 		check_how(CHECK_CLEARED) ? check_refuse(cleared) : refuse("it is not libfabric's provider outrigger");
 }
 
-/* A library that the program loads later is seen at the end. */
+/* end repeats the checks at exit, for an MPI that the program has loaded later. */
 __attribute__((destructor)) static void end(void)
 {
 	loaded();

@@ -1,18 +1,18 @@
 /*
- * Programs that are started with another environment than the launcher's. `env -i`, `su -` and
- * `LD_PRELOAD= program` remove this library, and with it every check; the first two remove the
- * sidecar's socket, too, and each rank would be a job of its own that ends well. So the functions
- * that start a program put this library back, and the variables that it reads. Nothing else is put
- * back: a program without MPI runs as its caller wants, and one with an MPI is refused when it
- * starts that.
+ * Keeps this library in programs that are started with a changed environment. `env -i`, `su -` and
+ * `LD_PRELOAD= program` remove this library, and with it every check. The first two remove the
+ * sidecar's socket, too: each rank would be a job of its own, and succeed. So the functions that
+ * start a program add this library to the environment, and the variables that it reads. They add
+ * nothing else: a program without MPI runs as its caller wants, and one with an MPI is refused when
+ * it starts the MPI.
  *
- * Not seen are programs that a static program starts, those that a setuid program starts for
+ * Not covered are programs that a static program starts, those that a setuid program starts for
  * another user (the loader ignores LD_PRELOAD there), those of system() and popen() in a process
- * that has changed its own environment (libc starts them by calls of its own), those that are
- * started by raw system calls (by Go programs and some starters of containers) or by pidfd_spawn,
- * and those with an environment that is too large for the copy below.
+ * that has changed its own environment (libc starts them by internal calls), those that are started
+ * by raw system calls (by Go programs and some container launchers) or by pidfd_spawn, and those
+ * with an environment that is too large for the copy below.
  *
- * A child of vfork has its parent's memory: everything here is on the stack.
+ * A child of vfork shares its parent's memory: all data that is written here is on the stack.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -28,15 +28,15 @@
 #include "layout.h"
 #include "mpilib.h"
 
-/* An environment of more variables, or whose copy is longer, is passed on as it is: the copy is on
- * the stack, which may be the smallest that a thread can have, 16 KiB. The copy has the pointers to
- * the variables, and the text of those that become longer. */
+/* An environment with more variables, or whose copy is larger, is passed on unchanged: the copy is on
+ * the stack, which may be the smallest stack of a thread, 16 KiB. The copy consists of the pointers
+ * to the variables and the text of those that become longer. */
 #define VARIABLES_MAX 512
 #define COPY_MAX ((size_t)2 * PATH_MAX)
 
 #define PRELOAD "LD_PRELOAD="
-/* A program that was built with AddressSanitizer refuses to start with a library before its own, or
- * before that of LD_PRELOAD, unless this says otherwise: the launcher does so, too
+/* A program that was built with AddressSanitizer refuses to start if a library precedes its runtime
+ * in the order of loading, unless this option is set. The launcher sets it, too
  * (sidecar/internal/mpi/wishes.go). */
 #define SANITIZER "ASAN_OPTIONS="
 #define SANITIZER_ALLOWS "verify_asan_link_order=0"
@@ -44,7 +44,7 @@
 #define RANK OR_NAME_ENV_RANK "="
 #define CHECK OR_NAME_ENV_MPI_CHECK "="
 
-/* What this process has inherited, as variables; empty: nothing is put back. */
+/* The variables that this process has inherited; library NULL: nothing is added. */
 static struct {
 	char preload[sizeof PRELOAD + PATH_MAX], *library; /* library is the path in preload */
 	char socket[sizeof SOCKET + PATH_MAX];
@@ -52,7 +52,7 @@ static struct {
 	char check[sizeof CHECK + 16];
 } own;
 
-/* The functions that come next. */
+/* The next functions of these names in the order of symbols. */
 static int (*next_execve)(const char *, char *const[], char *const[]);
 static int (*next_execvpe)(const char *, char *const[], char *const[]);
 static int (*next_fexecve)(int, char *const[], char *const[]);
@@ -60,7 +60,7 @@ static int (*next_execveat)(int, const char *, char *const[], char *const[], int
 typedef int spawning(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[], char *const[]);
 static spawning *next_posix_spawn, *next_posix_spawnp;
 
-/* find looks the functions up before a child of vfork could have to. */
+/* find looks the functions up at the start, because a child of vfork must not. */
 static void find(void)
 {
 	(void)mpilib_function(RTLD_NEXT, &next_execve, "execve");
@@ -87,26 +87,26 @@ static void __attribute__((constructor)) remember(void)
 
 void check_release(void) { own.library = NULL; }
 
-/* value is that of a variable with a name that ends in "="; NULL: this is another variable. */
+/* value returns the value of a variable, if its name is name, which ends in "="; otherwise NULL. */
 static const char *value(const char *variable, const char *name)
 {
 	size_t length = strlen(name);
 	return strncmp(variable, name, length) == 0 ? variable + length : NULL;
 }
 
-/* What an environment lacks, and what its copy needs. */
+/* lacks describes what an environment lacks, and the size of its completed copy. */
 struct lacks {
 	size_t variables;
 	const char *preload;   /* its LD_PRELOAD without this library; NULL: none */
 	const char *sanitizer; /* its ASAN_OPTIONS; NULL: none */
 	bool library, socket, rank, check, any;
-	size_t pointers, text; /* sizes */
+	size_t pointers, text; /* sizes in bytes */
 };
 
-/* Variables that are added at most, and the end of the list. */
+/* The most variables that are added, and the end of the list. */
 #define ADDED 6
 
-/* joined is how long a variable becomes that has an environment's own value, too; NULL: it has none. */
+/* joined returns the size of a variable to which the environment's value is joined; NULL: none. */
 static size_t joined(const char *variable, const char *own_value)
 {
 	return strlen(variable) + 1 + (own_value == NULL ? 0 : strlen(own_value)) + 1;
@@ -146,11 +146,12 @@ static bool replaced(const char *variable, const struct lacks *l)
 {
 	if (l->library && (value(variable, PRELOAD) != NULL || value(variable, SANITIZER) != NULL))
 		return true;
-	return l->socket && value(variable, CHECK) != NULL; /* it says what follows */
+	return l->socket && value(variable, CHECK) != NULL; /* complete writes CHECK_CLEARED instead */
 }
 
-/* join writes a variable with an environment's own value between two texts, the second of which may
- * be empty, and a colon; returns its end. A child of a program with threads may call no printf. */
+/* join writes before, the environment's value and after, which may be empty, with a colon between
+ * values, and returns the end of the text. It does not use printf, which a child of a program with
+ * threads must not call. */
 static char *join(char *text, const char *before, const char *own_value, const char *after)
 {
 	bool some = own_value != NULL && own_value[0] != 0;
@@ -164,7 +165,7 @@ static char *join(char *text, const char *before, const char *own_value, const c
 	return stpcpy(text, after);
 }
 
-/* complete writes the environment with what it lacks. */
+/* complete writes the environment and adds the variables that it lacks. */
 static char *const *complete(char *const env[], const struct lacks *l, char **into, char *text)
 {
 	size_t n = 0;
@@ -174,7 +175,7 @@ static char *const *complete(char *const env[], const struct lacks *l, char **in
 	if (l->library) {
 		into[n++] = text;
 		text = join(text, own.preload, l->preload, "") + 1;
-		into[n++] = text; /* the last of an option's values counts */
+		into[n++] = text; /* if an option has several values, the last one holds */
 		(void)join(text, SANITIZER, l->sanitizer, SANITIZER_ALLOWS);
 	}
 	if (l->socket)
@@ -189,8 +190,8 @@ static char *const *complete(char *const env[], const struct lacks *l, char **in
 	return into;
 }
 
-/* COMPLETED makes whole an environment with what env lacks, in the frame of the calling function.
- * alloca may not be called among a function's arguments. */
+/* COMPLETED sets whole to env with the variables that it lacks, in the frame of the calling function.
+ * It is a macro because alloca must not be called among a function's arguments. */
 #define COMPLETED(whole, env)                                                                    \
 	struct lacks l = compare(env);                                                           \
 	char **into = l.any ? alloca(l.pointers) : NULL;                                         \
@@ -235,7 +236,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 	return next_execveat(dir, path, argv, whole, flags);
 }
 
-/* count returns how many arguments a list has, without its end; INT_MAX and more are as many. */
+/* count returns the number of arguments of a list without its end, at most INT_MAX. */
 static int count(va_list list)
 {
 	int n = 0;
@@ -244,7 +245,7 @@ static int count(va_list list)
 	return n;
 }
 
-/* collect writes a list of arguments, and its end. */
+/* collect writes a list of arguments and its end to argv. */
 static void collect(char **argv, const char *first, int n, va_list list)
 {
 	argv[0] = (char *)first;
@@ -252,7 +253,7 @@ static void collect(char **argv, const char *first, int n, va_list list)
 		argv[i] = va_arg(list, char *);
 }
 
-/* ARGUMENTS are those of a function whose list begins with arg. */
+/* ARGUMENTS sets argv to the arguments of a variadic function, of which arg is the first. */
 #define ARGUMENTS(argv, list, arg)                                                               \
 	va_list list;                                                                            \
 	va_start(list, arg);                                                                     \

@@ -1,9 +1,11 @@
 /*
- * Mistakes of a job's script that its programs end for with texts which do not name the remedy:
+ * Hints for mistakes in a job's script after which programs fail with errors that do not name the
+ * remedy:
  *
- * - A script that runs once for each rank calls an mpirun, which then starts all ranks, so often.
- * - What has started a rank's program has closed the rank's connection to process management, as
- *   Python's subprocess does with all descriptors above 2.
+ * - A script that runs once for each rank calls mpirun, so that all ranks are started once for each
+ *   rank.
+ * - The parent of a rank's program has closed the rank's connection to process management, as
+ *   Python's subprocess closes all descriptors above 2.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +26,7 @@ static bool is_starter(const char *name)
 	return false;
 }
 
-/* starts_one reports whether an mpirun is to start one rank. */
+/* starts_one reports whether the arguments of an mpirun ask for one rank. */
 static bool starts_one(int argc, char **argv)
 {
 	for (int i = 1; i + 1 < argc; i++)
@@ -33,8 +35,8 @@ static bool starts_one(int argc, char **argv)
 	return false;
 }
 
-/* many_starters tells of an mpirun in the script of each rank: glibc gives the arguments to
- * constructors. The launcher that runs an mpirun once names the sidecar by OUTRIGGER_AGENT. */
+/* many_starters prints a hint if this process is an mpirun in the script of each rank. glibc passes
+ * the arguments to constructors. If the job runs one mpirun, its launcher sets OUTRIGGER_AGENT. */
 static void __attribute__((constructor)) many_starters(int argc, char **argv)
 {
 	if (!check_wanted() || !is_starter(program_invocation_short_name) || getenv(OR_NAME_ENV_AGENT) != NULL || check_ranks() < 2 || starts_one(argc, argv))

@@ -1,7 +1,7 @@
 /*
- * A rank's connection to the sidecar's process management is that of all programs which its script
- * runs: each inherits it (PMI_FD). Intel's library shuts it down in MPI_Finalize, where others
- * close their descriptor of it, and the next MPI program of the script would have none.
+ * All programs of a rank's script inherit the rank's connection to the sidecar's process management
+ * (PMI_FD). Intel MPI shuts it down in MPI_Finalize, while others only close their descriptor, so
+ * that the next MPI program of the script would have no connection.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -16,8 +16,9 @@
 
 static struct statx management; /* stx_ino 0: the process has no such connection */
 
-/* look describes a socket by statx(2), of glibc 2.28: fstat is a symbol of 2.33. */
-static bool look(int fd, struct statx *is)
+/* stat_socket describes a socket; false: fd is not one. It uses statx(2), which glibc 2.28 has:
+ * fstat is a symbol of 2.33. */
+static bool stat_socket(int fd, struct statx *is)
 {
 	return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, is) == 0 && S_ISSOCK(is->stx_mode);
 }
@@ -25,20 +26,20 @@ static bool look(int fd, struct statx *is)
 static void __attribute__((constructor)) find_management(void)
 {
 	const char *text = getenv("PMI_FD");
-	if (text == NULL || !look(atoi(text), &management))
+	if (text == NULL || !stat_socket(atoi(text), &management))
 		management.stx_ino = 0;
 }
 
 bool check_managed(void)
 {
 	struct statx is;
-	return management.stx_ino != 0 && look(atoi(getenv("PMI_FD")), &is) && is.stx_ino == management.stx_ino;
+	return management.stx_ino != 0 && stat_socket(atoi(getenv("PMI_FD")), &is) && is.stx_ino == management.stx_ino;
 }
 
 EXPORT int shutdown(int fd, int how)
 {
 	struct statx is;
-	if (management.stx_ino != 0 && look(fd, &is) && is.stx_ino == management.stx_ino && is.stx_dev_major == management.stx_dev_major &&
+	if (management.stx_ino != 0 && stat_socket(fd, &is) && is.stx_ino == management.stx_ino && is.stx_dev_major == management.stx_dev_major &&
 	    is.stx_dev_minor == management.stx_dev_minor)
 		return 0;
 	return (int)syscall(SYS_shutdown, fd, how);

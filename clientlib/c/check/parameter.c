@@ -1,7 +1,8 @@
 /*
- * Parameters of Open MPI as it has read them. An environment variable shows what the launcher, an
- * option or a script sets, and not what a parameter file does: one of the user counts less than
- * the environment, and openmpi-mca-params-override.conf of the installation counts more.
+ * Reads the parameters of Open MPI from Open MPI itself. Environment variables have the values that
+ * the launcher, an option or a script sets, but not those of parameter files: the environment
+ * overrides the user's file, and openmpi-mca-params-override.conf of the installation overrides the
+ * environment.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -9,7 +10,7 @@
 
 bool check_parameter(const char *framework, const char **value, const char **file)
 {
-	/* opal/mca/base/mca_base_var.h of Open MPI 3 to 5. */
+	/* Declared in opal/mca/base/mca_base_var.h of Open MPI 3 to 5. */
 	int (*find)(const char *project, const char *framework, const char *component, const char *name);
 	int (*get)(int index, const void *storage, int *source, const char **file);
 	const char *const *storage = NULL;

@@ -1,7 +1,7 @@
 /*
- * Calls that make a job larger, or join two: a job has a fixed set of ranks. Open MPI 4.1 refuses
- * them at the root alone and the other ranks wait for ever, so each rank gets the error here. The
- * other MPIs refuse the calls by themselves.
+ * Refuses calls that add ranks to a job or join two jobs: a job has a fixed set of ranks. Open MPI
+ * 4.1 refuses them only at the root, while the other ranks wait for ever, so each rank gets the
+ * error here. The other MPIs refuse the calls themselves.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -20,7 +20,7 @@ static int refused(const char *name, void *comm, int code)
 	int (*call)(void *comm, int code);
 	fprintf(stderr, "outrigger: rank %s: %s is refused: a job has the ranks that it was started with, and joins no other one (docs/mpi.md)\n", check_rank(), name);
 	if (mpilib_next(&call, "PMPI_Comm_call_errhandler"))
-		(void)call(comm, code); /* the code says it too */
+		(void)call(comm, code); /* the caller gets the code, too */
 	return code;
 }
 

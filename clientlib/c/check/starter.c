@@ -1,8 +1,8 @@
 /*
- * An mpirun or mpiexec of another MPI than the program's. The ranks would not find each other, and
- * each would be a job of its own, or they would wait for messages that never come. Each mpirun
- * shows itself by variables of the ranks that it starts. Those of MPICH and Intel MPI start the
- * programs of both.
+ * Detects an mpirun or mpiexec of another MPI than the program's. The ranks would not find each
+ * other: each would be a job of its own, or all would wait for messages that never arrive. An
+ * mpirun is recognized by the variables that it sets for its ranks. Those of MPICH and Intel MPI
+ * can each start programs of the other.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -13,9 +13,9 @@
 
 #define VERSION_MAX 8192 /* MPI_MAX_LIBRARY_VERSION_STRING of MPICH, the largest */
 
-/* started_by names the MPI of the mpirun that has started this process; NULL: it is not known.
- * Open MPI's are asked for first: a daemon of theirs may itself have been started by a rank of
- * another job, and inherits that one's variables. */
+/* started_by returns the name of the MPI whose mpirun has started this process; NULL: unknown. Open
+ * MPI's variables are read first: a rank of another job may have started Open MPI's daemon, whose
+ * ranks then inherit the variables of that job, too. */
 static const char *started_by(bool *open_mpi, int *release)
 {
 	*open_mpi = getenv("PMIX_NAMESPACE") != NULL;
@@ -33,7 +33,8 @@ static const char *started_by(bool *open_mpi, int *release)
 	return getenv("I_MPI_HYDRA_UUID") != NULL ? "Intel MPI" : "MPICH";
 }
 
-/* version is what the program's MPI calls itself, up to the first comma or line; "": it does not say. */
+/* version returns the version text of the program's MPI up to the first comma or end of line; "":
+ * it has none. */
 static void version(void *library, char *text)
 {
 	int length = 0;
@@ -57,11 +58,11 @@ bool check_intel(void)
 	return strncmp(text, "Intel", 5) == 0;
 }
 
-void check_said(void)
+void check_option(void)
 {
 	char text[VERSION_MAX], reason[512];
 	if (!check_wanted() || !check_how(CHECK_SELECT) || getenv(OR_NAME_ENV_MPI_RANKS) != NULL)
-		return; /* nothing was said, or the program's mpirun tells its rank */
+		return; /* --mpi was not given, or the program's mpirun sets its rank */
 	if (getenv("OMPI_COMM_WORLD_RANK") == NULL || getenv("MPI_LOCALRANKID") != NULL || mpilib_open("libmpi.so.40") != NULL)
 		return;
 	void *library = mpilib_open("libmpi.so.12");
@@ -79,7 +80,7 @@ void check_starter(void)
 	char text[VERSION_MAX];
 	const char *starter = started_by(&open_starter, &release);
 	if (starter == NULL || getenv(OR_NAME_ENV_MPI_RANKS) == NULL || check_world() == 1)
-		return; /* one rank has no other to find */
+		return; /* a single rank needs no other */
 	void *library = mpilib_open("libmpi.so.40");
 	open_program = library != NULL;
 	if (library == NULL && (library = mpilib_open("libmpi.so.12")) == NULL)
@@ -87,8 +88,8 @@ void check_starter(void)
 	version(library, text);
 	if (open_program)
 		(void)sscanf(text, "Open MPI v%d", &own);
-	/* Under the mpirun of Open MPI 5 each rank of an older one is a job of its own; under that of
-	 * Open MPI 4 the ranks of Open MPI 5 wait in MPI_Init. */
+	/* Started by Open MPI 5's mpirun, each rank of an older Open MPI is a job of its own. Started
+	 * by Open MPI 4's, ranks of Open MPI 5 hang in MPI_Init. */
 	bool older = release == 5 && own > 0 && own < 5, newer = release == 4 && own >= 5;
 	if (open_starter == open_program && !older && !newer)
 		return;

@@ -1,7 +1,8 @@
 /*
- * Programs that an mpirun has started with ranks in other pods than those that have them, or with
- * fewer ranks than the job has. The ranks that are left out would have to attach later than others,
- * and no sidecar could know which program they belong to. A program of one rank, as `mpirun -n 1 gmx_mpi grompp`, does without.
+ * Detects programs that an mpirun has started with ranks in other pods than the job's, or with fewer
+ * ranks than the job has. The missing ranks could only attach later than the others, and no sidecar
+ * could tell which program they belong to. A program of one rank, such as `mpirun -n 1 gmx_mpi
+ * grompp`, needs no sidecar.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ bool check_world_of_one(void)
 	check_refuse(text);
 }
 
-void check_placed(void)
+void check_pod(void)
 {
 	const char *here = getenv(OR_NAME_ENV_MPI_HERE);
 	int first, last, rank = atoi(check_rank());
