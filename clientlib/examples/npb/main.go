@@ -45,7 +45,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run opens the session and turns what happens into an exit code.
+// run opens the session, runs the benchmark and returns the exit code.
 func run(ctx context.Context, o options, out io.Writer) int {
 	session, err := outrigger.Open(ctx, outrigger.Config{})
 	if err != nil {
@@ -67,7 +67,8 @@ func run(ctx context.Context, o options, out io.Writer) int {
 	return exitVerified
 }
 
-// repeat runs the kernel once, or until a file exists, or a run is not verified.
+// repeat runs the kernel once, or with -until as long as its file does not exist and
+// all runs are verified.
 func repeat(ctx context.Context, world *outrigger.Comm, o options, out io.Writer) (bench.Result, error) {
 	over, table := []byte{0}, out
 	for runs := 1; ; runs++ {
@@ -86,7 +87,7 @@ func repeat(ctx context.Context, world *outrigger.Comm, o options, out io.Writer
 			}
 			return result, err
 		}
-		table = io.Discard // one is enough
+		table = io.Discard // print the table only once
 	}
 }
 
@@ -105,15 +106,15 @@ func execute(ctx context.Context, world *outrigger.Comm, o options, out io.Write
 	return result, bench.WriteReport(out, result)
 }
 
-// report ends a run that could not finish. A rank count that does not suit is
-// known to all ranks at once: one of them says so, and each leaves. Any other
-// error may have hit this rank alone, and the job must not wait for it.
+// report ends a run that has failed. An unsuitable number of ranks is an error on all
+// ranks: rank 0 prints it, and each rank leaves. Any other error may have occurred only
+// on this rank: it aborts the job, so that the other ranks do not wait for it.
 func report(session *outrigger.Session, rank int, err error) int {
 	if errors.Is(err, bench.ErrRanks) {
 		if rank == 0 {
 			fmt.Fprintf(os.Stderr, "npb: %v\n", err)
 		}
-		_ = session.Close() // nothing is under way, and the exit code says enough
+		_ = session.Close() // no operation is open, and the exit code reports the failure
 		return exitUsage
 	}
 	fmt.Fprintf(os.Stderr, "npb: rank %d: %v\n", rank, err)

@@ -114,7 +114,7 @@ Options
   -class C   problem class: S (sample, default), W, A or B
   -v         print progress even when the output is not a terminal
   -until F   run again until rank 0 finds the file F, and stop at the first run
-             that is not verified: for tests of what happens beside it
+             that is not verified: for tests that need a long-running job
   -help      print this text
 
 Memory: class A takes up to 700 MB over all ranks, class B up to 600 MB, but ft

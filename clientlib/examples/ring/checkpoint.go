@@ -14,29 +14,29 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// exitCheckpoint is the exit code of a rank that has stopped at a checkpoint: its work is
-// not done.
+// exitCheckpoint is the exit code of a rank that has stopped at a checkpoint, before its
+// last round.
 const exitCheckpoint = 85
 
-// checkpoint is the file in which a job that is told to end by SIGTERM leaves the number of
-// its next round, and by which it begins there when it is started again. All ranks agree by
-// messages about the round in which they stop, since they are told at different times. nil:
-// there is none.
+// checkpoint is the file into which a job that gets SIGTERM writes the number of its next
+// round, so that it continues with that round when it is started again. The ranks agree on
+// the round in which they stop, because the signal reaches them at different times. nil: the
+// job writes no checkpoints.
 type checkpoint struct {
 	file string
-	told chan os.Signal
+	term chan os.Signal
 }
 
 func newCheckpoint(file string) *checkpoint {
 	if file == "" {
 		return nil
 	}
-	c := &checkpoint{file: file, told: make(chan os.Signal, 1)}
-	signal.Notify(c.told, syscall.SIGTERM)
+	c := &checkpoint{file: file, term: make(chan os.Signal, 1)}
+	signal.Notify(c.term, syscall.SIGTERM)
 	return c
 }
 
-// begin is the first round, which rank 0 reads.
+// begin returns the first round, which rank 0 reads from the file. It is collective.
 func (c *checkpoint) begin(ctx context.Context, world *outrigger.Comm) (int, error) {
 	if c == nil {
 		return 0, nil
@@ -58,14 +58,15 @@ func (c *checkpoint) begin(ctx context.Context, world *outrigger.Comm) (int, err
 	return int(all[0]), err
 }
 
-// stops reports whether the job is to end before a round, and has written that it was.
+// stops reports whether the job stops before the given round, after it has written the
+// checkpoint. It is collective.
 func (c *checkpoint) stops(ctx context.Context, world *outrigger.Comm, round int) (bool, error) {
 	if c == nil {
 		return false, nil
 	}
 	own, all := []int64{0}, []int64{0}
 	select {
-	case <-c.told:
+	case <-c.term:
 		own[0] = 1
 	default:
 	}
@@ -73,7 +74,7 @@ func (c *checkpoint) stops(ctx context.Context, world *outrigger.Comm, round int
 		return false, err
 	}
 	if world.Rank() == 0 {
-		// Whole, or not at all: the job may be killed meanwhile.
+		// The rename is atomic: the job may be killed at any time.
 		part := c.file + ".part"
 		if err := errors.Join(os.WriteFile(part, []byte(strconv.Itoa(round)), 0o600), os.Rename(part, c.file)); err != nil {
 			return false, fmt.Errorf("checkpoint: %w", err)

@@ -1,5 +1,5 @@
-// Command ring passes blocks of numbers round a ring of ranks and checks every
-// one that arrives:
+// Command ring passes blocks of numbers around a ring of ranks and checks every
+// block that arrives:
 //
 //	outrigger run -n 4 --pods 2 -- bin/ring -rounds 1000 -bytes 100000
 package main
@@ -36,7 +36,8 @@ func main() {
 	}
 }
 
-// failure is a rank that leaves without a word, for tests of what is told then.
+// failure makes a rank exit with a code in a round, without closing its session, for tests
+// of failure reports.
 type failure struct{ rank, round, code int }
 
 func run(ctx context.Context, rounds, n int, private bool, pause time.Duration, f failure, c *checkpoint) (stopped bool, err error) {
@@ -86,8 +87,7 @@ func run(ctx context.Context, rounds, n int, private bool, pause time.Duration, 
 	return false, s.Close()
 }
 
-// word is what stands at place i of a block: different for every rank, round
-// and place.
+// word returns element i of a block: different for every rank, round and index.
 func word(rank, round, i int) uint64 {
 	return (uint64(rank)<<48 ^ uint64(round)<<20 ^ uint64(i)) * 0x9e3779b97f4a7c15
 }

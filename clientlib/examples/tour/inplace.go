@@ -7,8 +7,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// inPlace: each collective that has an in-place form, in the library's memory and in
-// Go's, with roots and sizes that differ.
+// inPlace checks each collective that has an in-place form, with buffers in the arena
+// and in Go's memory, and with different roots and sizes.
 func (t *tour) inPlace() error {
 	for _, n := range []int{1, 5, 3000, 20_000} {
 		all, err := outrigger.Alloc[int64](t.s, n*t.n)
@@ -27,10 +27,10 @@ func (t *tour) inPlace() error {
 	return nil
 }
 
-// term is what rank contributes to element i of a reduction.
+// term returns the value that rank contributes to element i of a reduction.
 func term(rank, i int) int64 { return int64((rank + 1) * (i + 3)) }
 
-// terms are the sums of elements from on, over ranks 0 to upTo-1.
+// terms returns the sums over ranks 0 to upTo-1 of n elements from element from on.
 func terms(upTo, from, n int) []int64 {
 	out := make([]int64, n)
 	for i := range out {

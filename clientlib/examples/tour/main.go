@@ -1,5 +1,5 @@
-// Command tour uses every part of the client library once, over any number of
-// ranks from 2 up, and checks what comes out.
+// Command tour uses every part of the client library once, with any number of ranks
+// from 2 up, and checks the results.
 package main
 
 import (
@@ -114,7 +114,7 @@ func (t *tour) messages() error {
 func (t *tour) probes() error {
 	next, previous := (t.me+1)%t.n, (t.me+t.n-1)%t.n
 	if _, ok, err := t.c.Iprobe(previous, 5); ok || err != nil {
-		return fmt.Errorf("a message that nobody sent: %v %w", ok, err)
+		return fmt.Errorf("a probe before any send found a message: %v %w", ok, err)
 	}
 	if err := t.c.Barrier(t.ctx); err != nil {
 		return err
@@ -278,8 +278,7 @@ func (t *tour) userOperation() error {
 		want = []int64{want[0]*k + want[1], want[0], want[2]*k + want[3], want[2]}
 	}
 	got := make([]int64, 4)
-	// The element is the whole matrix only while a message is not cut inside
-	// one: four numbers never are.
+	// The operation needs whole matrices. A message of four numbers is never split.
 	err := outrigger.Allreduce(t.ctx, t.c, []int64{int64(t.me + 2), 1, 1, 0}, got, op)
 	return errors.Join(err, equal("product of matrices", got, want))
 }
@@ -370,8 +369,8 @@ func (t *tour) window() error {
 	return w.Free(t.ctx)
 }
 
-// epochs: neighbours in a circle synchronise with each other alone, and each finds in
-// its part what the one before it has put there.
+// epochs synchronises each rank with its neighbours in a ring by post, start, complete and
+// wait, and checks that its window has the data that the previous rank has put there.
 func (t *tour) epochs() error {
 	const n = 3000
 	local, err := outrigger.Alloc[int64](t.s, n)
@@ -388,7 +387,7 @@ func (t *tour) epochs() error {
 		for i := range block {
 			block[i] = int64(t.me*1_000_000 + round*100_000 + i)
 		}
-		// The last round's part must have been looked at before it is posted.
+		// The data of the last round must have been checked before the window is posted.
 		if err := errors.Join(w.Post(t.ctx, previous), w.Start(t.ctx, next)); err != nil {
 			return err
 		}
@@ -403,7 +402,7 @@ func (t *tour) epochs() error {
 		if err := errors.Join(w.Post(t.ctx, previous), w.Start(t.ctx, next), w.Get(t.ctx, got, next[0], n/2), w.Complete(t.ctx), w.Wait(t.ctx)); err != nil {
 			return err
 		}
-		clear(local) // nobody reads it any more
+		clear(local) // all gets from it have completed
 		if err := equal("got in an epoch", got, block[n/2:]); err != nil {
 			return err
 		}
@@ -414,8 +413,8 @@ func (t *tour) epochs() error {
 	return w.Free(t.ctx)
 }
 
-// grids: ranks in a circle and in a row, the ranks in turned order, the sum of
-// those before, and every third element of a slice.
+// grids checks a grid over a communicator with the ranks in reverse order, messages of
+// every third element of a slice between its neighbours, and an exclusive scan.
 func (t *tour) grids() error {
 	turned := make([]int, t.n)
 	for i := range turned {

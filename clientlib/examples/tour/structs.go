@@ -24,7 +24,7 @@ type (
 	}
 )
 
-// structs sends both around, and through the collectives that take them.
+// structs sends both types, and uses them in the collectives that accept structures.
 func (t *tour) structs() error {
 	bodyOf := func(rank, i int) body {
 		return body{Pos: [3]float64{float64(rank), float64(i), 0.5}, ID: uint32(rank*100_000 + i), Kind: 7}
@@ -60,7 +60,7 @@ func tourStruct[T comparable](t *tour, what string, element func(rank, i int) T)
 	return nil
 }
 
-// structMessages passes on what each rank has: to the next one, and back.
+// structMessages sends each rank's elements to the next rank, and back.
 func structMessages[T comparable](t *tour, x *outrigger.Struct[T], of func(rank int) []T) error {
 	next, previous := (t.me+1)%t.n, (t.me+t.n-1)%t.n
 	mine := of(t.me)
@@ -120,10 +120,10 @@ func structCollectives[T comparable](t *tour, x *outrigger.Struct[T], of func(ra
 	return errors.Join(x.Bcast(t.ctx, t.c, got, root), equal("bcast", got, of(root)))
 }
 
-// structVectors are collectives with blocks of other sizes, one not behind the other:
-// rank r has n+r elements, in the reverse order of the ranks, with one between them.
+// structVectors checks collectives with blocks of different sizes that are not contiguous:
+// rank r has n+r elements, in reverse order of the ranks, with a gap of one element.
 func structVectors[T comparable](t *tour, x *outrigger.Struct[T], element func(rank, i int) T, n, root int) error {
-	block := func(from, to int) []T { // what one rank sends to another
+	block := func(from, to int) []T { // the block that one rank sends to another
 		list := make([]T, n+from)
 		for i := range list {
 			list[i] = element(from, i+to)
@@ -135,7 +135,7 @@ func structVectors[T comparable](t *tour, x *outrigger.Struct[T], element func(r
 		counts[r], displs[r] = n+r, end
 		end += n + r + 1
 	}
-	whole := make([]T, end) // what everybody has sent to the root
+	whole := make([]T, end) // the blocks of all ranks at the root
 	for r := range t.n {
 		copy(whole[displs[r]:], block(r, root))
 	}
@@ -159,11 +159,11 @@ func structVectors[T comparable](t *tour, x *outrigger.Struct[T], element func(r
 	return structExchange(t, x, block, counts, displs, end)
 }
 
-// structExchange: everybody sends a block to everybody, of n elements and as many more
-// as its sender has ranks before it.
+// structExchange checks the exchange of blocks between all pairs of ranks. Rank r sends
+// blocks of n+r elements.
 func structExchange[T comparable](t *tour, x *outrigger.Struct[T], block func(from, to int) []T, counts, displs []int, end int) error {
 	var out []T
-	each := make([]int, t.n) // my blocks are as large as each other
+	each := make([]int, t.n) // this rank's blocks have equal sizes
 	want := make([]T, end)
 	for r := range t.n {
 		out, each[r] = append(out, block(t.me, r)...), counts[t.me]
@@ -173,7 +173,7 @@ func structExchange[T comparable](t *tour, x *outrigger.Struct[T], block func(fr
 	if err := errors.Join(x.Alltoallv(t.ctx, t.c, out, each, nil, got, counts, displs), equal("alltoallv", got, want)); err != nil {
 		return err
 	}
-	if counts[0] == 0 { // nothing that everybody has
+	if counts[0] == 0 { // n is 0: rank 0's blocks are empty
 		return nil
 	}
 	out, want = nil, nil

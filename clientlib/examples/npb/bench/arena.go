@@ -8,12 +8,12 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// Arena hands a kernel its message buffers from the session's shared memory,
-// where the sidecar reads and writes them in place, and gives all of them back
-// at once. It belongs to the goroutine that runs the kernel.
+// Arena allocates a kernel's message buffers from the session's shared memory,
+// where the sidecar reads and writes them in place, and frees all of them at
+// once. Only the goroutine that runs the kernel may use it.
 type Arena struct {
 	session *outrigger.Session
-	parent  *Arena // nil for a kernel's first one
+	parent  *Arena // nil: the Arena is no child
 	held    uint64
 	free    []func() error
 }
@@ -21,8 +21,8 @@ type Arena struct {
 // NewArena allocates nothing yet.
 func NewArena(c *outrigger.Comm) *Arena { return &Arena{session: c.Session()} }
 
-// Child is an Arena that is released by itself, for a buffer that grows. Its
-// errors count what the parent holds too.
+// Child returns an Arena that is released separately, for a buffer that grows. Its
+// errors count the parent's bytes, too.
 func (a *Arena) Child() *Arena { return &Arena{session: a.session, parent: a} }
 
 // Buffer returns n zeroed elements of arena memory. The error of an arena that
@@ -41,8 +41,8 @@ func Buffer[T outrigger.Number](a *Arena, n int, purpose string) ([]T, error) {
 	return b[:n], nil
 }
 
-// Held is the number of bytes handed out and not yet released, by the parents
-// too.
+// Held returns the number of bytes allocated and not yet released, the parents'
+// included.
 func (a *Arena) Held() uint64 {
 	if a.parent == nil {
 		return a.held

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The two lines that a script may look for, as NPB prints them.
+// The two verdicts, as NPB prints them. Scripts compare them.
 const (
 	Successful = "VERIFICATION SUCCESSFUL"
 	Failed     = "VERIFICATION FAILED"

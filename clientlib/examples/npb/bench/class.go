@@ -1,12 +1,12 @@
-// Package bench holds what the NAS Parallel Benchmark kernels share: the
-// problem classes, the result and its NPB-style report, how work is divided
+// Package bench has the common parts of the NAS Parallel Benchmark kernels: the
+// problem classes, the result and its NPB-style report, the division of work
 // among ranks, and message buffers in arena memory.
 //
 // The benchmarks are those of Bailey et al., "The NAS Parallel Benchmarks"
 // (RNR-94-007) in the message-passing form of NAS-95-020 (NPB 2) and NPB 3.x,
 // rewritten in Go on the Outrigger client library. Problem sizes, random
-// streams, operation counts and reference values are NPB's; the code is not,
-// so a number printed here is comparable to, but is not, an official result.
+// streams, operation counts and reference values are NPB's. The code is not:
+// its results are comparable to official results, but are not official.
 package bench
 
 import (
@@ -39,7 +39,7 @@ func ParseClass(s string) (Class, error) {
 	return 0, fmt.Errorf("unknown class %q: choose S, W, A or B", s)
 }
 
-// String is the class letter.
+// String returns the class letter.
 func (c Class) String() string { return string(rune(c)) }
 
 // Lookup finds a kernel's problem of the given class; the error names the

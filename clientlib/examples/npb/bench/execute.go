@@ -7,7 +7,7 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// Execute runs a kernel's problem of the given class, with memory that is given back
+// Execute runs a kernel's problem of the given class, and releases the kernel's memory
 // at the end. Errors begin with the kernel's name.
 func Execute[P any](comm *outrigger.Comm, name string, problems map[Class]P, class Class, run func(arena *Arena, p P) (Result, error)) (Result, error) {
 	p, err := Lookup(problems, class)

@@ -7,7 +7,7 @@ import outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 // may be empty. A kernel accepts a nil Progress.
 type Progress func(done, total int, note string)
 
-// OnRoot is p on rank 0 and nil elsewhere, so that the other ranks do not even
+// OnRoot returns p on rank 0 and nil elsewhere, so that the other ranks do not even
 // format a note.
 func (p Progress) OnRoot(c *outrigger.Comm) Progress {
 	if c.Rank() != 0 {

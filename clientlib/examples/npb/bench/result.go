@@ -2,15 +2,15 @@ package bench
 
 import "math"
 
-// Check is one computed value beside the value that NPB publishes for it.
+// Check compares a computed value with the value that NPB publishes for it.
 type Check struct {
 	Name      string  // what the value is, for example "zeta"
 	Value     float64 // computed by this run
 	Reference float64 // published
-	Tolerance float64 // largest relative error allowed; zero asks for equality
+	Tolerance float64 // largest relative error allowed; zero requires equality
 }
 
-// Error is the relative error, or the absolute one where the reference is zero.
+// Error returns the relative error, or the absolute one where the reference is zero.
 func (c Check) Error() float64 {
 	if c.Reference == 0 {
 		return math.Abs(c.Value)
@@ -18,7 +18,7 @@ func (c Check) Error() float64 {
 	return math.Abs((c.Value - c.Reference) / c.Reference)
 }
 
-// Passed is false for a NaN too.
+// Passed reports whether the error is within the tolerance. A NaN does not pass.
 func (c Check) Passed() bool { return c.Error() <= c.Tolerance }
 
 // Result is what a kernel's Run returns, the same on every rank.

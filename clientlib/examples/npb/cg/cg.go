@@ -45,7 +45,7 @@ func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p proble
 	}
 	s := newSolver(newMatrix(p, g.rows, g.cols), ex)
 
-	// One untimed iteration touches all code and memory, then it starts anew.
+	// One untimed iteration touches all code and memory; then the run starts again.
 	if _, err := s.iterate(ctx, p.shift, 1, nil); err != nil {
 		return result, err
 	}

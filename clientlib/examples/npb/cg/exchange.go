@@ -49,9 +49,9 @@ func newExchange(c *outrigger.Comm, g grid, a *bench.Arena) (*exchange, error) {
 	return e, nil
 }
 
-// sumPartial adds partial over the grid row; afterwards partial holds the
-// complete sums in the part that the rank keeps. In a wide grid the first round
-// trades halves, so that the later ones move half as much.
+// sumPartial adds partial over the grid row. Afterwards the part of partial that the
+// rank keeps has the complete sums. In a wide grid the ranks exchange halves in the
+// first round, so that the later rounds send half as much.
 func (e *exchange) sumPartial(ctx context.Context) error {
 	keep := e.grid.keep
 	sum := e.partial[keep.lo:keep.hi]
@@ -70,7 +70,8 @@ func (e *exchange) sumPartial(ctx context.Context) error {
 	return nil
 }
 
-// turn moves the kept sums to the rank whose columns they are, into result.
+// turn sends the kept sums to the rank whose columns they are, and receives this
+// rank's into result.
 func (e *exchange) turn(ctx context.Context) error {
 	kept := e.partial[e.grid.keep.lo:e.grid.keep.hi]
 	other := e.grid.transpose
@@ -84,7 +85,7 @@ func (e *exchange) turn(ctx context.Context) error {
 	return nil
 }
 
-// sum returns x added over the grid row, which is over the whole vector.
+// sum returns the sum of x over the grid row, which is the sum over the whole vector.
 func (e *exchange) sum(ctx context.Context, x float64) (float64, error) {
 	e.scalar[0] = x
 	err := e.sumScalars(ctx, 1)

@@ -8,10 +8,10 @@ type span struct{ lo, hi int }
 func (s span) len() int            { return s.hi - s.lo }
 func (s span) contains(i int) bool { return s.lo <= i && i < s.hi }
 
-// grid is one rank's place in NPB's two-dimensional decomposition: 2^k ranks
-// stand in a grid of down x across, square or twice as wide as tall, row major.
-// The rank holds the block rows x cols of the matrix. Vectors are distributed
-// like the columns, and every row of ranks holds all of them.
+// grid is one rank's position in NPB's two-dimensional decomposition: 2^k ranks
+// form a grid of down x across, square or twice as wide as tall, row major. The
+// rank has the block rows x cols of the matrix. Vectors are distributed like the
+// columns, and every row of ranks has all of them.
 type grid struct {
 	rank         int
 	down, across int
@@ -21,7 +21,7 @@ type grid struct {
 	// A product of the block with the rank's piece of a vector is a partial sum
 	// of rows. Summed over the ranks of the same grid row it is complete; keep
 	// is the part of it (counted from rows.lo) that this rank then has, and
-	// gives to the rank transpose, whose columns it is.
+	// sends to the rank transpose, whose columns it is.
 	keep      span
 	transpose int
 
@@ -50,7 +50,7 @@ func newGrid(n, ranks, rank int) (grid, error) {
 	return g, nil
 }
 
-// wide is true where two grid columns share what one grid row holds.
+// wide reports whether two grid columns share the part that one grid row has.
 func (g grid) wide() bool { return g.across != g.down }
 
 func block(n, parts, i int) span {
@@ -58,7 +58,7 @@ func block(n, parts, i int) span {
 	return span{lo, hi}
 }
 
-// columns splits like the rows, and in a wide grid each such block once more.
+// columns splits the columns like the rows, and in a wide grid each block in two.
 func columns(n int, g grid, col int) span {
 	if !g.wide() {
 		return block(n, g.across, col)
@@ -66,7 +66,7 @@ func columns(n int, g grid, col int) span {
 	return half(block(n, g.down, col/2), col)
 }
 
-// half is the lower, larger half of s for an even i and the upper one for odd.
+// half returns the lower, larger half of s for an even i and the upper one for odd.
 func half(s span, i int) span {
 	middle := s.lo + (s.len()+1)/2
 	if i%2 == 0 {
@@ -75,8 +75,8 @@ func half(s span, i int) span {
 	return span{middle, s.hi}
 }
 
-// transposeOf mirrors the rank at the grid's diagonal; in a wide grid pairs of
-// neighbouring columns count as one, and the place in the pair stays.
+// transposeOf returns the rank mirrored at the grid's diagonal. In a wide grid pairs
+// of neighbouring columns count as one, and the position in the pair stays.
 func (g grid) transposeOf() int {
 	if !g.wide() {
 		return g.col*g.across + g.row
@@ -84,8 +84,8 @@ func (g grid) transposeOf() int {
 	return (g.col/2)*g.across + 2*g.row + g.col%2
 }
 
-// gives is what this rank sends in the round with partner i: the half that the
-// partner keeps when the two first meet in a wide grid, its own part otherwise.
+// gives returns the part that this rank sends in the round with partner i: in the
+// first round of a wide grid the half that the partner keeps, otherwise its own part.
 func (g grid) gives(i int) span {
 	if !g.wide() || i != len(g.partners)-1 {
 		return g.keep

@@ -49,8 +49,8 @@ func TestBlocksCoverTheMatrixOnce(t *testing.T) {
 
 func overlap(a, b span) bool { return a.lo < b.hi && b.lo < a.hi }
 
-// What a rank keeps of a summed product must be exactly the columns of the rank
-// that it gives it to, and the two must agree on whom they trade with.
+// The part that a rank keeps of a summed product must be exactly the columns of its
+// transposed rank, whose transposed rank it must be.
 func TestTransposeTradesRowsForColumns(t *testing.T) {
 	everyGrid(t, func(t *testing.T, n int, all []grid) {
 		for r, g := range all {
@@ -66,7 +66,7 @@ func TestTransposeTradesRowsForColumns(t *testing.T) {
 	})
 }
 
-// Every round pairs ranks of one grid row, and what one gives the other takes.
+// Every round pairs ranks of one grid row, and each receives what the other sends.
 func TestPartnersTakeWhatIsGiven(t *testing.T) {
 	everyGrid(t, func(t *testing.T, _ int, all []grid) {
 		for r, g := range all {

@@ -33,7 +33,7 @@ func newMatrix(p problem, rows, cols span) *matrix {
 type terms struct {
 	rows, cols span
 	start      []int32
-	next       []int32 // the first free place of each row
+	next       []int32 // the first free index of each row
 	column     []int32
 	value      []float64
 }
@@ -129,7 +129,7 @@ func (t *terms) merge() *matrix {
 	return &matrix{start: start, column: t.column[:end:end], value: t.value[:end:end]}
 }
 
-// multiply sets w[j] to row j of the block times v; w has a place for each row
+// multiply sets w[j] to row j of the block times v; w has an element for each row
 // and v for each column.
 func (m *matrix) multiply(v, w []float64) {
 	start := m.start[: len(w)+1 : len(w)+1]

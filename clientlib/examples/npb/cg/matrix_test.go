@@ -109,7 +109,7 @@ func TestGeneratingVectors(t *testing.T) {
 	}
 }
 
-// alone is a solver of one rank, which needs no messages.
+// alone returns a solver for one rank, which needs no messages.
 func alone(t *testing.T, p problem) *solver {
 	t.Helper()
 	g, err := newGrid(p.n, 1, 0)

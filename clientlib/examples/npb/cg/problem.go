@@ -23,7 +23,7 @@ const (
 	tolerance       = 1e-10 // relative error of zeta that NPB accepts
 )
 
-// operations is NPB's nominal count of floating point operations.
+// operations returns NPB's nominal count of floating point operations.
 func (p problem) operations() float64 {
 	row := float64(p.nonzer * (p.nonzer + 1))
 	return 2 * float64(p.iterations*p.n) * (3 + row + innerSteps*(5+row) + 3)

@@ -59,12 +59,12 @@ func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p proble
 	return result, nil
 }
 
-// tallyBatches works off this rank's share of the batches, which are numbered
-// over all ranks.
+// tallyBatches computes this rank's share of the batches, which are numbered over
+// all ranks.
 func tallyBatches(ctx context.Context, p problem, comm *outrigger.Comm, progress bench.Progress) (tally, error) {
 	var t tally
 	lo, hi := bench.Block(p.batches(), comm.Size(), comm.Rank())
-	// A note for each of a thousand batches would drown the reader.
+	// A note for each of a thousand batches would be too many.
 	stride := max((hi-lo)/16, 1)
 	for b := lo; b < hi; b++ {
 		if err := ctx.Err(); err != nil {

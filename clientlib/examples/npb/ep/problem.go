@@ -16,13 +16,13 @@ var problems = map[bench.Class]problem{
 }
 
 const (
-	log2BatchPairs = 16   // NPB's mk: the unit of work that a rank takes
+	log2BatchPairs = 16   // NPB's mk: pairs of one batch, the unit of work of a rank
 	annuli         = 10   // counters of the deviates by largest magnitude
 	tolerance      = 1e-8 // relative error of either sum that NPB accepts
 )
 
 func (p problem) batches() int { return 1 << (p.log2Pairs - log2BatchPairs) }
 
-// numbers is how many pseudorandom numbers are drawn, which is also NPB's
+// numbers returns how many pseudorandom numbers are drawn, which is also NPB's
 // operation count.
 func (p problem) numbers() int { return 1 << (p.log2Pairs + 1) }

@@ -6,9 +6,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/randlc"
 )
 
-// tally is what EP computes: the sums of the deviates and how many pairs lie in
-// each square annulus l ≤ max(|x|,|y|) < l+1. Counts are floating point as in
-// NPB, so that one kind of reduction serves; they are exact.
+// tally is the result of EP: the sums of the deviates and the number of pairs in
+// each square annulus l ≤ max(|x|,|y|) < l+1. Counts are floating point as in NPB,
+// so that one reduction adds both; they are exact.
 type tally struct {
 	x, y  float64
 	count [annuli]float64

@@ -12,7 +12,7 @@ type transform struct {
 	scratch []complex128
 }
 
-// newTransform takes the number of sequences that are transformed together.
+// newTransform returns a transform of n points of lanes sequences at once.
 func newTransform(n, lanes int) *transform {
 	t := &transform{n: n, roots: make([]complex128, n/2), scratch: make([]complex128, n*lanes)}
 	for k := range t.roots {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// defined is the transform as it is defined, in n² steps.
+// defined computes the transform by its definition, in n² steps.
 func defined(in []complex128, sign float64) []complex128 {
 	out := make([]complex128, len(in))
 	for k := range out {

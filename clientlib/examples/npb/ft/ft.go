@@ -4,8 +4,8 @@
 // message form is that of NAS-95-020 and NPB 3.x with a one-dimensional division).
 //
 // It tests the speed of transforms and, between ranks, the transposition of the
-// whole array by one alltoall for each of them: large messages from everybody to
-// everybody, and nothing else.
+// whole array by one alltoall for each of them: large messages from every rank to
+// every rank, and nothing else.
 package ft
 
 import (
@@ -43,7 +43,7 @@ func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p proble
 	if err != nil {
 		return result, err
 	}
-	// One untimed step touches all code and memory, then it starts anew.
+	// One untimed step touches all code and memory; then the run starts again.
 	if _, err := s.solve(ctx, 1, nil); err != nil {
 		return result, err
 	}

@@ -18,7 +18,7 @@ type layout struct {
 	planes, rows  int // this rank's number of z, of y
 	firstZ        int
 	firstY        int
-	blockElements int // what one rank has for another: planes·rows·nx
+	blockElements int // elements of a block from one rank to another: planes·rows·nx
 }
 
 func newLayout(p problem, ranks, rank int) (layout, error) {
@@ -35,14 +35,14 @@ func newLayout(p problem, ranks, rank int) (layout, error) {
 	return l, nil
 }
 
-// elements is the number of points that a rank holds, in either division.
+// elements returns the number of points that a rank holds, in either division.
 func (l layout) elements() int { return l.ranks * l.blockElements }
 
-// A block, as it travels, is [z][y][x] with the z of the rank that has it divided
-// by z and the y of the one that has it divided by y. Each function below copies
-// rows of nx between a division and the blocks for or from all ranks, in order.
+// A block is sent as [z][y][x], with the z of the rank of the division by z and the y
+// of the rank of the division by y. Each function below copies rows of nx between a
+// division and the blocks for or from all ranks, in order.
 
-// planesToBlocks packs what is divided by z.
+// planesToBlocks packs data divided by z.
 func (l layout) planesToBlocks(u, blocks []complex128) {
 	l.eachRow(func(rank, z, y, at int) {
 		copy(blocks[at:at+l.nx], u[(z*l.ny+rank*l.rows+y)*l.nx:])
@@ -56,7 +56,7 @@ func (l layout) blocksToColumns(blocks, u []complex128) {
 	})
 }
 
-// columnsToBlocks packs what is divided by y.
+// columnsToBlocks packs data divided by y.
 func (l layout) columnsToBlocks(u, blocks []complex128) {
 	l.eachRow(func(rank, z, y, at int) {
 		copy(blocks[at:at+l.nx], u[(y*l.nz+rank*l.planes+z)*l.nx:])
@@ -71,7 +71,7 @@ func (l layout) blocksToPlanes(blocks, u []complex128) {
 }
 
 // eachRow calls f for the rows of all blocks: z and y count within a block, and
-// at is the row's place among the blocks.
+// at is the row's offset in the blocks.
 func (l layout) eachRow(f func(rank, z, y, at int)) {
 	at := 0
 	for rank := range l.ranks {

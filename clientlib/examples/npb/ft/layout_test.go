@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 )
 
-// exchanged is what an alltoall makes of the ranks' blocks.
+// exchanged returns the result of an alltoall of the ranks' blocks.
 func exchanged(blocks [][]complex128, block int) [][]complex128 {
 	got := make([][]complex128, len(blocks))
 	for to := range got {
@@ -18,8 +18,8 @@ func exchanged(blocks [][]complex128, block int) [][]complex128 {
 	return got
 }
 
-// Each point is named by its place in the box, sent to the division by y, looked
-// at there, and sent back.
+// The value of each point is its index in the box. It is sent to the division by y,
+// checked there, and sent back.
 func TestDivisions(t *testing.T) {
 	p := problem{nx: 2, ny: 8, nz: 16}
 	for ranks := 1; ranks <= 8; ranks *= 2 {

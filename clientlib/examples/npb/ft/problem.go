@@ -44,7 +44,7 @@ var problems = map[bench.Class]problem{
 
 func (p problem) points() int { return p.nx * p.ny * p.nz }
 
-// operations is NPB's nominal count.
+// operations returns NPB's nominal count.
 func (p problem) operations() float64 {
 	n := float64(p.points())
 	ln := math.Log(n)

@@ -17,7 +17,7 @@ type solver struct {
 	x, y, z       *transform
 	spectrum      []complex128 // of the solution, divided by y
 	decay         []float64    // factor of each mode in one time step, divided by y
-	u             []complex128 // workspace: a solution on its way between divisions
+	u             []complex128 // workspace: a solution between two divisions
 	outgoing      []complex128 // arena memory: blocks for the other ranks
 	incoming      []complex128 // arena memory: blocks from them
 	sum, checksum []complex128 // arena memory, one element each
@@ -48,8 +48,8 @@ func newSolver(p problem, l layout, comm *outrigger.Comm, arena *bench.Arena) (*
 	return s, nil
 }
 
-// solve does the benchmark from its beginning and returns a checksum for each
-// time step. It is collective.
+// solve runs the whole benchmark and returns a checksum for each time step. It is
+// collective.
 func (s *solver) solve(ctx context.Context, steps int, progress bench.Progress) ([]complex128, error) {
 	s.initialize()
 	s.setDecay()
@@ -103,7 +103,7 @@ func (s *solver) setDecay() {
 	}
 }
 
-// wave is the wave number of index i of n.
+// wave returns the wave number of index i of n.
 func wave(i, n int) int {
 	if i >= n/2 {
 		return i - n
@@ -156,7 +156,7 @@ func (s *solver) transformPlanes(inverse bool) {
 	}
 }
 
-// transformColumns transforms along z what is divided by y.
+// transformColumns transforms u, divided by y, along z.
 func (s *solver) transformColumns(u []complex128, inverse bool) {
 	plane := s.nx * s.nz
 	for start := 0; start < len(u); start += plane {

@@ -1,6 +1,6 @@
-// Package is is the NAS Parallel Benchmark IS: the ranks of a large number of
-// small integer keys, ten times over with a few keys changed (RNR-94-007
-// chapter 2, "Kernel IS"; the message form, a bucket sort, is that of
+// Package is is the NAS Parallel Benchmark IS: it computes the ranks of a large
+// number of small integer keys, ten times, with a few keys changed in between
+// (RNR-94-007 chapter 2, "Kernel IS"; the message form, a bucket sort, is that of
 // NAS-95-020 and NPB 3.x).
 //
 // It tests integer speed and, between ranks, a reduction of bucket sizes and a
@@ -79,7 +79,7 @@ func (s *sorter) iterate(ctx context.Context, progress bench.Progress) (passed i
 }
 
 // verify sorts by the last ranks, untimed as in NPB, and fills in the checks:
-// all probes, no key out of order, and no key lost or doubled on the way.
+// all probes, no key out of order, and no key lost or duplicated in transit.
 func (s *sorter) verify(ctx context.Context, arena *bench.Arena, passed int, result *bench.Result) error {
 	wrong, err := s.disorder(ctx)
 	if err != nil {

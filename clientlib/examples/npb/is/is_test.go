@@ -88,8 +88,7 @@ func TestAssignBalances(t *testing.T) {
 	}
 }
 
-// alone is a sorter whose keys are all here, with the redistribution, which
-// would be messages, left out.
+// alone returns a sorter of one rank, which has all keys and sends no messages.
 func alone(p problem) *sorter {
 	s := &sorter{
 		p: p, keys: make([]int32, p.keys()), cursor: make([]int32, p.buckets()),

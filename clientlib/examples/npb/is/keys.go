@@ -22,8 +22,8 @@ func generate(p problem, first int, keys []int32) {
 	}
 }
 
-// plant changes the two keys that iteration i alters on the rank that holds the
-// start of the sequence, so that no iteration may reuse the one before.
+// plant changes two keys on the rank that has the start of the sequence, so that
+// iteration i cannot reuse results of the iteration before.
 func plant(p problem, i int, keys []int32) {
 	keys[i] = int32(i)
 	keys[i+iterations] = int32(p.maxKey() - i)

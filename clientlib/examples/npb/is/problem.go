@@ -19,7 +19,7 @@ type probe struct {
 	offset int64 // the iteration in which the published rank holds
 }
 
-// expected is the probe's rank in the given iteration.
+// expected returns the probe's rank in the given iteration.
 func (p probe) expected(iteration int) int64 {
 	return p.rank + p.slope*(int64(iteration)-p.offset)
 }

@@ -7,7 +7,7 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// rank is one iteration: it determines the rank of every key (RNR-94-007
+// rank does one iteration: it determines the rank of every key (RNR-94-007
 // chapter 2, "Kernel IS") and returns how many of the probes that fall on this
 // rank have their published rank.
 func (s *sorter) rank(ctx context.Context, iteration int) (passed int, err error) {
@@ -105,7 +105,8 @@ func (s *sorter) populate() {
 	}
 }
 
-// probe is NPB's partial verification.
+// probe does NPB's partial verification: it returns how many of this rank's probes
+// have the expected rank.
 func (s *sorter) probe(iteration int) (passed int) {
 	for i, probe := range s.p.probes {
 		k := int(s.totals[s.p.buckets()+i]) - s.low

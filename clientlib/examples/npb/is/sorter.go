@@ -5,8 +5,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 )
 
-// sorter is one rank's state. Buffers that travel are arena memory; keys and
-// population are only read and written here.
+// sorter is one rank's state. Message buffers are arena memory; keys and
+// population are not sent.
 type sorter struct {
 	p     problem
 	comm  *outrigger.Comm
@@ -25,7 +25,7 @@ type sorter struct {
 	owner                  []int // rank r owns buckets owner[r] to owner[r+1]
 	sendCounts, recvCounts []int
 	sendDispls, recvDispls []int
-	counts, countsIn       []int32 // arena: what Alltoall carries
+	counts, countsIn       []int32 // arena: buffers of Alltoall
 	cursor                 []int32 // next free place of each bucket
 
 	// population[k-low] counts this rank's keys up to k once ranked; low is the
@@ -70,8 +70,8 @@ func newSorter(p problem, comm *outrigger.Comm, arena *bench.Arena) (*sorter, er
 	return s, nil
 }
 
-// reserve makes room for n received keys. The planted keys move a bucket from
-// one rank to the next now and then, so the room grows with some slack.
+// reserve makes room for n received keys. The planted keys sometimes move a bucket
+// from one rank to the next, so the room grows by more than is needed.
 func (s *sorter) reserve(n int) error {
 	if n <= cap(s.received) {
 		s.received = s.received[:n]

@@ -4,9 +4,9 @@ import "github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 
 // assign gives every rank a run of whole buckets: rank r has the buckets
 // first[r] to first[r+1]. A rank's run ends with the bucket in which the keys
-// so far reach its share of all keys. A rank whose share one large bucket of an
-// earlier rank has used up takes the next bucket all the same, and has none
-// only where no bucket is left.
+// so far reach its share of all keys. If one large bucket of an earlier rank
+// has exceeded the rank's share already, the rank gets the next bucket
+// nevertheless; it has none only if no bucket is left.
 //
 // totals are the global bucket sizes; first has one element more than ranks.
 func assign(totals []int32, keys int, first []int) {
@@ -39,8 +39,8 @@ func sumRange(sizes []int32, lo, hi int) int {
 	return sum
 }
 
-// packed fills displs with the places of blocks that lie one after another, and
-// returns where the last one ends.
+// packed sets displs to the offsets of contiguous blocks, and returns the end of
+// the last one.
 func packed(counts, displs []int) int {
 	end := 0
 	for i, n := range counts {

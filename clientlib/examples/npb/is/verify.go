@@ -9,8 +9,8 @@ import (
 
 const tagEdge = 1000 // NPB's tag for the neighbour exchange
 
-// sorted returns this rank's keys in order, placed by their ranks, which is
-// what the ranks are for. It uses up population.
+// sorted returns this rank's keys in ascending order: the rank of a key is its index.
+// It changes population.
 func (s *sorter) sorted() []int32 {
 	out := make([]int32, len(s.received))
 	for _, k := range s.received {
@@ -21,8 +21,9 @@ func (s *sorter) sorted() []int32 {
 	return out
 }
 
-// disorder is NPB's full verification: it counts the keys of this rank that are
-// smaller than the key before them, the one at the border included.
+// disorder does NPB's full verification: it counts the keys of this rank that are
+// smaller than the key before them, including the first one, whose predecessor is on
+// another rank.
 func (s *sorter) disorder(ctx context.Context) (int, error) {
 	keys := s.sorted()
 	before, err := s.largestBefore(ctx, keys)
@@ -39,8 +40,8 @@ func (s *sorter) disorder(ctx context.Context) (int, error) {
 	return wrong, nil
 }
 
-// largestBefore returns the largest key of the ranks below, or -1, and tells
-// the rank above its own. A rank without keys passes on what it hears.
+// largestBefore returns the largest key of the ranks below, or -1, and sends the
+// rank above its own largest key. A rank without keys sends the key it received.
 func (s *sorter) largestBefore(ctx context.Context, keys []int32) (int32, error) {
 	me, ranks := s.me, s.comm.Size()
 	mine, below := s.edge[0:1], s.edge[1:2]

@@ -18,8 +18,8 @@ func TestRankGrids(t *testing.T) {
 	}
 }
 
-// Every point that is computed belongs to one rank, and neighbours know each
-// other.
+// Every point that is computed belongs to one rank, and a rank is a neighbour of its
+// neighbours.
 func TestDomainsTileTheCube(t *testing.T) {
 	const edge = 13
 	for _, ranks := range []int{1, 2, 4, 6, 9} {

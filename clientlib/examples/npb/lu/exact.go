@@ -10,7 +10,7 @@ var exactTerms = [5][13]float64{
 	{5, 4, 3, 2, 0.1, 0.4, 0.3, 0.05, 0.04, 0.03, 0.1, 0.3, 0.2},
 }
 
-// exact is the solution at a point of the unit cube.
+// exact returns the solution at a point of the unit cube.
 func exact(at [3]float64) vector {
 	var u vector
 	for m := range u {
@@ -23,8 +23,8 @@ func exact(at [3]float64) vector {
 	return u
 }
 
-// initial is the exact solution on the boundary, and within an interpolation of
-// the six points of the boundary that are on an axis with this one.
+// initial returns the exact solution on the boundary, and inside an interpolation of
+// the six boundary points on the axes through this point.
 func initial(at [3]float64, boundary bool) vector {
 	if boundary {
 		return exact(at)
@@ -46,8 +46,8 @@ func initial(at [3]float64, boundary bool) vector {
 	return u
 }
 
-// fill sets u at all points that this rank knows of, those of its neighbours
-// too, to what value says for the point of the unit cube.
+// fill sets u at all points that this rank stores, the halo included, to the value of
+// the point in the unit cube.
 func (s *solver) fill(u []vector, value func(at [3]float64, boundary bool) vector) {
 	last := s.edge - 1
 	for k := range s.edge {

@@ -44,7 +44,7 @@ func newFaces(arena *bench.Arena, d domain) (*faces, error) {
 }
 
 // tag tells the two directions of an axis apart, since both may lead to the same
-// rank; it lies behind those of the waves.
+// rank. The tags below 4 are those of the waves.
 func (s side) tag(step int) int { return 4 + 2*s.axis + (1+step)/2 }
 
 // exchange fills the halo of u. It is collective.

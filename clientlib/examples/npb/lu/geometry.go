@@ -1,12 +1,12 @@
 package lu
 
-// halo is the number of points of the neighbours that a rank keeps beside its
-// own, which the fourth-order dissipation reaches for.
+// halo is the number of points of each neighbour that a rank stores in addition to
+// its own, as many as the fourth-order dissipation reads.
 const halo = 2
 
-// geometry says where a point is in the slices of a rank: x runs along memory,
-// then y, then z, with a halo around all of them. That around z is never used by
-// a value that counts, but spares the stencils a case.
+// geometry computes the index of a point in the slices of a rank: x runs along memory,
+// then y, then z, with a halo around all of them. No result depends on the halo around
+// z, but with it the stencils need no special case.
 type geometry struct {
 	strides [3]int
 	points  int

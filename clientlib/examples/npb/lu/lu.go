@@ -4,7 +4,7 @@
 //
 // It tests floating point speed on blocks of 5 x 5 and, between ranks, wavefronts:
 // for every plane of the cube, twice in a time step, a small message to each of two
-// neighbours, which wait for it, from buffers that are used over and over.
+// neighbours, which wait for it, from buffers that are reused.
 package lu
 
 import (
@@ -42,7 +42,7 @@ func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p proble
 		return result, err
 	}
 	s.setForcing()
-	// One untimed step touches all code and memory, then it starts anew.
+	// One untimed step touches all code and memory; then the run starts again.
 	if err := s.iterate(ctx, 1, nil); err != nil {
 		return result, err
 	}

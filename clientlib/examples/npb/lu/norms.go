@@ -7,7 +7,7 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// norm is the root mean square of each component of v over all points that are
+// norm returns the root mean square of each component of v over all points that are
 // computed. It is collective.
 func (s *solver) norm(ctx context.Context, v []vector) (vector, error) {
 	clear(s.sums)
@@ -29,8 +29,8 @@ func (s *solver) norm(ctx context.Context, v []vector) (vector, error) {
 	return norm, nil
 }
 
-// deviation is the norm of the difference to the exact solution, which it leaves
-// in the residual's place.
+// deviation returns the norm of the difference to the exact solution. It overwrites
+// the residual with the difference.
 func (s *solver) deviation(ctx context.Context) (vector, error) {
 	s.interior(s.geometry, func(at, n, j, k int) {
 		for i := range n {
@@ -66,8 +66,8 @@ func (s *solver) surface(ctx context.Context) (float64, error) {
 	return 0.25 * s.mesh * s.mesh * s.sums[0], nil
 }
 
-// facesAt is how often a point counts in the sums over the corners of all
-// squares of the box's faces: on a face once for each square that it belongs to.
+// facesAt returns the weight of a point in the sum over the corners of all squares of
+// the box's faces: on a face, the number of squares of which it is a corner.
 func facesAt(g, lo, hi [3]int) float64 {
 	var squares [3]float64 // along each axis: 2 within, 1 at an end
 	for axis := range g {

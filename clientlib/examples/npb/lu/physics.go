@@ -23,7 +23,7 @@ var diffusion = [3]float64{0.75, 0.75, 1}
 
 const dissipation = 1.0 / 4
 
-// state is a point's vector in the variables in which fluxes are short.
+// state is a point's vector in the variables in which fluxes have few terms.
 type state struct {
 	inverse float64    // 1/ρ
 	w       [3]float64 // velocity
@@ -38,10 +38,10 @@ func (s *state) set(u *vector) {
 	s.e = u[4] * s.inverse
 }
 
-// pressure divided by ρ, which is c2 times the internal energy.
+// pressure returns the pressure divided by ρ, which is c2 times the internal energy.
 func (s *state) pressure() float64 { return c2 * (s.e - s.q) }
 
-// convection is the flux of u along an axis.
+// convection returns the flux of u along an axis.
 func (s *state) convection(axis int, u *vector) vector {
 	w := s.w[axis]
 	f := vector{u[1+axis], u[1] * w, u[2] * w, u[3] * w, (c1*s.e - c2*s.q) * u[1+axis]}
@@ -49,7 +49,7 @@ func (s *state) convection(axis int, u *vector) vector {
 	return f
 }
 
-// viscosity is the difference of two neighbouring points that makes the viscous
+// viscosity returns the difference of two neighbouring points that makes the viscous
 // flux between them, without factors of the mesh. No mass takes part.
 func viscosity(axis int, a, b *state) vector {
 	var f vector
@@ -65,7 +65,7 @@ func viscosity(axis int, a, b *state) vector {
 // along an axis at s.
 func (s *state) convect(axis int, factor float64, v, sum *vector) {
 	w := s.w[axis]
-	// What the change v does to the kinetic energy, and to the velocity times ρ.
+	// The changes by v of the kinetic energy, and of the velocity times ρ.
 	kinetic := s.w[0]*v[1] + s.w[1]*v[2] + s.w[2]*v[3] - s.q*v[0]
 	slip := v[1+axis] - w*v[0]
 	sum[0] += factor * v[1+axis]
@@ -94,8 +94,8 @@ func (s *state) diffuse(axis int, factor float64, v, sum *vector) {
 }
 
 // diagonal is the block of the implicit scheme at a point itself, which is
-// 1 + Σ factor·(N + d·1) over the axes. No row of it has anything right of its
-// own column, so that it is solved from the first row to the last.
+// 1 + Σ factor·(N + d·1) over the axes. It is lower triangular, so that it is solved
+// from the first row to the last.
 type diagonal struct {
 	constant float64    // 1 + Σ factor·d
 	friction [3]float64 // Σ factor·k, where k is 4/3 along the axis itself

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// point is a random one with positive density and pressure.
+// point returns a random vector with positive density and pressure.
 func point(r *rand.Rand) vector {
 	u := vector{1 + r.Float64(), r.Float64() - 0.5, r.Float64() - 0.5, r.Float64() - 0.5, 0}
 	u[4] = 2 + r.Float64()
@@ -84,8 +84,8 @@ func TestDiagonalIsTheSumOfTheAxes(t *testing.T) {
 	}
 }
 
-// The fourth difference of a cubic is zero where it is whole; near the ends it
-// uses no more points than there are.
+// The fourth difference of a cubic is zero where it is complete. Near the ends it uses
+// only existing points.
 func TestDissipation(t *testing.T) {
 	const edge = 9
 	for i := 1; i < edge-1; i++ {

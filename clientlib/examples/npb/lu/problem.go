@@ -3,7 +3,7 @@ package lu
 import "github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 
 // problem is one class: the points along each edge of the cube, the time steps
-// and their size, and what NPB publishes.
+// and their size, and the values that NPB publishes.
 type problem struct {
 	edge, steps int
 	dt          float64
@@ -44,7 +44,7 @@ var problems = map[bench.Class]problem{
 	},
 }
 
-// operations is NPB's nominal count.
+// operations returns NPB's nominal count.
 func (p problem) operations() float64 {
 	n := float64(p.edge)
 	return float64(p.steps) * (((1984.77*n-10923.3)*n+27770.9)*n - 144010)

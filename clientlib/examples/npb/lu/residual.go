@@ -25,8 +25,8 @@ func (s *solver) operator(u, r []vector) {
 	}
 }
 
-// along adds the terms of one axis for n points in a row, the first at the given
-// place in u, and at index global of the cube's edge.
+// along adds the terms of one axis for n points in a row: the first has index at in u
+// and index global on the cube's edge.
 func (s *solver) along(axis int, u, r []vector, at, global, n int) {
 	stride := s.strides[axis]
 	w := &s.line
@@ -51,8 +51,8 @@ func (s *solver) along(axis int, u, r []vector, at, global, n int) {
 	}
 }
 
-// dissipationAt is the fourth difference at a point of an edge: near the ends it
-// reaches neither for the boundary nor beyond.
+// dissipationAt returns the coefficients of the fourth difference at a point of an
+// edge: near the ends it uses neither the boundary nor points beyond.
 func dissipationAt(i, edge int) [5]float64 {
 	c := [5]float64{1, -4, 6, -4, 1}
 	last := edge - 1
@@ -71,8 +71,8 @@ func dissipationAt(i, edge int) [5]float64 {
 	return c
 }
 
-// residual sets r to R(u) with the forcing term that makes the exact solution
-// one: it is what the operator makes of that.
+// residual sets r to R(u) minus the forcing term, which is R of the exact solution, so
+// that the exact solution has the residual zero.
 func (s *solver) residual() {
 	s.setStates(s.u)
 	s.operator(s.u, s.r)
@@ -85,10 +85,10 @@ func (s *solver) residual() {
 	})
 }
 
-// setStates computes the states of u wherever it is known.
+// setStates computes the states of all points of u that are stored.
 func (s *solver) setStates(u []vector) {
 	for p := range u {
-		if u[p][0] != 0 { // beyond the cube nothing was ever written
+		if u[p][0] != 0 { // zero beyond the cube
 			s.states[p].set(&u[p])
 		}
 	}

@@ -45,7 +45,7 @@ func newSolver(p problem, d domain, comm *outrigger.Comm, arena *bench.Arena) (*
 	return s, s.connect(arena)
 }
 
-// connect takes the buffers of all messages from the arena.
+// connect allocates the buffers of all messages in the arena.
 func (s *solver) connect(arena *bench.Arena) (err error) {
 	if s.up, err = newWave(s.comm, arena, s.domain, +1, 0); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *solver) connect(arena *bench.Arena) (err error) {
 	return err
 }
 
-// setForcing computes what makes the exact solution one.
+// setForcing sets the forcing term to R of the exact solution.
 func (s *solver) setForcing() {
 	s.fill(s.u, func(at [3]float64, _ bool) vector { return exact(at) })
 	s.setStates(s.u)

@@ -5,8 +5,8 @@ import "context"
 // The implicit scheme is (D + ωL)·D⁻¹·(D + ωU)·Δu = Δt·R, where D, L and U are
 // blocks of 5 x 5 numbers: a point's own, of its lower and of its upper
 // neighbours. The lower sweep goes through the points in order, the upper one
-// back. A plane of z can be started where the plane's part of the neighbours
-// before is ready: wavefronts run across the ranks.
+// in reverse. A rank can compute a plane of z as soon as the preceding neighbours have
+// computed their part of it: wavefronts run across the ranks.
 
 // lower solves (D + ωL)·v = r in place, plane by plane.
 func (s *solver) lower(ctx context.Context) error {
@@ -56,7 +56,7 @@ func (s *solver) upper(ctx context.Context) error {
 	return s.down.flush(ctx)
 }
 
-// neighbours is L·r (step −1) or U·r (step +1) at a point.
+// neighbours returns L·r (step −1) or U·r (step +1) at a point.
 func (s *solver) neighbours(p, step int) vector {
 	var sum vector
 	for axis, stride := range s.strides {

@@ -8,10 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 )
 
-// wave carries one sweep's edges of planes from rank to rank: from the
-// neighbours before, along x and along y, to those behind. Each direction has
-// depth buffers, so that a plane is received and another one sent while a third
-// is computed.
+// wave sends the edges of planes of one sweep from rank to rank: from the preceding
+// neighbours along x and y to the following ones. Each direction has depth buffers, so
+// that one plane is received and another one sent while a third is computed.
 type wave struct {
 	step int // +1: towards higher x and y
 	in   [2]*flow
@@ -20,7 +19,7 @@ type wave struct {
 
 const depth = 2
 
-// flow is the way of the edges of one axis to or from one neighbour.
+// flow sends the edges of one axis to one neighbour, or receives them from it.
 type flow struct {
 	comm     *outrigger.Comm
 	peer     int // or none
@@ -32,7 +31,7 @@ type flow struct {
 	ahead    int // planes whose receive is still to be posted
 }
 
-// newWave takes the tags tag and tag+1.
+// newWave returns a wave that uses the tags tag and tag+1.
 func newWave(comm *outrigger.Comm, arena *bench.Arena, d domain, step, tag int) (*wave, error) {
 	w := &wave{step: step}
 	for axis := range 2 {
@@ -69,7 +68,7 @@ func (w *wave) begin(planes int) {
 	}
 }
 
-// receive brings the edges of plane k that lie before this rank's own points.
+// receive receives the edges of plane k that precede this rank's own points.
 func (w *wave) receive(ctx context.Context, s *solver, k int) error {
 	for axis, f := range w.in {
 		if f.peer == none {
@@ -85,7 +84,7 @@ func (w *wave) receive(ctx context.Context, s *solver, k int) error {
 	return nil
 }
 
-// next waits for the plane whose turn it is, with the receives behind it posted.
+// next waits for the next plane, after it has posted the receives of the following ones.
 func (f *flow) next(ctx context.Context) ([]float64, error) {
 	for i := range depth {
 		slot := (f.turn + i) % depth
@@ -104,7 +103,7 @@ func (f *flow) next(ctx context.Context) ([]float64, error) {
 	return f.buffers[f.turn], err
 }
 
-// send passes this rank's last points of plane k on.
+// send sends this rank's last points of plane k to the following neighbours.
 func (w *wave) send(ctx context.Context, s *solver, k int) error {
 	for axis, f := range w.out {
 		if f.peer == none {
@@ -125,7 +124,7 @@ func (w *wave) send(ctx context.Context, s *solver, k int) error {
 	return nil
 }
 
-// settle waits until a buffer may be written again.
+// settle waits until the buffer in a slot may be written again.
 func (f *flow) settle(ctx context.Context, slot int) error {
 	if !f.busy[slot] {
 		return nil
@@ -135,7 +134,7 @@ func (f *flow) settle(ctx context.Context, slot int) error {
 	return err
 }
 
-// flush waits for all that was sent.
+// flush waits for all sends.
 func (w *wave) flush(ctx context.Context) error {
 	for _, f := range w.out {
 		for slot := range depth {
@@ -147,8 +146,8 @@ func (w *wave) flush(ctx context.Context) error {
 	return nil
 }
 
-// eachOfEdge calls f for the points of plane k, numbered, that are the last ones
-// of this rank in the direction of step along an axis, or that many beyond them.
+// eachOfEdge calls f for the points of plane k, numbered, that are beyond points after
+// this rank's last one in the direction of step along an axis (0: the last one).
 func (s *solver) eachOfEdge(axis, step, beyond, k int, f func(n, p int)) {
 	across := 1 - axis
 	at := [2]int{}

@@ -8,10 +8,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 )
 
-// agglomeration takes over where the grid has so few cells that the next level
-// would leave ranks without any: every rank gathers the whole grid and does the
-// remaining levels by itself. Up to eight ranks this never happens; beyond, it
-// replaces the shrinking set of ranks of NPB with one collective.
+// agglomeration solves the levels on which some ranks would have no cells: every rank
+// gathers the whole grid and computes the remaining levels itself. It is not needed up
+// to eight ranks. With more, NPB uses fewer and fewer ranks instead; here one
+// collective replaces that.
 type agglomeration struct {
 	comm  *outrigger.Comm
 	topo  topology
@@ -34,8 +34,8 @@ func newAgglomeration(comm *outrigger.Comm, arena *bench.Arena, topo topology, l
 	return a, nil
 }
 
-// solve is collective. It does what the levels up to r's would do for it: it
-// takes the residual and leaves the correction in u, ghosts included.
+// solve is collective. It replaces the levels up to r's: it sets u, ghosts included, to
+// the correction for the residual r.
 func (a *agglomeration) solve(ctx context.Context, r, u field) error {
 	h := a.whole
 	packCells(r, a.mine)
@@ -72,7 +72,7 @@ func packCells(f field, buf []float64) {
 	}
 }
 
-// unpackCells copies a block of n cells, as packed, to its place in whole.
+// unpackCells copies a packed block of n cells to its position in whole.
 func unpackCells(whole field, origin, n triple, buf []float64) {
 	for k := range n[2] {
 		for j := range n[1] {

@@ -11,9 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/randlc"
 )
 
-// The right-hand side v is zero but for ten charges of −1 and ten of +1, where
-// the pseudorandom sequence, laid out over the grid along memory, has its ten
-// smallest and ten largest values (NPB's zran3).
+// The right-hand side v is zero except for ten charges of −1 and ten of +1, in the
+// cells in which the pseudorandom sequence, assigned to the grid along memory, has its
+// ten smallest and ten largest values (NPB's zran3).
 const charges = 10
 
 // candidate is a cell that may get a charge; place is its index in a field.
@@ -23,8 +23,8 @@ type candidate struct {
 }
 
 // candidates finds the rank's ten smallest and ten largest values, sorted with
-// the most extreme one first. Where a rank has fewer cells than that, the rest
-// are candidates that no cell can lose against (place −1).
+// the most extreme one first. If a rank has fewer than ten cells, the rest are
+// candidates that are worse than every cell (place −1).
 func candidates(topo topology, edge int) (low, high []candidate) {
 	low, high = fill(candidate{1, -1}), fill(candidate{0, -1})
 	f := field{n: topo.local(edge)}
@@ -77,7 +77,7 @@ func limits(low, high []float64) (lowest, highest float64) {
 	return low[charges-1], high[len(high)-charges]
 }
 
-// place puts the charges that this rank has into v, zero elsewhere.
+// place sets v to this rank's charges, and to zero elsewhere.
 func place(v field, low, high []candidate, lowest, highest float64) {
 	v.zero()
 	for i := range charges {
@@ -90,8 +90,8 @@ func place(v field, low, high []candidate, lowest, highest float64) {
 	}
 }
 
-// charge sets up the right-hand side, without its ghosts. It is collective: the
-// ranks gather each other's candidates and all make the same choice.
+// charge sets v to the right-hand side, without its ghosts. It is collective: every
+// rank gathers the candidates of all ranks, and all make the same choice.
 func charge(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, topo topology, edge int, v field) error {
 	mine, err := bench.Buffer[float64](arena, 2*charges, "candidates")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/randlc"
 )
 
-// sortedCells is the slow way to the charges: all values, sorted, with their
-// global positions.
+// sortedCells returns all values with their global positions, sorted: the slow way to
+// find the charges.
 func sortedCells(edge int) []candidate {
 	s := randlc.New(randlc.Seed)
 	all := make([]candidate, edge*edge*edge)
@@ -20,7 +20,7 @@ func sortedCells(edge int) []candidate {
 	return all
 }
 
-// distributed is what the ranks do, without the messages: the charge of each
+// distributed computes what the ranks compute, without messages: the charge of each
 // global position.
 func distributed(t *testing.T, ranks, edge int) map[int]float64 {
 	t.Helper()

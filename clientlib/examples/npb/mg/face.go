@@ -2,9 +2,9 @@ package mg
 
 // A face is one layer of cells across an axis. Faces are exchanged axis by
 // axis, and each includes the ghosts of the axes before it: this is how edges
-// and corners arrive without messages of their own.
+// and corners arrive without separate messages.
 
-// faceLen is the number of values of a face.
+// faceLen returns the number of values of a face.
 func (f field) faceLen(axis int) int {
 	switch axis {
 	case 0:
@@ -36,7 +36,7 @@ func (f field) pack(axis, i int, buf []float64) {
 	}
 }
 
-// unpack is the reverse of pack.
+// unpack copies buf to the face at index i of the axis.
 func (f field) unpack(axis, i int, buf []float64) {
 	switch axis {
 	case 0:
@@ -56,8 +56,8 @@ func (f field) unpack(axis, i int, buf []float64) {
 	}
 }
 
-// wrap fills the ghosts of an axis that this rank holds whole from its own
-// opposite faces.
+// wrap fills the ghosts of an axis that is not divided among ranks from the opposite
+// faces.
 func (f field) wrap(axis int) {
 	last := f.n[axis]
 	switch axis {

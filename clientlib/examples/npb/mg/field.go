@@ -15,10 +15,10 @@ func newField(n triple) field {
 	return field{n: n, width: width, plane: plane, v: make([]float64, plane*(n[2]+2))}
 }
 
-// at is the place of the row (j,k), ghosts included, in v.
+// at returns the index in v of the row (j,k), ghosts included.
 func (f field) at(j, k int) int { return k*f.plane + j*f.width }
 
-// row is the row (j,k) with its two ghosts.
+// row returns the row (j,k) with its two ghosts.
 func (f field) row(j, k int) []float64 {
 	o := f.at(j, k)
 	return f.v[o : o+f.width : o+f.width]
@@ -26,7 +26,7 @@ func (f field) row(j, k int) []float64 {
 
 func (f field) zero() { clear(f.v) }
 
-// sumSquares is over the rank's own cells.
+// sumSquares returns the sum of squares of the rank's own cells.
 func (f field) sumSquares() float64 {
 	sum := 0.0
 	for k := 1; k <= f.n[2]; k++ {

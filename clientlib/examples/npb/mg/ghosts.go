@@ -15,13 +15,13 @@ type ghosts struct {
 	comm *outrigger.Comm
 	topo topology
 	// Arena memory for the largest face, two to send and two to receive:
-	// index 0 travels up the axis, index 1 down.
+	// index 0 is sent up the axis, index 1 down.
 	out, in [2][]float64
 	reqs    [4]outrigger.Request
 }
 
-// newGhosts sizes the buffers for the given field, the largest there will be.
-// A topology of one rank needs no communicator.
+// newGhosts allocates buffers for the faces of largest, the largest field. A topology
+// of one rank needs no communicator.
 func newGhosts(comm *outrigger.Comm, topo topology, largest field, arena *bench.Arena) (*ghosts, error) {
 	g := &ghosts{comm: comm, topo: topo}
 	n := 0
@@ -59,7 +59,7 @@ func (g *ghosts) refresh(ctx context.Context, f field) error {
 	return nil
 }
 
-// trade sends both faces of an axis to the neighbours and takes theirs.
+// trade sends both faces of an axis to the neighbours and receives theirs.
 func (g *ghosts) trade(ctx context.Context, f field, axis int) error {
 	n, last := f.faceLen(axis), f.n[axis]
 	f.pack(axis, last, g.out[0][:n])
@@ -68,7 +68,7 @@ func (g *ghosts) trade(ctx context.Context, f field, axis int) error {
 	for way := range neighbours {
 		tag := 2*axis + way
 		var err error
-		// What travels up the axis comes from the rank below.
+		// The face that is sent up the axis is received from the rank below.
 		if g.reqs[way], err = outrigger.Irecv(g.comm, g.in[way][:n], neighbours[1-way], tag); err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/clientlib/examples/npb/bench"
 )
 
-// randomWhole is a random periodic grid function with valid ghosts.
+// randomWhole returns a random periodic grid function with valid ghosts.
 func randomWhole(edge int) field {
 	f := newField(triple{edge, edge, edge})
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -90,7 +90,7 @@ func tradeAll(all []topology, parts []field, axis int) {
 	}
 }
 
-// apply is a 27-point operator the slow way.
+// apply applies a 27-point operator in the slow, direct way.
 func apply(s stencil, f field, i, j, k int) float64 {
 	sum := 0.0
 	for dk := -1; dk <= 1; dk++ {
@@ -130,7 +130,7 @@ func TestOperatorsAgainstTheirStencils(t *testing.T) {
 	}
 }
 
-// Coarse cell c sits on fine cell 2c+1 (counted without ghosts from zero).
+// Coarse cell c coincides with fine cell 2c+1 (counted without ghosts from zero).
 func TestTransfersAgainstTheirStencils(t *testing.T) {
 	const edge = 8
 	fine := randomWhole(edge)
@@ -164,13 +164,13 @@ func TestTransfersAgainstTheirStencils(t *testing.T) {
 	}
 }
 
-// trilinear averages the coarse cells beside the fine one on each axis: a fine
-// cell with an odd index sits on one, one with an even index between two.
+// trilinear averages the coarse cells next to the fine one on each axis: a fine cell
+// with an odd index coincides with one, a cell with an even index is between two.
 func trilinear(coarse field, i, j, k int) float64 {
 	sum := 0.0
-	for _, c := range beside(k) {
-		for _, b := range beside(j) {
-			for _, a := range beside(i) {
+	for _, c := range adjacent(k) {
+		for _, b := range adjacent(j) {
+			for _, a := range adjacent(i) {
 				sum += value(coarse, a, b, c) / 8
 			}
 		}
@@ -178,7 +178,7 @@ func trilinear(coarse field, i, j, k int) float64 {
 	return sum
 }
 
-func beside(i int) [2]int {
+func adjacent(i int) [2]int {
 	if i%2 == 1 {
 		return [2]int{i / 2, i / 2}
 	}

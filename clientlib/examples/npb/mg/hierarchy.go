@@ -2,9 +2,8 @@ package mg
 
 import "context"
 
-// hierarchy is the stack of grids of one V-cycle as one rank holds it: at level
-// l the grid has edge 2^l. Levels below lo are on the coarse hierarchy, if there
-// is one, and do not exist otherwise (lo is 1 then).
+// hierarchy has one rank's part of the grids of a V-cycle: the grid of level l has edge
+// 2^l. Levels below lo are on the coarse hierarchy if there is one; otherwise lo is 1.
 type hierarchy struct {
 	lo, hi   int
 	u, r     []field // indexed by level
@@ -12,7 +11,7 @@ type hierarchy struct {
 	ghosts   *ghosts
 	columns  columns
 	lifts    lifts
-	coarse   *agglomeration // nil: this hierarchy goes down to level 1 itself
+	coarse   *agglomeration // nil: this hierarchy has all levels down to 1
 }
 
 func newHierarchy(topo topology, lo, hi int, smoother stencil) *hierarchy {
@@ -63,8 +62,8 @@ func (h *hierarchy) ascend(ctx context.Context, top int) error {
 	return nil
 }
 
-// correct adds the correction of the level below to u, and smooths with the
-// residual against v that is left then.
+// correct adds the correction of the level below to u, and smooths with the residual
+// against v that remains.
 func (h *hierarchy) correct(ctx context.Context, level int, v field) error {
 	interpolate(h.u[level-1], h.u[level], h.lifts)
 	if err := h.residual(ctx, level, v); err != nil {

@@ -64,8 +64,8 @@ func run(ctx context.Context, comm *outrigger.Comm, arena *bench.Arena, p proble
 	return result, nil
 }
 
-// warmUp sets the problem up and does one untimed iteration, which touches all
-// code and memory, then starts anew.
+// warmUp sets the problem up and does one untimed iteration, which touches all code
+// and memory; then it sets the problem up again.
 func (s *solver) warmUp(ctx context.Context) error {
 	if err := s.charge(ctx); err != nil {
 		return err

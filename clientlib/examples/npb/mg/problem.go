@@ -35,10 +35,10 @@ var problems = map[bench.Class]problem{
 
 const tolerance = 1e-8 // relative error of the norm that NPB accepts
 
-// levels is the number of grids: edges 2, 4, ... up to the full one.
+// levels returns the number of grids: edges 2, 4, ... up to the full one.
 func (p problem) levels() int { return bits.Len(uint(p.edge)) - 1 }
 
 func (p problem) cells() float64 { return float64(p.edge) * float64(p.edge) * float64(p.edge) }
 
-// operations is NPB's nominal count: 58 for each cell and iteration.
+// operations returns NPB's nominal count: 58 for each cell and iteration.
 func (p problem) operations() float64 { return 58 * float64(p.iterations) * p.cells() }

@@ -71,7 +71,7 @@ func (s *solver) iterate(ctx context.Context, iterations int, progress bench.Pro
 	return nil
 }
 
-// norm is the root mean square of the residual over all cells.
+// norm returns the root mean square of the residual over all cells.
 func (s *solver) norm(ctx context.Context) (float64, error) {
 	s.sum[0] = s.levels.r[s.levels.hi].sumSquares()
 	if err := outrigger.Allreduce(ctx, s.comm, s.sum, s.sum, outrigger.Sum); err != nil {

@@ -9,7 +9,7 @@ import (
 // Axes: 0 runs along memory. A triple holds one number for each.
 type triple [3]int
 
-// topology is one rank's place in the three-dimensional grid of ranks. Axis 0
+// topology is one rank's position in the three-dimensional grid of ranks. Axis 0
 // varies fastest in the rank number and is the last one to be divided, since
 // its faces are the most scattered in memory.
 type topology struct {
@@ -29,7 +29,7 @@ func newTopology(ranks, rank int) (topology, error) {
 	return t, nil
 }
 
-// alone is the topology of a grid that one rank holds whole.
+// alone returns the topology of a grid that is not divided among ranks.
 func alone() topology { return topology{ranks: triple{1, 1, 1}} }
 
 func (t topology) place(rank int) triple {
@@ -40,7 +40,7 @@ func (t topology) rank(at triple) int {
 	return at[0] + t.ranks[0]*(at[1]+t.ranks[1]*at[2])
 }
 
-// neighbour is the rank one step up (+1) or down (-1) an axis; the grid of
+// neighbour returns the rank one step up (+1) or down (-1) an axis; the grid of
 // ranks is periodic like the grid of cells.
 func (t topology) neighbour(axis, step int) int {
 	at := t.at
@@ -48,20 +48,20 @@ func (t topology) neighbour(axis, step int) int {
 	return t.rank(at)
 }
 
-// local is the number of cells that a rank holds along each axis of a grid with
+// local returns the number of cells that a rank holds along each axis of a grid with
 // the given edge.
 func (t topology) local(edge int) triple {
 	return triple{edge / t.ranks[0], edge / t.ranks[1], edge / t.ranks[2]}
 }
 
-// origin is the global position of the rank's first cell.
+// origin returns the global position of the rank's first cell.
 func (t topology) origin(at triple, edge int) triple {
 	n := t.local(edge)
 	return triple{at[0] * n[0], at[1] * n[1], at[2] * n[2]}
 }
 
-// coarsest is the lowest level (edge 2^level) of which every rank has a cell,
-// and the error says when not even the level below the full grid is one.
+// coarsest returns the lowest level (edge 2^level) of which every rank has a cell. It
+// fails if that is not below the level of the full grid.
 func (t topology) coarsest(levels int) (int, error) {
 	level := 1
 	for most := max(t.ranks[0], t.ranks[1], t.ranks[2]); 1<<level < most; {

@@ -24,15 +24,15 @@ func restrict(fine, coarse field, work columns) {
 	}
 }
 
-// lifts is workspace for one coarse row: sums of it with the rows beside it.
+// lifts is workspace for one coarse row: sums of it with its neighbouring rows.
 type lifts struct{ north, above, corner []float64 }
 
 func newLifts(width int) lifts {
 	return lifts{make([]float64, width), make([]float64, width), make([]float64, width)}
 }
 
-// gather adds the coarse row (j,k) to the next row, to the next plane's, and
-// all four together.
+// gather computes the sums of the coarse row (j,k) and the next row, of it and the row
+// in the next plane, and of all four.
 func (l lifts) gather(z field, j, k int) (north, above, corner []float64) {
 	row := z.row(j, k)
 	n := len(row)
@@ -61,8 +61,8 @@ func interpolate(z, u field, work lifts) {
 	}
 }
 
-// spread adds the coarse row z, times weight, to the fine row u: to the even
-// places themselves, to the odd ones between them the mean of both sides.
+// spread adds the coarse row z, times weight, to the fine row u: its values at even
+// indices, and the mean of two neighbouring values at the odd indices between them.
 func spread(u, z []float64, weight float64) {
 	between := weight / 2
 	left := z[0]

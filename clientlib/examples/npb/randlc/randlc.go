@@ -46,15 +46,15 @@ func (s *Stream) Fill(dst []float64) {
 	s.x = x
 }
 
-// Skip advances by n numbers in O(log n), which is what lets every rank start
-// at its own place of the one global sequence.
+// Skip advances by n numbers in O(log n), so that every rank can start at its own
+// position of the global sequence.
 func (s *Stream) Skip(n uint64) { s.x = s.x * Power(n) & Mask }
 
-// State is the integer x at the current position, for a caller that steps the
+// State returns the integer x at the current position, for a caller that steps the
 // recurrence itself in an inner loop.
 func (s Stream) State() uint64 { return s.x }
 
-// Power is Multiplier to the nth power, modulo 2⁴⁶ (NPB's ipow46).
+// Power returns Multiplier to the nth power, modulo 2⁴⁶ (NPB's ipow46).
 func Power(n uint64) uint64 {
 	result, square := uint64(1), uint64(Multiplier)
 	for ; n > 0; n >>= 1 {

@@ -25,8 +25,8 @@ func TestFirstStates(t *testing.T) {
 	}
 }
 
-// split is the recurrence as the report gives it (RNR-94-007 chapter 2): operands
-// in 23-bit halves, every product exact in double precision.
+// split computes the recurrence as the report defines it (RNR-94-007 chapter 2):
+// operands in 23-bit halves, every product exact in double precision.
 func split(x, a float64) float64 {
 	const r23, t23 = 1.0 / (1 << 23), 1 << 23
 	const r46, t46 = 1.0 / (1 << 46), 1 << 46
