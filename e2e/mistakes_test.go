@@ -251,7 +251,7 @@ func TestMistakes(t *testing.T) {
 		"no command":                    {[]string{"rnu", "-n", "4", "true"}, 1, []string{"outrigger: unknown command \"rnu\" (run?); `outrigger --help` lists the commands"}},
 		"bad flag":                      {[]string{"run", "--rank", "4", "--", "true"}, 1, []string{"unknown flag: --rank; `outrigger run --help` lists the flags"}},
 		"bad value":                     {[]string{"run", "-n", "four", "--", "true"}, 1, []string{"invalid argument \"four\" for \"-n, --ranks\" flag: want a number; `outrigger run --help`"}},
-		"bad size":                      {[]string{"run", "--arena", "many", "--", "true"}, 1, []string{"\"many\" is no size: want one such as 512MiB, 512Mi or 512M"}},
+		"bad size":                      {[]string{"run", "--arena", "many", "--", "true"}, 1, []string{"invalid size \"many\": want one such as 512MiB, 512Mi or 512M"}},
 		"bad file":                      {[]string{"run", "-f", bad}, 1, []string{"bad.yaml: MPIJob a: line 4: unknown field \"spec.rank\": is ranks meant?"}},
 		"no trace":                      {[]string{"trace", plain}, 1, []string{"plain.txt is no trace: byte 2 is not valid JSON"}},
 		"empty trace":                   {[]string{"trace", write("empty.json", "")}, 1, []string{"empty.json is no trace: it is empty"}},

@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Save writes an image into the file called name as `docker save` does today: a tar
-// of an OCI image layout, which containerd, podman and skopeo read, with a
-// manifest.json beside it, which older programs read. Both name the same blobs.
-// Images of several architectures are under one index; older programs see the
-// first. The reference has a tag. The digest is that of what it names.
+// Save writes an image to the file called name in the format of `docker save`: a tar of
+// an OCI image layout, which containerd, podman and skopeo read, and a manifest.json for
+// older programs. Both name the same blobs. Images of several architectures are in one
+// index; older programs see only the first. The reference must have a tag. Save returns
+// the digest of the image or index that the reference names.
 func Save(name, reference string, made ...v1.Image) (v1.Hash, error) {
-	named, digest, err := under(made)
+	named, digest, err := target(made)
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("archive: %w", err)
 	}
@@ -30,8 +30,9 @@ func Save(name, reference string, made ...v1.Image) (v1.Hash, error) {
 // appender adds an image, or an index of them, to a layout.
 type appender func(folder layout.Path, options ...layout.Option) error
 
-// under is what a reference to the images names: the image, or an index.
-func under(made []v1.Image) (appender, v1.Hash, error) {
+// target returns what a reference to the images names: the single image, or an index of all,
+// and its digest.
+func target(made []v1.Image) (appender, v1.Hash, error) {
 	if len(made) == 1 {
 		digest, err := made[0].Digest()
 		return func(folder layout.Path, o ...layout.Option) error { return folder.AppendImage(made[0], o...) }, digest, err
@@ -61,8 +62,8 @@ func writeLayout(name, reference string, add appender, first v1.Image) error {
 		return fmt.Errorf("image layout: %w", err)
 	}
 	err = add(folder, layout.WithAnnotations(map[string]string{
-		// The first is containerd's: the full name. The second is the layout's
-		// own, whose meaning is left to its readers; they take it as the tag.
+		// The first annotation is containerd's, the full name. The second is defined by
+		// the layout, which leaves its meaning open; readers use it as the tag.
 		"io.containerd.image.name":          reference,
 		"org.opencontainers.image.ref.name": reference[strings.LastIndexByte(reference, ':')+1:],
 	}))
@@ -80,7 +81,7 @@ func writeLayout(name, reference string, add appender, first v1.Image) error {
 	if err != nil {
 		return fmt.Errorf("archive: %w", err)
 	}
-	// Under its name only when it is whole.
+	// Rename the file only when it is complete.
 	whole := filepath.Join(dir, "whole")
 	if err := os.WriteFile(whole, content, 0o644); err != nil {
 		return fmt.Errorf("archive: %w", err)
@@ -118,10 +119,10 @@ func writeManifest(dir, reference string, made v1.Image) error {
 	return os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o644)
 }
 
-// blob is where a layout keeps what has this digest.
+// blob returns the path of the blob with a digest in an image layout.
 func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
-// collect reads the files of a folder.
+// collect reads all files below a folder.
 func collect(dir string) ([]File, error) {
 	var files []File
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {

@@ -1,6 +1,6 @@
-// Package image writes container images as archives, without a container engine
-// and without a base image: files in one layer, a user who is not root, and how to
-// run it. The same files give the same bytes.
+// Package image writes container images as archives, without a container engine and
+// without a base image: files in one layer, and a configuration with a user that is not
+// root. The same files give the same bytes.
 package image
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// uid is who programs run as: nobody in particular, and not root.
+// uid is the user and the group of the programs: an unprivileged user, as in distroless images.
 const uid = 65532
 
-// ProgramsDir is where images have their programs, relative to the root.
+// ProgramsDir is the folder of an image's programs, relative to the root.
 const ProgramsDir = "usr/local/bin"
 
-// Config is how an image is run, but for what it runs (OCI image specification,
-// "Image Configuration"). The architecture is named as Go and OCI do.
+// Config returns the configuration of an image without its command (OCI image specification,
+// "Image Configuration"). Go and OCI have the same names of architectures.
 func Config(arch string, created time.Time) *v1.ConfigFile {
 	return &v1.ConfigFile{
 		Architecture: arch,
@@ -32,7 +32,7 @@ func Config(arch string, created time.Time) *v1.ConfigFile {
 		Created:      v1.Time{Time: created},
 		RootFS:       v1.RootFS{Type: "layers"},
 		Config: v1.Config{
-			// By number, so that a kubelet can see that it is not root.
+			// By number, so that a kubelet can check that it is not root.
 			User:       strconv.Itoa(uid) + ":" + strconv.Itoa(uid),
 			Env:        []string{"PATH=/" + ProgramsDir},
 			WorkingDir: "/",
@@ -40,8 +40,8 @@ func Config(arch string, created time.Time) *v1.ConfigFile {
 	}
 }
 
-// New makes an image of files, in one layer with the accounts and a folder for
-// temporary files. By is the program that makes it.
+// New returns an image with one layer of the files, the accounts and a folder for temporary
+// files. by is the program that makes the image, for its history.
 func New(config *v1.ConfigFile, files []File, by string) (v1.Image, error) {
 	content, err := Tar(append(append([]File(nil), system...), files...))
 	if err != nil {
@@ -53,8 +53,7 @@ func New(config *v1.ConfigFile, files []File, by string) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("layer: %w", err)
 	}
-	// The configuration first: adding a layer completes it with the layer's
-	// digest.
+	// The configuration is set first: Append adds the layer's digest to it.
 	base, err := mutate.ConfigFile(mutate.MediaType(empty.Image, types.OCIManifestSchema1), config)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)

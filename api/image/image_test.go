@@ -20,7 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// made is an image of two files, one of them below folders that nobody gave.
+// made returns an image of two files, in folders that are not in the list of files.
 func made(t *testing.T, arch string) v1.Image {
 	t.Helper()
 	i, err := New(Config(arch, time.Unix(7, 0).UTC()), []File{
@@ -33,7 +33,7 @@ func made(t *testing.T, arch string) v1.Image {
 	return i
 }
 
-// saved is the archive of images, and the digest of what its reference names.
+// saved returns the archive of images, and the digest of what its reference names.
 func saved(t *testing.T, reference string, images ...v1.Image) ([]byte, v1.Hash) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func saved(t *testing.T, reference string, images ...v1.Image) ([]byte, v1.Hash)
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("beside the archive it left %v, %v", left, err)
+		t.Errorf("Save left %v, %v; want only the archive", left, err)
 	}
 	return content, digest
 }
@@ -67,7 +67,7 @@ func entries(t *testing.T, content []byte) (files map[string][]byte, headers []s
 		}
 		headers = append(headers, fmt.Sprintf("%s %o %s", h.Name, h.Mode, h.Linkname))
 		if h.Uid != 0 || h.Gid != 0 || h.ModTime.Unix() != 0 {
-			t.Errorf("%s is %d:%d's, of %v; want root's, of 1970", h.Name, h.Uid, h.Gid, h.ModTime)
+			t.Errorf("%s: owner %d:%d, time %v; want 0:0 and 1970", h.Name, h.Uid, h.Gid, h.ModTime)
 		}
 	}
 }
@@ -76,30 +76,30 @@ func TestSave(t *testing.T) {
 	const reference = "registry.example.com:5000/team/solver:v1"
 	content, digest := saved(t, reference, made(t, "arm64"))
 	if again, _ := saved(t, reference, made(t, "arm64")); !bytes.Equal(content, again) {
-		t.Error("the same files give other bytes")
+		t.Error("the same files give different archives")
 	}
 	files, _ := entries(t, content)
 	for name, blob := range files {
 		if sum, ok := strings.CutPrefix(name, "blobs/sha256/"); ok && sum != "" && fmt.Sprintf("%x", sha256.Sum256(blob)) != sum {
-			t.Errorf("%s has another digest than its name", name)
+			t.Errorf("the digest of %s does not match its name", name)
 		}
 	}
 	var index v1.IndexManifest
 	if err := json.Unmarshal(files["index.json"], &index); err != nil || len(index.Manifests) != 1 {
-		t.Fatalf("%v in the layout of %v", err, slices.Sorted(maps.Keys(files)))
+		t.Fatalf("index.json: %v, %d manifests, want 1; files %v", err, len(index.Manifests), slices.Sorted(maps.Keys(files)))
 	}
 	top := index.Manifests[0]
 	want := map[string]string{"io.containerd.image.name": reference, "org.opencontainers.image.ref.name": "v1"}
 	if diff := cmp.Diff(want, top.Annotations); diff != "" || top.Digest != digest {
-		t.Errorf("it is %v, want %v; annotations (-want +got):\n%s", top.Digest, digest, diff)
+		t.Errorf("digest %v, want %v; annotations (-want +got):\n%s", top.Digest, digest, diff)
 	}
 	var older []struct{ RepoTags []string }
 	if err := json.Unmarshal(files["manifest.json"], &older); err != nil || len(older) != 1 || !slices.Equal(older[0].RepoTags, []string{reference}) {
-		t.Errorf("for older readers: %+v, %v", older, err)
+		t.Errorf("manifest.json: %+v, %v", older, err)
 	}
 }
 
-// TestSaveOfTwo: a name for two architectures names an index of both.
+// TestSaveOfTwo checks that a reference to images of two architectures names an index of both.
 func TestSaveOfTwo(t *testing.T) {
 	content, digest := saved(t, "a:b", made(t, "amd64"), made(t, "arm64"))
 	files, _ := entries(t, content)

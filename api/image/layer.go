@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// accounts let a program find its own name and its home folder.
+// passwd and group let a program look up its user name and its home folder.
 const (
 	passwd = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 	group  = "root:x:0:\nnonroot:x:65532:\n"
 )
 
-// File is one entry of an image's file system. Its path is relative to the root; a
-// folder's ends in a slash. Folders that files are in need not be given.
+// File is one entry of an image's file system. Its path is relative to the root; that of a
+// folder ends in a slash. Parent folders need not be listed.
 type File struct {
 	Path    string
 	Mode    fs.FileMode
 	Content []byte
-	Link    string // where a symbolic link leads; empty: it is none
+	Link    string // target of a symbolic link; empty: the entry is not a link
 }
 
-// system is what every image has: the accounts and a folder for temporary files.
+// system has the files of every image: the accounts and a folder for temporary files.
 var system = []File{
 	{Path: "etc/passwd", Mode: 0o644, Content: []byte(passwd)},
 	{Path: "etc/group", Mode: 0o644, Content: []byte(group)},
 	{Path: "tmp/", Mode: 0o1777},
 }
 
-// Tar writes files, with the folders that they are in, sorted, as root's and without
+// Tar returns a tar of the files and their parent folders, sorted, owned by root and without
 // times: the same files give the same bytes.
 func Tar(files []File) ([]byte, error) {
 	var out bytes.Buffer
@@ -59,8 +59,7 @@ func Tar(files []File) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// withParents adds the folders that files are in and sorts: a folder comes
-// before what is in it.
+// withParents adds the parent folders of the files, and sorts: a folder precedes its files.
 func withParents(given []File) []File {
 	files := slices.Clone(given)
 	known := map[string]bool{}

@@ -1,104 +1,109 @@
 package memory
 
-// What a sidecar keeps because another process makes it: a program of its ranks' users, a
-// peer, or a stranger that has an address of it. Each kind is bounded in bytes, at the place
-// where it is kept, by a number of this file or one that the formula takes from there
-// (TestEverythingKeptIsCounted). Go's runtime is told what all of it may take (Heap), so that
-// garbage does not come on top.
+// Bounds of the state that other processes can make a sidecar keep: programs of its ranks,
+// peers, and any process that can connect to one of its addresses. The code that keeps each
+// kind of state enforces its bound, and the formula of the memory limit counts it
+// (TestEverythingKeptIsCounted). The sum is the memory limit of Go's runtime (Heap), so that
+// garbage needs no memory in addition.
 const (
-	// RanksKept is for the open operations of all ranks of a pod together. It is those of one
-	// rank that uses all of its 65,536 request numbers at once. RankShare is each rank's own.
-	// Where a sidecar has more memory than the formula wants, this and peersKept are more.
+	// RanksKept is the bytes that the open operations of all ranks of a pod may use together,
+	// in addition to each rank's RankShare. It suffices for one rank that uses all of its
+	// 65,536 request numbers at once. If a sidecar has more memory than the formula requires,
+	// this bound and peersKept are larger.
 	RanksKept = 64 << 20
-	// RequestCost is a request: up to 600 bytes while it is open, and its places in the tables
-	// of other kinds of requests, which are kept after them.
+	// RequestCost is the bytes of a request: up to 600 while it is open, and its entries in
+	// the tables for each kind of request, which do not shrink.
 	RequestCost = 1000
-	// NumberCost is a request number that has been used.
+	// NumberCost is the bytes of a request number that has been used.
 	NumberCost = 24
-	// CollCost is a collective without its request and its vectors.
+	// CollCost is the bytes of a collective without its request and its vectors.
 	CollCost = 1 << 10
-	// ChunkCost is a chunk of a message of private memory.
+	// ChunkCost is the bytes of a chunk of a message of private memory.
 	ChunkCost = 96
 
-	// peersKept is for what all peers together have announced or asked for and what has not
-	// come to its end: 87,000 announcements. PeerShare is each peer's own, which others
-	// cannot use up.
+	// peersKept is the bytes that open announcements and requests of all peers may use
+	// together: 87,000 announcements. PeerShare is the bytes that each peer has in addition,
+	// which other peers cannot use up.
 	peersKept = 32 << 20
 	PeerShare = 64 << 10
-	// AnnounceCost is a message that its sender has announced and that waits for its receive;
-	// AnswerCost is a frame that a peer has asked for and not acknowledged; LockCost is a lock
-	// that a rank of a peer waits for.
+	// AnnounceCost is the bytes of an announced message that waits for its receive;
+	// AnswerCost those of a frame that a peer has requested and not acknowledged; LockCost
+	// those of a lock for which a rank of a peer waits.
 	AnnounceCost = 384
 	AnswerCost   = 256
 	LockCost     = 128
 
-	// groupRank is a rank of a list of ranks that communicators have. GroupFixed is the fixed
-	// cost of a list, in ranks.
+	// groupRank is the bytes of a rank in a communicator's list of ranks. GroupFixed is the
+	// fixed cost of a list, counted in ranks.
 	groupRank  = 24
 	GroupFixed = 24
-	// groupsLeast bounds the ranks of all such lists, but the world's: 512 different lists of
-	// 1,024 ranks. In a large job each rank of it may be in groupsOf lists. Communicators
-	// whose ranks are the same in the same order share one.
+	// groupsLeast is the least bound of the ranks in all lists except the world's: 512
+	// different lists of 1,024 ranks. In a large job the bound allows each rank of the job to
+	// be in groupsOf lists. Communicators with the same ranks in the same order share a list.
 	groupsLeast = 512 << 10
 	groupsOf    = 16
 
-	// Connections that have not shown whose they are: of peers, in whose TLS handshakes there
-	// are 40 KiB each; at the socket of sessions; and there, of users that may not attach and
-	// have been told.
-	PeerPlaces    = 128
-	SessionPlaces = 256
-	RefusedPlaces = 64
-	handshake     = 48 << 10
-	greeting      = 8 << 10
+	// PeerSlots, SessionSlots and RefusedSlots bound connections that are not authenticated
+	// yet: those of peers, of which a TLS handshake uses 40 KiB each; those at the socket of
+	// sessions; and there those of users that may not attach and have been refused. handshake
+	// and greeting are the bytes of one connection.
+	PeerSlots    = 128
+	SessionSlots = 256
+	RefusedSlots = 64
+	handshake    = 48 << 10
+	greeting     = 8 << 10
 )
 
-// RankShare is what each rank may have open, whatever others have: a send to and a receive from
-// each other rank, as of an all-to-all, and some more.
+// RankShare returns the bytes that each rank's open operations may use regardless of other
+// ranks: at least 2,048 requests, and in jobs up to 7,680 ranks a send to and a receive from
+// each rank, as an all-to-all has, and 1,024 more.
 func RankShare(ranks int) int64 { return int64(max(2048, min(1024+2*ranks, 16384))) * RequestCost }
 
-// PeersKept bounds what peers may make a sidecar keep beyond their shares: in a large job each
-// rank may announce a large message to each rank of here, up to 256 MiB.
+// PeersKept returns the bytes that peers may make a sidecar keep in addition to their shares.
+// In a large job each rank may announce a large message to each of the here ranks of this pod,
+// up to 256 MiB.
 func PeersKept(here, ranks int) int64 {
 	return max(peersKept, min(int64(here)*int64(ranks)*AnnounceCost, 256<<20))
 }
 
-// GroupsMax bounds the ranks of all lists of ranks of a sidecar, with GroupFixed for each.
+// GroupsMax returns the bound of the ranks in all lists of a sidecar, plus GroupFixed for each
+// list.
 func GroupsMax(ranks int) int64 { return max(groupsLeast, groupsOf*int64(ranks)) }
 
-// kept is what ranks and peers can make a sidecar keep, without eager messages.
+// kept returns the bytes that ranks and peers can make a sidecar keep, without eager messages.
 func kept(here, ranks, pods int) int64 {
-	return RanksKept + int64(here)*RankShare(ranks) + PeersKept(here, ranks) + int64(pods)*PeerShare + GroupsMax(ranks)*groupRank + PeerPlaces*handshake + (SessionPlaces+RefusedPlaces)*greeting
+	return RanksKept + int64(here)*RankShare(ranks) + PeersKept(here, ranks) + int64(pods)*PeerShare + GroupsMax(ranks)*groupRank + PeerSlots*handshake + (SessionSlots+RefusedSlots)*greeting
 }
 
-// What processes of a pod, and sidecars of others, can make a sidecar keep for process
-// management, where programs of the job use an MPI.
+// Bounds of the state that processes of a pod, and sidecars of other pods, can make a sidecar
+// keep for process management, if programs of the job use an MPI.
 const (
 	launchLeast = 24 << 20
 	launchRank  = 4 << 10
-	// LaunchPod bounds what one pod has under way: fences of its own, or pieces of meetings.
+	// LaunchPod is the most bytes of one pod in progress: its fences, or parts of meetings.
 	LaunchPod = 8 << 20
-	// launchPlace is a connection that has not said which rank it is: a buffer of 4 KiB, a
-	// goroutine, and what the kernel keeps of it.
-	launchPlace = 16 << 10
-	// launchCommand is a command for another pod: a connection of each side, the buffers
-	// between them, and TLS.
+	// launchSlot is the bytes of a connection that has not named its rank: a buffer of 4 KiB,
+	// a goroutine, and the kernel's socket.
+	launchSlot = 16 << 10
+	// launchCommand is the bytes of a command for another pod: a connection on each side, the
+	// buffers between them, and TLS.
 	launchCommand = 160 << 10
 )
 
-// LaunchBytes bounds what a sidecar keeps of all ranks of the job for each of: meetings, keys
-// and values of a program, and what a round of the tree carries. A rank brings 1 to 2 KiB.
+// LaunchBytes returns the bytes that all ranks of the job may use for each of meetings, the
+// keys and values of a program, and a round of the tree. A rank needs 1 to 2 KiB.
 func LaunchBytes(ranks int) int64 { return max(launchLeast, int64(ranks)*launchRank) }
 
-// LaunchPlaces bounds the connections at each of two sockets that have not said which rank
-// they are: all ranks of the pod at once, and the launcher's questions about them.
-func LaunchPlaces(here int) int { return 2*here + 256 }
+// LaunchSlots returns the most connections at each of two sockets that have not named their
+// rank: those of all ranks of the pod at once, and the launcher's requests about them.
+func LaunchSlots(here int) int { return 2*here + 256 }
 
-// LaunchCommands bounds the commands for other pods, and of them for this one, that are
-// carried at once: mpirun starts a daemon in each pod, and may do so from one pod.
+// LaunchCommands returns the most commands to and from other pods at once: mpirun starts a
+// daemon in each pod, and may start all from one pod.
 func LaunchCommands(pods int) int { return 2*pods + 16 }
 
-// launch is all of it. A round of the tree is kept twice: as this pod and those below it bring
-// it, and as it comes from above.
+// launch returns the bytes for process management. A round of the tree is kept twice: the data
+// of this pod and those below it, and the data from above.
 func launch(here, ranks, pods int) int64 {
-	return LaunchPod + 4*LaunchBytes(ranks) + 2*int64(LaunchPlaces(here))*launchPlace + int64(LaunchCommands(pods))*launchCommand
+	return LaunchPod + 4*LaunchBytes(ranks) + 2*int64(LaunchSlots(here))*launchSlot + int64(LaunchCommands(pods))*launchCommand
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// TestEverythingKeptIsCounted: what another process can make a sidecar keep is in the formula,
-// kind by kind. A new bound is a line here, and its number is the one by which the code that
-// keeps it is bounded.
+// TestEverythingKeptIsCounted checks that the formula counts all state that other processes can
+// make a sidecar keep, by kind. A new bound needs a line here; its number must be the one that
+// the code that keeps the state enforces.
 func TestEverythingKeptIsCounted(t *testing.T) {
 	const here, ranks, pods = 16, 64, 4
 	const kib, mib = int64(1) << 10, int64(1) << 20
@@ -42,7 +42,7 @@ func TestEverythingKeptIsCounted(t *testing.T) {
 	if most := int64(shm.MaxRequests) * (RequestCost + NumberCost); most > RanksKept {
 		t.Errorf("one rank that has all of its requests open takes %d bytes of %d", most, RanksKept)
 	}
-	// In the largest job no term is out of proportion.
+	// The sum stays acceptable in the largest job.
 	if heap := (Sizes{MPI: true}).Heap(128, 128*4096, 4096); heap > 13<<30 {
 		t.Errorf("the largest job: %d MiB", heap>>20)
 	}

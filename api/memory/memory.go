@@ -1,116 +1,113 @@
-// Package memory is how much memory a sidecar needs. The operator sets the
-// container's limit by it and the sidecar gives memory to its ranks by it, so
-// that a job whose limit is what Need says can attach every one of its ranks.
+// Package memory computes how much memory a sidecar needs. The operator sets the
+// container's limit by it, and the sidecar allocates memory for its ranks by it, so
+// that all ranks of a job can attach if its limit is at least Need.
 package memory
 
-// Sizes of what a sidecar reserves, in bytes.
+// Sizes has the properties of a job that determine its sidecars' memory; sizes are in bytes.
 type Sizes struct {
-	Arena     int64 // the most of a rank
-	First     bool  // of the arena only the first piece is counted (Counted)
-	Slab      int64 // a rank
-	Credit    int64 // a peer: eager messages under way
-	Encrypted bool  // data between sidecars
-	Registers bool  // memory at a card: RDMA
+	Arena     int64 // the largest arena of a rank
+	First     bool  // only the first piece of the arena is counted (Counted)
+	Slab      int64 // slab of a rank
+	Credit    int64 // eager messages in flight of a peer
+	Encrypted bool  // data between sidecars is encrypted
+	Registers bool  // the link registers memory with a card: RDMA
 	MPI       bool  // ranks find each other by process management
 }
 
-// What is taken where nobody says anything.
+// Sizes of a job that sets no others, in bytes.
 const (
 	ArenaDefault  = 256 << 20
 	SlabDefault   = 4 << 20
 	CreditDefault = 1 << 20
 )
 
-// ArenaFirst is what is counted of an arena of which nothing is known but that it is there:
-// each rank is certain to get that much of it. An MPI program whose allocations lie
-// elsewhere takes up to 2 MiB of it for messages on their way, and goes on with less.
+// ArenaFirst is the part of an arena of default size that is counted, in bytes: each rank is
+// certain to get that much. An MPI program whose allocations are not in the arena uses up to
+// 2 MiB of it for messages in flight, and works with less.
 const ArenaFirst = 4 << 20
 
-// ManyPods is how many pods a job has before what a sidecar keeps for each of them
-// is cut, since it keeps it for all: with more, connections have a small window,
-// and senders less credit.
+// ManyPods is the most pods of a job with full buffers for each connection. In a job with
+// more, connections have a smaller window and senders less credit, because a sidecar has
+// buffers for every pod.
 const ManyPods = 256
 
-// FarWindow is the receive buffer of each connection in a job of more than ManyPods.
+// FarWindow is the receive buffer of each connection in a job of more than ManyPods, in bytes.
 const FarWindow = 128 << 10
 
-// CreditOf is the credit of each peer in a job of that many pods, where nobody
-// says another one: as much as there was for ManyPods is divided among more, down
-// to the least that the protocol allows.
+// CreditOf returns the default credit of each peer in a job of that many pods, in bytes. The
+// total for ManyPods is divided among more pods, down to the least that the protocol allows.
 func CreditOf(pods int) int64 {
 	const least, step = 128 << 10, 64 << 10
 	share := int64(ManyPods*CreditDefault) / int64(max(pods, ManyPods)) &^ (step - 1)
 	return max(share, least)
 }
 
-// Registrations is what a sidecar keeps to know the buffers and the registrations of
-// a link that registers memory, at the bounds of its caches (docs/reuse.md), which
-// are those of the sidecar and not of a rank: at most 60 MiB are alive, and the
-// garbage collector lets them be half as much again. What the kernel pins is the
-// ranks' memory, which is counted already; the maps of its pages grow with it, and
-// are in tableShare.
+// Registrations is the memory of the caches of buffers and registrations of a link that
+// registers memory, in bytes. The caches' bounds (docs/reuse.md) are those of the sidecar and
+// not of a rank: at most 60 MiB are alive, and the garbage collector lets the heap grow to one
+// and a half times that. The pinned memory is the ranks' and is counted with them; the maps of
+// its pages grow with it, and are in tableShare.
 const Registrations = 96 << 20
 
-// What strangers may take at the addresses for metrics and health, of which a sidecar
-// has WatchListeners at most: connections at each, and the kernel's buffer in each
-// direction of one.
+// Bounds of connections of unauthenticated clients at the addresses for metrics and health.
 const (
-	WatchListeners = 2
-	WatchPlaces    = 32
-	WatchBuffer    = 32 << 10
+	WatchListeners = 2        // the most addresses of a sidecar
+	WatchSlots     = 32       // the most connections at each address
+	WatchBuffer    = 32 << 10 // the kernel's buffer in each direction of a connection, in bytes
 )
 
-// What a sidecar needs in addition to the memory that it shares with its ranks.
+// Memory that a sidecar needs in addition to the memory that it shares with its ranks, in bytes.
 const (
-	// watchBytes is a connection at an address for metrics: twice WatchBuffer in each
-	// direction, the same once more outwards for one that was closed before its client
-	// took all, a header of 12 KiB with what is made of it, and a goroutine.
+	// watchBytes is the memory of a connection at an address for metrics: twice WatchBuffer in
+	// each direction, another output buffer for a connection that was closed before its client
+	// had read everything, a header of 12 KiB and its parsed form, and a goroutine.
 	watchBytes = 256 << 10
-	// baseBytes is the program, its stacks, and what it has before anything happens: 10 MiB
-	// with the pages of the program's file that are in use.
+	// baseBytes is the memory of the program and its stacks before the first connection: 10 MiB
+	// were measured, with the pages of the program's file that are in use.
 	baseBytes = 24 << 20
-	// startBytes is what a sidecar and a launcher of their own take on one machine before
-	// anything is sent: 4 MiB and 1.2 MiB of a pair, 6 and 1.5 beside 63 other pairs.
+	// startBytes is the memory of a sidecar and its launcher before the first message, on a
+	// machine that runs several pods: 4 MiB and 1.2 MiB were measured for one pair, 6 MiB and
+	// 1.5 MiB for each of 64 pairs.
 	startBytes = 16 << 20
-	// rankBytes is a rank's two rings, its requests and its records.
+	// rankBytes is the memory of a rank's two rings, its requests and its records.
 	rankBytes = 1 << 20
-	// peerBytes is a connection: the link's buffers and the kernel's, and the
-	// rings of small messages where the link writes remotely. In a job of more than
-	// ManyPods no connection gets more than FarWindow to receive into, and is
-	// farBytes: of 1,000 connections over loopback whose reader could not keep up,
-	// both ends of each took 0.46 MiB of the kernel at most, and 1.7 MiB where the
-	// kernel chose the window itself.
+	// peerBytes is the memory of a connection: the buffers of the link and of the kernel, and
+	// the rings of small messages if the link writes to remote memory. In a job of more than
+	// ManyPods no connection has more than FarWindow to receive into, and needs farBytes: both
+	// ends of 1,000 connections over loopback whose reader was too slow used at most 0.46 MiB
+	// of the kernel each, and 1.7 MiB if the kernel chose the window.
 	peerBytes = 2 << 20
 	farBytes  = 768 << 10
-	// poolClasses are the sizes of eager messages that wait for their receive. A
-	// place of one size is never one of another, so that a peer that fills its
-	// credit with each in turn has made the sidecar touch this many windows of
-	// credit; poolBytes is what a window that is no multiple of a size adds.
+	// poolClasses is the number of sizes of buffers for eager messages that wait for their
+	// receive. A buffer of one size is never used for another, so that a peer that fills its
+	// credit with each size in turn makes the sidecar touch this many windows of credit.
+	// poolBytes is the excess if the window is not a multiple of a size.
 	poolClasses = 5
 	poolBytes   = 64 << 10
-	// pumpBytes is what encryption adds to a connection: a pair of sockets; farPump
-	// where the connection's own window is small.
+	// pumpBytes is the memory that encryption adds to a connection, a pair of sockets; farPump
+	// is the same if the connection's window is small.
 	pumpBytes = 2 << 20
 	farPump   = 1 << 20
-	// copiesMax bounds copies of eager messages on the sending side.
+	// copiesMax is the most bytes in copies of eager messages on the sending side.
 	copiesMax = 256 << 20
-	// cellBytes is a cell of the traffic matrix, which has a row for each rank
-	// of this pod and a column for each rank that it has talked to, up to cellsMax:
-	// the counters, at three eighths of their table's load, their copies, and the
-	// report's text of 75 bytes a cell: the one that is being read, the next one, and
-	// what the encoder needs to make it.
+	// cellBytes is the memory of a cell of the traffic matrix, which has a row for each rank of
+	// this pod and a column for each rank with which that rank has communicated, at most
+	// cellsMax: the counters, in a table that may be only three eighths full, their copies, and
+	// the text of the report, of 75 bytes a cell: the report that is being read, the next one,
+	// and the encoder's buffer.
 	cellBytes = 384
 	cellsMax  = 4096
-	// The kernel charges page tables and the index of a file's pages beside the
-	// pages: 17 to 18 bytes for each of 4096. A sidecar that registers them keeps two
-	// maps of them, of 4 bytes each. This is 32.
+	// tableShare is the fraction, 1/128, that is added to shared memory. In addition to the
+	// pages the kernel charges page tables and the index of a file's pages: 17 to 18 bytes for
+	// each page of 4096. A sidecar that registers the pages has two maps of them, of 4 bytes a
+	// page each. 1/128 of a page is 32 bytes.
 	tableShare = 128
 )
 
-// Counted is how much of a rank's arena is counted before its job starts. An arena is a
-// ceiling, whose memory is taken when the rank uses it: all is counted of one that was
-// asked for, by its size or for a program's allocations, and the first piece of a default
-// one.
+// Counted returns the bytes of a rank's arena that are counted before its job starts. The
+// arena's size is a limit; its memory is allocated when the rank uses it. An arena is counted
+// in full if the job set its size or uses it for a program's allocations, and a default one by
+// its first piece.
 func (s Sizes) Counted() int64 {
 	if s.First {
 		return min(s.Arena, ArenaFirst)
@@ -118,17 +115,17 @@ func (s Sizes) Counted() int64 {
 	return s.Arena
 }
 
-// Rank is what one rank takes of the sidecar's limit.
+// Rank returns the bytes of the sidecar's limit that one rank uses.
 func (s Sizes) Rank() int64 { return s.Attached() + Piece(s.Counted()) }
 
-// Attached is what a rank takes when it attaches: of its arena nothing.
+// Attached returns the bytes that a rank uses when it attaches, without its arena.
 func (s Sizes) Attached() int64 { return Piece(s.Slab + rankBytes) }
 
-// Piece is what n bytes of shared memory take, page tables and all.
+// Piece returns the bytes that n bytes of shared memory use, page tables included.
 func Piece(n int64) int64 { return n + n/tableShare }
 
-// Own is what the sidecar keeps for itself in a pod of here ranks, in a job of
-// ranks ranks in pods pods.
+// Own returns the bytes that the sidecar uses itself in a pod of here ranks, in a job of ranks
+// ranks in pods pods.
 func (s Sizes) Own(here, ranks, pods int) int64 {
 	peers := int64(pods - 1)
 	n := s.Heap(here, ranks, pods) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes)
@@ -138,11 +135,11 @@ func (s Sizes) Own(here, ranks, pods int) int64 {
 	return n
 }
 
-// Heap is what of Own the Go program itself may take, which its garbage collector is told:
-// else there is as much garbage as there is memory in use. The rest is the kernel's, or
-// memory that is mapped.
+// Heap returns the part of Own that the Go program itself may use. It is set as the memory limit
+// of Go's runtime, without which there would be as much garbage as live memory. The rest of Own
+// is the kernel's, or mapped memory.
 func (s Sizes) Heap(here, ranks, pods int) int64 {
-	n := baseBytes + int64(WatchListeners*WatchPlaces*watchBytes) + kept(here, ranks, pods) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
+	n := baseBytes + int64(WatchListeners*WatchSlots*watchBytes) + kept(here, ranks, pods) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
 	if s.MPI {
 		n += launch(here, ranks, pods)
 	}
@@ -152,46 +149,47 @@ func (s Sizes) Heap(here, ranks, pods int) int64 {
 	return n
 }
 
-// ofPeers is what the connections to all peers take, and never less than those of
-// a smaller job.
+// ofPeers returns the bytes of the connections to all peers, which never decrease with the
+// number of peers.
 func ofPeers(peers, near, far int64) int64 {
 	return max(min(peers, ManyPods)*near, peers*far)
 }
 
-// Eager is what messages of the job's pods, this one's among them, can make a
-// sidecar keep: those that have come and wait for their receive, and copies of
-// those that have not been acknowledged.
+// Eager returns the bytes that eager messages of all pods of the job, this one's included, can
+// make a sidecar keep: messages that wait for their receive, and copies of messages that have
+// not been acknowledged.
 func (s Sizes) Eager(pods int) int64 {
 	from := int64(pods)
 	return from*(poolClasses*s.Credit+poolBytes) + min(from*s.Credit, copiesMax)
 }
 
-// Need is the memory of a sidecar of such a pod. All of it is charged to the
-// sidecar, which allocates its ranks' memory before they touch it. It is whole MiB:
-// the kernel cuts a limit down to whole pages.
+// Need returns the memory of a sidecar in a pod of here ranks. All of it is charged to the
+// sidecar, which allocates its ranks' memory before they access it. The result is a multiple of
+// 1 MiB, because the kernel rounds a limit down to whole pages.
 func (s Sizes) Need(here, ranks, pods int) int64 {
 	n := int64(here)*s.Rank() + s.Own(here, ranks, pods)
 	return (n + 1<<20 - 1) &^ (1<<20 - 1)
 }
 
-// AtStart is what the pods of a job take on one machine until all ranks have started.
+// AtStart returns the bytes that all pods of a job use on one machine until all ranks have
+// started.
 func (s Sizes) AtStart(ranks, pods int) int64 {
 	return int64(pods)*startBytes + int64(ranks)*s.Rank()
 }
 
-// ArenaFor is the largest arena of which as much as is available counts in whole for each
-// rank; 0: there is not enough for any.
+// ArenaFor returns the largest arena that each rank can use in full if that many bytes are
+// available; 0: there is no memory for arenas.
 func (s Sizes) ArenaFor(available int64, ranks, pods int) int64 {
 	s.Arena, s.First = 0, false
 	if ranks == 0 {
 		return 0
 	}
 	left := (available - s.AtStart(ranks, pods)) / int64(ranks)
-	return max(left-left/tableShare, 0) // no more than left with its page tables
+	return max(left-left/tableShare, 0) // with its page tables not more than left
 }
 
-// Default is the arena of a job that asks for none: a ceiling, which is lower where not
-// all ranks could use it up.
+// Default returns the size of the arena in a job that sets none: ArenaDefault, or less if not
+// all ranks could use that much.
 func (s Sizes) Default(available int64, ranks, pods int) int64 {
 	const unit = 1 << 20
 	return min(max(s.ArenaFor(available, ranks, pods)&^(unit-1), ArenaFirst), ArenaDefault)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNeed: a job's memory grows with all that it has, and the largest job that
+// TestNeed checks that each property of a job adds to its memory, and that the largest job that
 // the schema allows does not overflow.
 func TestNeed(t *testing.T) {
 	const mi = 1 << 20
@@ -13,7 +13,7 @@ func TestNeed(t *testing.T) {
 	for _, c := range []struct {
 		s                 Sizes
 		here, ranks, pods int
-		more              int64 // MiB in addition to what is kept (TestEverythingKeptIsCounted)
+		more              int64 // MiB in addition to the heap (TestEverythingKeptIsCounted)
 	}{
 		{Sizes{}, 0, 0, 1, 0},
 		{s, 1, 1, 1, 258 + 6},
@@ -26,8 +26,7 @@ func TestNeed(t *testing.T) {
 			t.Errorf("%+v, %d of %d ranks in a pod of %d: %d, want %d", c.s, c.here, c.ranks, c.pods, got, want)
 		}
 	}
-	// 128 ranks of 4,096 pods: what the others can make a sidecar keep is not most
-	// of a node's memory.
+	// 128 ranks in each of 4,096 pods: the sidecar's own memory is not most of a node's.
 	large := Sizes{Credit: CreditOf(4096)}.Own(128, 128*4096, 4096)
 	if large < 4<<30 || large > 10<<30 {
 		t.Errorf("a sidecar of 4,096 pods keeps %d MiB for itself", large/mi)
@@ -49,8 +48,8 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// TestCounted: of a default arena the first piece is counted, and what a rank takes in steps
-// is no more than what is counted for it.
+// TestCounted checks that only the first piece of a default arena is counted, and that the
+// pieces of an arena together use no more than is counted for it.
 func TestCounted(t *testing.T) {
 	const mi = 1 << 20
 	for _, c := range []struct {
@@ -75,7 +74,8 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestArenaFor: what is said to fit does, and hardly more would.
+// TestArenaFor checks that the arenas fit into the available memory, and that larger ones would
+// not.
 func TestArenaFor(t *testing.T) {
 	const mi = 1 << 20
 	s := Sizes{Slab: SlabDefault}

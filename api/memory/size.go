@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// units of sizes, longest first: those of 1024 with i, as Kubernetes has them, and
-// those of 1000 without.
+// units of sizes, longest suffix first: with i those of 1024, as in Kubernetes, without those
+// of 1000.
 var units = []struct {
 	suffix string
 	bytes  float64
@@ -32,9 +32,8 @@ var units = []struct {
 	{"B", 1},
 }
 
-// Parse reads a size as flags, variables and files have it: 512MiB or 512Mi
-// (1024), 512MB or 512M (1000), 1.5GiB, and a number without a unit, which is one
-// of the unit that is given (1: bytes).
+// Parse parses a size of a flag, variable or file: 512MiB or 512Mi (1024), 512MB or 512M
+// (1000), 1.5GiB, or a number without a suffix, which counts the given unit (1: bytes).
 func Parse(text string, unit int64) (int64, error) {
 	number, factor := strings.TrimSpace(text), float64(unit)
 	for _, u := range units {
@@ -45,16 +44,16 @@ func Parse(text string, unit int64) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || strings.ContainsAny(number, "xXpPeEiInN_") || n < 0 {
-		return 0, fmt.Errorf("%q is no size: want one such as 512MiB, 512Mi or 512M", text)
+		return 0, fmt.Errorf("invalid size %q: want one such as 512MiB, 512Mi or 512M", text)
 	}
 	if n *= factor; n >= math.MaxInt64 {
-		return 0, fmt.Errorf("%q is more than any machine has", text)
+		return 0, fmt.Errorf("invalid size %q: want less than 8 EiB", text)
 	}
 	return int64(n), nil
 }
 
-// Text writes a size for people, in the unit of 1024 that suits it, with one digit
-// behind the point at most: 512 MiB, 95.4 TiB, 100 B.
+// Text formats a size in the largest binary unit that is not larger than it, with at most one
+// digit after the point: 512 MiB, 95.4 TiB, 100 B.
 func Text(n uint64) string {
 	for i := 3; i >= 0; i-- { // TiB to KiB
 		if u := units[i]; float64(n) >= u.bytes {

@@ -19,7 +19,7 @@ import (
 )
 
 // TestThousandsOfIdleConnections checks that clients that open thousands of connections,
-// half of which have sent a request and half a part of a header, hold at most WatchPlaces
+// half of which have sent a request and half a part of a header, hold at most WatchSlots
 // of them, and that the kubelet's probe is answered meanwhile.
 func TestThousandsOfIdleConnections(t *testing.T) {
 	const count = 3000
@@ -65,8 +65,8 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 		t.Error(err)
 	}
 	most := counts.most.Load()
-	if most > memory.WatchPlaces+1 { // a new connection is accepted before another one closes
-		t.Errorf("%d connections were open at once, want %d at most", most, memory.WatchPlaces)
+	if most > memory.WatchSlots+1 { // a new connection is accepted before another one closes
+		t.Errorf("%d connections were open at once, want %d at most", most, memory.WatchSlots)
 	}
 }
 

@@ -228,7 +228,7 @@ func health(mux *http.ServeMux, s *Sources) {
 // one request each. A kubelet's probe has the address of its node, as processes in the
 // node's network have.
 var bounds = connlimit.Bounds{
-	Slots: memory.WatchPlaces, Buffer: memory.WatchBuffer, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
+	Slots: memory.WatchSlots, Buffer: memory.WatchBuffer, Header: 8 << 10, Rate: 500, Gap: 20 * time.Millisecond,
 	Request: 5 * time.Second, Answer: 10 * time.Second, Idle: time.Minute,
 }
 

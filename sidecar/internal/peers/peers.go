@@ -73,7 +73,7 @@ const (
 	firstByteDefault = time.Second
 	// Longer than a connected peer may be silent: it may just be starting.
 	silenceDefault = 5 * time.Second
-	pendingDefault = memory.PeerPlaces
+	pendingDefault = memory.PeerSlots
 	// A peer has at most two connections in a handshake, a control and a data connection;
 	// more are attempts that it has given up.
 	provenMax = 4

@@ -134,7 +134,7 @@ type client struct {
 // the time for which a silent connection keeps its place, as many can be served that a
 // process which connects without end cannot fill the queue before the others. Each
 // connection has a buffer of lineMax; all of them together take 4 MiB.
-func (c *Config) places() int { return memory.LaunchPlaces(c.Count) }
+func (c *Config) places() int { return memory.LaunchSlots(c.Count) }
 
 // silentHold is how long a connection that has sent nothing keeps its place: no MPI library
 // tries again, and a rank may not get a CPU between connecting and its first request.

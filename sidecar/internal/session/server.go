@@ -64,8 +64,8 @@ type Config struct {
 // Defaults of a Config.
 const (
 	helloTimeoutDefault = 5 * time.Second
-	pendingDefault      = memory.SessionPlaces
-	refusedMax          = memory.RefusedPlaces // most connections of users that may not attach, which have been told why
+	pendingDefault      = memory.SessionSlots
+	refusedMax          = memory.RefusedSlots  // most connections of users that may not attach, which have been told why
 	placePause          = 5 * time.Millisecond // between attempts to admit a connection while no place is free
 )
 
