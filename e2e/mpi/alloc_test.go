@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestAllocModel plays the allocator for MPI programs against a model, plain and under
-// the compiler's sanitizers.
+// TestAllocModel compares the allocator for MPI programs with a model, plain and under the
+// compiler's sanitizers.
 func TestAllocModel(t *testing.T) {
 	for name, flags := range map[string][]string{"plain": nil, "address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}, "thread": {"-fsanitize=thread"}} {
 		t.Run(name, func(t *testing.T) {
@@ -40,15 +40,15 @@ func TestAllocModel(t *testing.T) {
 	}
 }
 
-// moved is what each rank says of itself at its end, with OUTRIGGER_MPI_REPORT=1.
+// moved matches the report of a rank at its end, with OUTRIGGER_MPI_REPORT=1.
 var moved = regexp.MustCompile(`rank \d+: bytes sent in place (\d+), copied (\d+); received in place (\d+), copied (\d+)`)
 
-// traffic is the sum of what the ranks say.
+// traffic returns the sums over the reports of all ranks.
 func traffic(t *testing.T, ranks int, out string) (inPlace, copied int) {
 	t.Helper()
 	all := moved.FindAllStringSubmatch(out, -1)
 	if len(all) != ranks {
-		t.Fatalf("%d of %d ranks say what they have moved\n%s", len(all), ranks, out)
+		t.Fatalf("%d of %d ranks report their traffic\n%s", len(all), ranks, out)
 	}
 	for _, m := range all {
 		for i, text := range m[1:] {
@@ -66,8 +66,8 @@ func traffic(t *testing.T, ranks int, out string) (inPlace, copied int) {
 	return inPlace, copied
 }
 
-// TestPlaced: of an unmodified program that does to its buffers what programs do, large
-// messages are not copied when its job says so, and all are when it does not.
+// TestPlaced checks that large messages of an unmodified program, which allocates, reallocates and
+// frees its buffers, are not copied with OUTRIGGER_MPI_ARENA=on, and are all copied without.
 func TestPlaced(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "placed")
@@ -89,20 +89,20 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// TestPlacedHPCC: Debian's HPC Challenge has the same results with its allocations
-// placed, the small ones too, and with an arena that has room for few.
+// TestPlacedHPCC checks that Debian's HPC Challenge has the same results with its allocations in
+// the arena, small ones included, and with an arena that has room for few.
 func TestPlacedHPCC(t *testing.T) {
 	for _, arena := range []string{"256MiB", "1MiB"} {
 		t.Run("arena="+arena, func(t *testing.T) {
 			out := challenge(t, "OUTRIGGER_MPI_ARENA=4KiB", "OUTRIGGER_MPI_REPORT=1", "OUTRIGGER_ARENA="+arena)
 			if inPlace, _ := traffic(t, 4, out); inPlace == 0 {
-				t.Errorf("nothing was in place\n%s", out)
+				t.Errorf("no message was in place\n%s", out)
 			}
 		})
 	}
 }
 
-// TestPlacedRefused: a variable that says nothing known, in words.
+// TestPlacedRefused checks the error for an invalid OUTRIGGER_MPI_ARENA.
 func TestPlacedRefused(t *testing.T) {
 	code, out := job{ranks: 1, pods: 1, env: []string{"OUTRIGGER_MPI_ARENA=yes"}}.run(t, "sh", "-c", "true")
 	if code == 0 || !strings.Contains(out, "want on, off, or the smallest allocation") {

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestBackground: what OUTRIGGER_MPI_PROGRESS says goes on while ranks compute and call
-// nothing of MPI.
+// TestBackground checks that the operations selected by OUTRIGGER_MPI_PROGRESS progress while ranks
+// compute and do not call MPI.
 func TestBackground(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "background")
@@ -20,9 +20,9 @@ func TestBackground(t *testing.T) {
 			for _, what := range []string{"messages", "all"} {
 				t.Run(fmt.Sprintf("%s/pods=%d/%s", m.name, pods, what), func(t *testing.T) {
 					env := append(m.env, names.EnvMPIProgress+"="+what)
-					// Where the kernel has put a job's processes decides whether other threads are
-					// woken, for all its turns: one job in ten had more than a quarter woken, of
-					// code that had not before. What is not so by chance is not so in four jobs.
+					// How the kernel has assigned the processes to CPUs decides, for the whole job,
+					// whether other threads are woken: with unchanged code one job in ten had more
+					// than a quarter of them woken. A real defect shows in all of four jobs.
 					for again := range 4 {
 						code, out := job{ranks: 2, pods: pods, env: env}.run(t, program, what, filepath.Join(t.TempDir(), fmt.Sprint("seen", again)))
 						if code == 0 && strings.Contains(out, "all went on while the ranks computed") {
@@ -38,8 +38,8 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestWatched: a watcher of the C client moves the messages of ranks that compute, also
-// beside their own looks; sanitized under the compiler's.
+// TestWatched checks that a watcher of the C client moves the messages of ranks that compute, also
+// if the ranks poll at the same time, plain and under the compiler's sanitizers.
 func TestWatched(t *testing.T) {
 	const says = "rank 1 exchanged 60 times"
 	for _, pods := range []int{1, 2} {
@@ -54,20 +54,21 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// TestWatcherMissesNothing: what happens while a watcher falls asleep wakes it.
+// TestWatcherMissesNothing checks that an event that happens while a watcher is falling asleep
+// wakes it.
 func TestWatcherMissesNothing(t *testing.T) {
 	job{ranks: 1, pods: 1, mpi: "none"}.mustRun(t, "nothing was missed", at(t, "c/missed"))
 }
 
-// TestInterrupted: ranks that end in a signal's handler, maybe with locks that nobody lets go
-// of any more, end.
+// TestInterrupted checks that ranks that exit in a signal handler end, also if the interrupted
+// thread holds locks.
 func TestInterrupted(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "interrupted")
 		for _, what := range []string{"off", "all"} {
 			t.Run(m.name+"/"+what, func(t *testing.T) {
 				env := append(m.env, names.EnvMPIProgress+"="+what)
-				// Whose messages were not over counts as failed, or aborts the other one.
+				// A rank whose messages have not completed counts as failed, or aborts the other.
 				if _, out := (job{ranks: 2, pods: 2, env: env}).run(t, program); !strings.Contains(out, "exchanging") {
 					t.Fatal(out)
 				}
@@ -76,8 +77,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestSidecarKilled: ranks whose sidecar has ended learn of it by their requests, and end by
-// an error of their MPI's; the sidecar is named.
+// TestSidecarKilled checks that requests of ranks whose sidecar has ended fail, that the MPI then
+// ends the ranks with an error, and that the job's verdict names the sidecar.
 func TestSidecarKilled(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "orphaned")

@@ -12,8 +12,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// The Go client in the scenarios of clientlib/c/test/conformance.c: the same
-// messages in the same order, so that either side may be the other language.
+// The scenarios of clientlib/c/test/conformance.c with the Go client: the same messages in the same
+// order, so that the partner may use either client.
 
 // player is a rank; the lower half leads.
 type player struct {
@@ -174,7 +174,7 @@ func (p *player) synchronous() {
 
 func (p *player) own() {
 	me := p.world.Rank()
-	for i, n := range []int{33, 64, 4096, 8191, 8192} { // a smaller one is over when its ring has it
+	for i, n := range []int{33, 64, 4096, 8191, 8192} { // sends of smaller ones complete when they are in the ring
 		out, in := p.memory(true, n), p.memory(true, n)
 		fill(out, me, i)
 		r, err := outrigger.Irecv(p.world, in, me, i)

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clients are the scripts that run the lower and the upper half of four ranks.
+// clients returns scripts that run the C client, the Go client, or one in the lower and the other in
+// the upper half of four ranks.
 func clients(t *testing.T, c string) map[string][]string {
 	t.Helper()
 	self, err := os.Executable()
@@ -39,8 +40,7 @@ func clients(t *testing.T, c string) map[string][]string {
 	return map[string][]string{"C": {c}, "Go": {self, "conformance"}, "C leads Go": halves(c, goRank), "Go leads C": halves(goRank, c)}
 }
 
-// TestConformance: the C and the Go client play the same scenarios, with each
-// other too.
+// TestConformance plays the same scenarios with the C client, the Go client, and one with the other.
 func TestConformance(t *testing.T) {
 	c := at(t, "c/conformance")
 	for what, program := range clients(t, c) {
@@ -58,8 +58,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// sanitized builds the C client with a sanitizer, and more that hack/c is asked
-// for, and returns the folder.
+// sanitized builds the C client, and more targets of hack/c, with a sanitizer, and returns the
+// folder.
 func sanitized(t *testing.T, sanitizer string, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,8 +71,8 @@ func sanitized(t *testing.T, sanitizer string, more ...string) string {
 	return dir
 }
 
-// TestSanitized plays the scenarios with the C client under the compiler's
-// sanitizers, which end the program at the first mistake.
+// TestSanitized plays the scenarios with the C client under the compiler's sanitizers, which end
+// the program at the first error.
 func TestSanitized(t *testing.T) {
 	for _, s := range []string{"address,undefined", "thread"} {
 		t.Run(s, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestSanitized(t *testing.T) {
 	}
 }
 
-// TestOldSystems: what programs load has only symbols of a glibc that images
-// have, and none of libfabric.
+// TestOldSystems checks that the libraries that programs load need only symbols of old versions of
+// glibc, which all supported images have, and none of libfabric.
 func TestOldSystems(t *testing.T) {
 	for _, name := range []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "liboutrigger-steps.so", "liboutrigger-check.so", "liboutrigger-host.so", "libpmi.so", "outrigger-pmix"} {
 		out, err := exec.CommandContext(t.Context(), "nm", "-D", "--undefined-only", at(t, "c", name)).CombinedOutput()
@@ -104,7 +104,7 @@ func TestOldSystems(t *testing.T) {
 	}
 }
 
-// goldenBytes are those of a file of api/shm.
+// goldenBytes returns the hexadecimal digits of a golden file of api/shm.
 func goldenBytes(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "api", "shm", "testdata", name+".golden.hex"))
@@ -120,9 +120,9 @@ func goldenBytes(t *testing.T, name string) string {
 	return digits.String()
 }
 
-// TestPlaceTold: what a C client tells of its waits is true, by what clientlib/c/test/place.c
-// makes a thread do. What a host takes of this machine's processors
-// looks like computing, now here and now there: what is wrong is wrong in each run.
+// TestPlaceTold checks that a C client reports correctly whether it waits, in the cases of
+// clientlib/c/test/place.c. Time that a host steals from this machine's CPUs looks like
+// computation, in different cases of different runs: only a case that is wrong in each run fails.
 func TestPlaceTold(t *testing.T) {
 	var wrong map[string]bool
 	for range 8 {
@@ -146,46 +146,47 @@ func TestPlaceTold(t *testing.T) {
 	t.Errorf("in each of eight runs: %q", slices.Sorted(maps.Keys(wrong)))
 }
 
-// TestEndedWhileStaging: a send whose sidecar ends in the middle fails or ends, and not
-// both.
+// TestEndedWhileStaging checks that a send whose sidecar ends while the message is being staged
+// either fails or completes, and not both.
 func TestEndedWhileStaging(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/ended")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestChunksForWhatMoves: large messages get memory when they move, whatever waits for ever,
-// and all of it is free again.
+// TestChunksForWhatMoves checks that matched large messages get chunks although others never match,
+// and that all chunks are freed.
 func TestChunksForWhatMoves(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/chunks")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestTakenBeforeTheSleep: a thread does not sleep when another one has taken what it waits
-// for.
+// TestTakenBeforeTheSleep checks that a thread does not sleep if another thread has processed the
+// completion that it waits for.
 func TestTakenBeforeTheSleep(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/taken")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestCrowded: where a processor is shared with somebody who computes, who waits sleeps.
+// TestCrowded checks that a waiting thread sleeps if another thread computes on its CPU.
 func TestCrowded(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/crowded")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestPieces: the C client hands out no memory of its arena that it has not been given.
+// TestPieces checks that the C client allocates no memory of its arena that the sidecar has not
+// allocated.
 func TestPieces(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/pieces")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
-// TestGolden: the C client writes the bytes of the contract's golden files. Its
-// Hello names fewer features, and a ring's first four bytes are the ring's.
+// TestGolden checks that the C client writes the bytes of the contract's golden files, except that
+// its Hello names fewer features, and that the first four bytes of an entry belong to the ring.
 func TestGolden(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), at(t, "c/golden")).CombinedOutput()
 	if err != nil {
@@ -210,8 +211,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestCLastError: the verdict of a C program that ends after an error, without outrigger_close,
-// has the call, the peer and the reason, and not only the exit code.
+// TestCLastError checks that the verdict of a C program that exits after an error, without
+// outrigger_close, has the call, the peer and the reason in addition to the exit code.
 func TestCLastError(t *testing.T) {
 	for mistake, want := range map[string]string{
 		"truncated": "rank 1 (pod 1) exited with code 3: recv with rank 0 tag 7 (100 bytes): the message is longer than the buffer",

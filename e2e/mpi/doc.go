@@ -1,4 +1,4 @@
-// Package mpi runs MPI programs as others made them over sidecars: `make
-// test-mpi`. Its tests have the build tag mpi, since they need what
+// Package mpi runs unmodified MPI programs and libraries over sidecars, and the test programs of the
+// C client: `make test-mpi`. Its tests have the build tag mpi, because they need the MPIs that
 // hack/mpi/install installs.
 package mpi

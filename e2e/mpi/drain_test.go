@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// drains runs a program of four ranks in two pods that writes a checkpoint when it is told to
-// end, interrupts it when all ranks run, and wants the checkpoint of each.
+// drains runs a program of four ranks in two pods that writes a checkpoint on SIGTERM, interrupts it
+// when all ranks run, and checks that each rank has written its checkpoint.
 func drains(t *testing.T, env []string, program ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), at(t, "outrigger"), append([]string{"run", "-n", "4", "--pods", "2", "--mpi", "auto", "--"}, program...)...)
@@ -44,9 +44,8 @@ func drains(t *testing.T, env []string, program ...string) {
 	}
 }
 
-// TestDrain: ranks of a job that is ended have the time for a checkpoint, about which they
-// agree by messages; also those that an mpirun of the program has started, or a script that
-// runs mpirun.
+// TestDrain checks that ranks of a job that is ended have time to agree on a checkpoint by messages
+// and write it, also if the program's mpirun, or a script that runs mpirun, has started them.
 func TestDrain(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {

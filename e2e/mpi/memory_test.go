@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedMax is the memory that a sidecar may share with a rank that only begins its MPI: slab,
-// rings, and the first pieces of the arena (docs/mpijob-reference.md, Memory of the sidecar). An
-// arena that was allocated as a whole would be 256 MiB.
+// sharedMax bounds the memory that a sidecar shares with a rank that has only started its MPI: slab,
+// rings, and the first pieces of the arena (docs/mpijob-reference.md, Memory of the sidecar). A whole
+// arena would be 256 MiB.
 const sharedMax = 6 << 20
 
-// TestMemoryOfIdleRanks: ranks that only call MPI_Init and MPI_Barrier, with arenas of the default
-// size, take a few MiB each.
+// TestMemoryOfIdleRanks checks that ranks that only call MPI_Init and MPI_Barrier, with arenas of the
+// default size, use a few MiB each.
 func TestMemoryOfIdleRanks(t *testing.T) {
 	const ranks, pods = 16, 2
 	for _, m := range []implementation{openmpi4(t), mpich(t)} {
@@ -55,8 +55,8 @@ func TestMemoryOfIdleRanks(t *testing.T) {
 	}
 }
 
-// memory is what a sidecar shares with its ranks as files of memory, as far as it is allocated, and
-// what is its own.
+// memory returns the allocated bytes of the memory files that a sidecar shares with its ranks, and
+// the bytes of its private memory.
 func (p *pods) memory(pod int) (shared, private int64) {
 	p.t.Helper()
 	proc := fmt.Sprintf("/proc/%d", p.sidecars[pod].Process.Pid)

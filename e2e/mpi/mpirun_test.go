@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// starter is the mpirun that an MPI brings along.
+// starter returns the path of an MPI's own mpirun.
 func (m *implementation) starter(t testing.TB) string {
 	t.Helper()
 	switch m.name {
@@ -21,8 +21,8 @@ func (m *implementation) starter(t testing.TB) string {
 	return at(t, "mpi", m.name, "bin/mpiexec")
 }
 
-// TestMPIRun: a program's own mpirun starts its ranks over the sidecars, each in the
-// pod that has its rank, without an ssh; and so does one that a script calls.
+// TestMPIRun checks that a program's own mpirun, called directly or by a script, starts its ranks
+// through the sidecars, each in the pod of its rank, without ssh.
 func TestMPIRun(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -34,9 +34,9 @@ func TestMPIRun(t *testing.T) {
 	}
 }
 
-// TestMPIRunWindows: the ranks of two pods of one machine, which a program's own mpirun has
-// started, have windows whose shared memory is their pod's alone, and know which ranks are in
-// their pod. Open MPI 4.1 failed in half of the runs, and Open MPI 5 hung in all.
+// TestMPIRunWindows checks that ranks that a program's own mpirun has started in two pods of one
+// machine share the memory of windows only within their pod, and know which ranks are in their pod.
+// Open MPI 4.1 failed in half of the runs, and Open MPI 5 hung in all.
 func TestMPIRunWindows(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestMPIRunWindows(t *testing.T) {
 	}
 }
 
-// TestMPIRunFails: what went wrong is said, with the rank or the exit code.
+// TestMPIRunFails checks that the error names the failure and its rank or exit code.
 func TestMPIRunFails(t *testing.T) {
 	m := openmpi4(t)
 	check := m.build(t, "check")
@@ -74,8 +74,9 @@ func TestMPIRunFails(t *testing.T) {
 	}
 }
 
-// TestMPIRunMisplaces: a rank that mpirun starts in a pod which does not have it is refused, and
-// ends the job. MPICH's job hung, and the verdict of others named a rank that had failed for it.
+// TestMPIRunMisplaces checks that a rank that mpirun starts in the wrong pod is refused, and that
+// the job ends. MPICH's job hung, and the verdicts of others named a rank that had failed because
+// of it.
 func TestMPIRunMisplaces(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -93,23 +94,23 @@ func TestMPIRunMisplaces(t *testing.T) {
 	}
 }
 
-// TestMPIRunLeavePinned: an option for networks that Outrigger is not changes nothing. Open MPI 5 of
-// PyPI, which has no memory hooks, ended its ranks for it.
+// TestMPIRunLeavePinned checks that an option for other networks has no effect. PyPI's Open MPI 5,
+// which has no memory hooks, ended its ranks because of it.
 func TestMPIRunLeavePinned(t *testing.T) {
 	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
 		job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "checked over 2 ranks", m.starter(t), "--mca", "mpi_leave_pinned", "1", "-n", "2", m.build(t, "check"))
 	}
 }
 
-// TestMPIRunOfAnother: an mpirun of another MPI than the program's ends at once, and both are named.
-// Open MPI's programs waited for ever below the mpiexec of MPICH, and those of Open MPI 5 below
-// the mpirun of Open MPI 4.1.
+// TestMPIRunOfAnother checks that a program started by another MPI's mpirun ends at once, and that
+// the error names both MPIs. Programs of Open MPI waited for ever when MPICH's mpiexec had started
+// them, and those of Open MPI 5 when Open MPI 4.1's mpirun had.
 func TestMPIRunOfAnother(t *testing.T) {
 	m, i, o4, o5 := mpich(t), intel(t), openmpi4(t), openmpi5(t)
 	for what, c := range map[string]struct {
 		starter, program implementation
 		names            [2]string
-		script           string // runs the program, where the mpirun's own environment hides its MPI
+		script           string // runs the program, if mpirun's own environment hides the program's MPI
 	}{
 		"MPICH's, Open MPI 4":   {m, o4, [2]string{"of MPICH,", "Open MPI v4.1"}, ""},
 		"MPICH's, Open MPI 5":   {m, o5, [2]string{"of MPICH,", "Open MPI v5."}, ""},
@@ -138,8 +139,8 @@ func TestMPIRunOfAnother(t *testing.T) {
 	}
 }
 
-// TestMPIRunOfAPart: a job ends when some of its ranks are refused, with their reason, although
-// mpirun and the other ranks wait. MPICH's did so for ever.
+// TestMPIRunOfAPart checks that a job ends with the reason if some of its ranks are refused,
+// although mpirun and the other ranks wait. MPICH's job waited for ever.
 func TestMPIRunOfAPart(t *testing.T) {
 	for m, set := range map[*implementation][]string{
 		new(mpich(t)):    {"-env", "FI_PROVIDER", "tcp"},
@@ -148,7 +149,7 @@ func TestMPIRunOfAPart(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			program := m.build(t, "check")
-			for _, n := range []string{"2", "3"} { // the refused ranks are all of a pod, and one of two
+			for _, n := range []string{"2", "3"} { // all ranks of a pod are refused, or one of two
 				line := append([]string{m.starter(t), "-n", n, program, ":", "-n", map[string]string{"2": "2", "3": "1"}[n]}, append(set, program)...)
 				if code, out := (job{ranks: 4, pods: 2, env: m.env}).run(t, line...); code == 0 || !strings.Contains(out, "(pod 1) was refused: its MPI took another transport: ") {
 					t.Errorf("exit code %d\n%s", code, out)

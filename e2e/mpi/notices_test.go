@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNotices: SIGUSR1 of `outrigger run` reaches each rank that a real mpirun of the program has
-// started, once, and so does SIGUSR2, which MPICH's and Intel MPI's own mpirun do not pass on; the
-// job goes on, and ends well. A script that calls mpirun gets the signal itself, and may pass it on.
+// TestNotices checks that SIGUSR1 of `outrigger run` reaches each rank that the program's own mpirun
+// has started, exactly once, and so does SIGUSR2, which MPICH's and Intel MPI's mpirun do not pass
+// on, and that the job continues and succeeds. A script that calls mpirun gets the signal itself,
+// and may pass it on.
 func TestNotices(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -34,8 +35,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// notices runs a program of four ranks in two pods, sends SIGUSR1 when all run, and SIGUSR2 when
-// all have got the first and wait for it, and wants each as often in each rank.
+// notices runs a program of four ranks in two pods, sends SIGUSR1 when all run, and SIGUSR2 when all
+// have got the first and wait for the second, and checks how often each rank got each.
 func notices(t *testing.T, second int, env []string, program ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)

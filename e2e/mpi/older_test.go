@@ -23,13 +23,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// The test binary can stand between a rank and its sidecar, and take features out of what
-// either side says of itself: the rank then has a sidecar of an earlier release, and the
-// sidecar a client of one.
+// The test binary can run as a proxy between a rank and its sidecar, which removes features from
+// Hello and Welcome: to the rank the sidecar is then of an earlier release, and to the sidecar the
+// client is.
 
 const (
-	olderCommand   = "older"   // FEATURES PROGRAM...: becomes the program, behind another process
-	betweenCommand = "between" // FEATURES: that process; its descriptor 3 listens
+	olderCommand   = "older"   // FEATURES PROGRAM...: starts the proxy and executes the program
+	betweenCommand = "between" // FEATURES: the proxy; its descriptor 3 listens
 )
 
 func older(args []string) int {
@@ -46,14 +46,14 @@ func older(args []string) int {
 	return 0
 }
 
-// behind starts the process that stands between, and becomes the program, which so keeps
-// what the launcher has given it.
+// behind starts the proxy and executes the program in this process, so that the program has the
+// process that the launcher started.
 func behind(features string, program []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	// Beside the sidecar's, where the job removes it: the process between may be killed.
+	// In the folder of the sidecar's socket, which the job removes: the proxy may be killed.
 	path := filepath.Join(filepath.Dir(os.Getenv(names.EnvSocket)), fmt.Sprint("older", os.Getpid()))
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
@@ -103,25 +103,26 @@ func between(features string) error {
 	}
 	if err := pass(sidecar, client, func(b []byte) {
 		keep(b, mask)
-		clear(b[68:72]) // of who shares its processors it knows nothing
+		clear(b[68:72]) // an earlier release does not report sharers
 	}); err != nil {
 		return err
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, sidecar) // its end is the client's
+		_, _ = io.Copy(io.Discard, sidecar) // until the sidecar closes
 		_ = client.CloseWrite()
 	}()
 	_, err = io.Copy(io.Discard, client)
-	_ = sidecar.Close() // it is told of the client's end
+	_ = sidecar.Close() // passes on that the client has closed
 	return err
 }
 
-// keep takes features out of a Hello or a Welcome, which have them at the same place.
+// keep clears the features that mask lacks in a Hello or a Welcome, which have them at the same
+// offset.
 func keep(b []byte, mask uint64) {
 	binary.LittleEndian.PutUint64(b[8:], binary.LittleEndian.Uint64(b[8:])&mask)
 }
 
-// pass hands a message on, with the descriptors that come with it.
+// pass forwards a message with its descriptors, changed by change.
 func pass(from, to *net.UnixConn, change func([]byte)) error {
 	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(3*4))
 	n, oobn, _, _, err := from.ReadMsgUnix(b, oob)
@@ -133,7 +134,7 @@ func pass(from, to *net.UnixConn, change func([]byte)) error {
 	return err
 }
 
-// first are the features of the first release of the contract.
+// first has the features of the first release of the contract.
 const first = shm.FeaturesRequired | shm.FeatureRMA | shm.FeatureColl
 
 func behindOlder(t *testing.T, features uint64, program string) []string {
@@ -145,8 +146,8 @@ func behindOlder(t *testing.T, features uint64, program string) []string {
 	return []string{self, olderCommand, strconv.FormatUint(features, 10), program}
 }
 
-// TestOlderSidecar: with a sidecar that lacks the newest features the C client does
-// without them, and so does a sidecar with such a client.
+// TestOlderSidecar checks that the C client works with a sidecar that lacks the newest features, and
+// the sidecar with such a client.
 func TestOlderSidecar(t *testing.T) {
 	for _, pods := range []int{1, 2} {
 		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) {
@@ -159,14 +160,15 @@ func TestOlderSidecar(t *testing.T) {
 			}
 		})
 	}
-	t.Run("beside others", func(t *testing.T) {
+	t.Run("with newer clients", func(t *testing.T) {
 		half := behindOlder(t, first, at(t, "c/conformance"))
 		script := fmt.Sprintf("if [ $OUTRIGGER_RANK -lt 2 ]; then exec %s; else exec %s; fi", strings.Join(half, " "), at(t, "c/conformance"))
 		job{ranks: 4, pods: 2, mpi: "none"}.mustRun(t, "rank 3 played 12 scenarios", "/bin/sh", "-c", script)
 	})
 }
 
-// TestOlderSidecarOfMPI: an MPI does without places, and says what it cannot do without.
+// TestOlderSidecarOfMPI checks that an MPI works without activity reports, and that its error names
+// a feature that it needs.
 func TestOlderSidecarOfMPI(t *testing.T) {
 	m := mpich(t)
 	program := m.build(t, "check")

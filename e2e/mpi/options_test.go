@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-// mpirunOption is an option of an mpirun, and how many values it has.
+// mpirunOption is an option of an mpirun and its number of values.
 type mpirunOption struct {
 	name   string
 	values int
 }
 
-// helpOf runs an mpirun's own help.
+// helpOf returns the help text of an mpirun.
 func helpOf(t *testing.T, m *implementation, line ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
@@ -32,8 +32,9 @@ func helpOf(t *testing.T, m *implementation, line ...string) string {
 	return string(out)
 }
 
-// Options in the helps: a list with <arg0> (Open MPI 4), a table with "--name <value>" that has line
-// breaks within names (Open MPI 5), a list with {value} or with none (MPICH, Intel MPI).
+// Formats of options in the help texts: a list with <arg0> (Open MPI 4), a table with
+// "--name <value>" that has line breaks within names (Open MPI 5), a list with {value} or without
+// (MPICH, Intel MPI).
 var (
 	listedOption = regexp.MustCompile(`(?m)^ {0,3}(-[\w-]+(?:\|-[\w-]+)*)((?: <arg\d>)*)`)
 	tableCells   = regexp.MustCompile(`^\| ((?:"[^"]*")(?: \| "[^"]*")*) +\|`)
@@ -41,12 +42,13 @@ var (
 	hydraOption  = regexp.MustCompile(`(?m)^ {2,4}(?:<option> )?(-[\w-]+(?:/-[\w-]+)*)((?: [{<][^}>]*[}>])*)`)
 )
 
-// hydraAlone are options of MPICH and Intel MPI that have no value. Their help names values of
-// some options only; the others, less these, have one.
+// hydraAlone has the options of MPICH and Intel MPI that have no value. Their help names the values
+// of some options only; of the others, all but these have one.
 var hydraAlone = strings.Fields(`genvnone genvall envnone envall enable-x disable-x disable-auto-cleanup disable-hostname-propagation hybrid-hosts info
 	pmi-port prepend-rank prepend-timestamp print-all-exitcodes print-rank-map profile prot silent-abort skip-launch-node verbose aps mps gdb tv nolocal`)
 
-// options are those of an implementation's mpirun, less help and version, after which nothing runs.
+// options returns the options of an implementation's mpirun, except those for help and version, with
+// which mpirun runs no program.
 func (m *implementation) options(t *testing.T) (found []mpirunOption) {
 	t.Helper()
 	add := func(names []string, values int) {
@@ -61,17 +63,17 @@ func (m *implementation) options(t *testing.T) (found []mpirunOption) {
 		for _, o := range listedOption.FindAllStringSubmatch(helpOf(t, m, "mpirun", "--help", "all"), -1) {
 			add(strings.Split(o[1], "|"), strings.Count(o[2], "<"))
 		}
-	case "openmpi5": // whose mpirun has prterun's options, and a help that names none
+	case "openmpi5": // its mpirun has prterun's options, but its help names none
 		var row strings.Builder
 		for line := range strings.Lines(helpOf(t, m, at(t, "mpi/openmpi/bin/prterun"), "--help")) {
 			switch cell := tableCells.FindStringSubmatch(line); {
-			case cell != nil && !strings.HasPrefix(line[len(cell[0]):], ` "-`): // else a name is broken off
+			case cell != nil && !strings.HasPrefix(line[len(cell[0]):], ` "-`): // otherwise the name continues in the next line
 				row.WriteString(cell[1])
 			case strings.HasPrefix(line, "| ") && len(line) > 23:
 				row.WriteString(strings.TrimSpace(line[2:23]))
-			case row.Len() > 0: // its end
+			case row.Len() > 0: // the end of the row
 				var names []string
-				values := 0 // all names of a row have those of the last
+				values := 0 // all names of a row have the values of the last
 				for _, o := range tableOption.FindAllStringSubmatch(row.String(), -1) {
 					names, values = append(names, o[1]), strings.Count(strings.ReplaceAll(o[2], "=<", "="), "<")
 				}
@@ -91,8 +93,8 @@ func (m *implementation) options(t *testing.T) (found []mpirunOption) {
 	return found
 }
 
-// TestConvertKnowsEveryOption: `outrigger convert` knows each option that an mpirun's own help
-// names, with as many values, so that what follows them is the program.
+// TestConvertKnowsEveryOption checks that `outrigger convert` knows each option in an mpirun's help
+// with its number of values, so that it finds the program behind them.
 func TestConvertKnowsEveryOption(t *testing.T) {
 	const kubeflow = `apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -113,7 +115,7 @@ spec:
 			file := filepath.Join(t.TempDir(), "job.yaml")
 			for _, o := range options {
 				if strings.TrimLeft(o.name, "-") == "dvm" {
-					continue // a value in Open MPI 5, and none in 4: convert refuses it
+					continue // has a value in Open MPI 5 and none in 4: convert refuses it
 				}
 				line := []string{"mpirun", o.name}
 				for range o.values {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFast runs clientlib/c/test/patience.c, whose clock runs 30 times as fast, and returns what its
-// open says, and after which time.
+// openFast runs clientlib/c/test/patience.c, whose clock runs 30 times as fast, and returns the error
+// of its outrigger_open and the time that it took.
 func openFast(t *testing.T, socket string) (string, time.Duration) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), at(t, "c/patience"))
@@ -28,8 +28,8 @@ func openFast(t *testing.T, socket string) (string, time.Duration) {
 	return string(out), time.Duration(ms) * time.Millisecond
 }
 
-// TestCOpenWaitsForASidecarThatStarts: the C client gives up after 30 s if no sidecar listens. One
-// that listens and does not answer yet is waited for, without an end.
+// TestCOpenWaitsForASidecarThatStarts checks that the C client times out after 30 s if no sidecar
+// listens, and waits without a limit for one that listens and does not answer yet.
 func TestCOpenWaitsForASidecarThatStarts(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	if text, after := openFast(t, socket); !strings.Contains(text, "no sidecar at "+socket) || after < 900*time.Millisecond {

@@ -25,14 +25,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// pods are sidecars that go on when their job has failed, as in a cluster, and ranks that
-// nothing but the test starts.
+// pods are sidecars that continue when their job has failed, as in a cluster, with ranks that the
+// test starts itself.
 type pods struct {
 	t        *testing.T
 	dir      string
 	doc      *bootstrap.Document
 	sidecars []*exec.Cmd
-	before   []int // descriptors of each, before any rank
+	before   []int // open descriptors of each sidecar before the first rank
 }
 
 // startPods starts a sidecar for each number of ranks, whose arenas are small.
@@ -58,7 +58,7 @@ func startPodsWithArenas(t *testing.T, arenaBytes int64, ranks ...int) *pods {
 		p.sidecar(i)
 	}
 	for i := range p.doc.Pods {
-		// Health is served first: what a sidecar keeps open it has when it is ready.
+		// A sidecar that is ready has opened all descriptors that it keeps open.
 		p.await(fmt.Sprintf("sidecar %d", i), func() bool { return strings.HasPrefix(p.told(i, "/readyz"), "200") })
 		p.before = append(p.before, len(p.descriptors(i)))
 	}
@@ -78,7 +78,7 @@ func (p *pods) describe(ranks []int) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		defer func() { _ = l.Close() }() // nobody has connected
+		defer func() { _ = l.Close() }() // only reserves the address
 		leaf, err := a.Leaf(i)
 		if err != nil {
 			p.t.Fatal(err)
@@ -106,7 +106,7 @@ func (p *pods) path(name string) string { return filepath.Join(p.dir, name) }
 
 func (p *pods) socket(pod int) string { return p.path(fmt.Sprintf("s%d", pod)) }
 
-// sidecar starts the one of a pod. When the test ends it has to be there, and to end well.
+// sidecar starts the sidecar of a pod. At the end of the test it must still run, and exit with 0.
 func (p *pods) sidecar(pod int) {
 	p.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), at(p.t, "outrigger-sidecar"), "--bootstrap", p.path("bootstrap.json"),
@@ -127,15 +127,15 @@ func (p *pods) sidecar(pod int) {
 	})
 }
 
-// output has a process write into a file: a pipe would be waited for while a child of
-// its own has it.
+// output sets the output of a process to a file: with a pipe, Wait would wait for children of the
+// process that have inherited it.
 func (p *pods) output(cmd *exec.Cmd, name string) {
 	p.t.Helper()
 	f, err := os.Create(name)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.t.Cleanup(func() { _ = f.Close() }) // it is the process's
+	p.t.Cleanup(func() { _ = f.Close() }) // the process has a descriptor of its own
 	cmd.Stdout, cmd.Stderr = f, f
 }
 
@@ -170,7 +170,7 @@ func (r *rank) says() string {
 	return string(raw)
 }
 
-// end waits for the end of a rank: its exit code, or 128 plus the signal.
+// end waits until a rank's process has ended and returns its exit code, or 128 plus the signal.
 func (r *rank) end() int {
 	r.p.t.Helper()
 	select {
@@ -189,13 +189,13 @@ func (r *rank) end() int {
 	return 0
 }
 
-// words are what all processes have printed.
+// words returns the output of all processes.
 func (p *pods) words() string {
 	var all strings.Builder
-	files, _ := filepath.Glob(p.path("*")) // its pattern is good
+	files, _ := filepath.Glob(p.path("*")) // the pattern is valid
 	for _, f := range files {
 		if name := filepath.Base(f); strings.HasPrefix(name, "log") || strings.HasPrefix(name, "rank") {
-			raw, _ := os.ReadFile(f) // for a message
+			raw, _ := os.ReadFile(f) // only for an error message
 			fmt.Fprintf(&all, "-- %s\n%s", name, raw)
 		}
 	}
@@ -211,7 +211,7 @@ func (p *pods) await(what string, there func() bool) {
 	}
 }
 
-// told is what a sidecar answers, or nothing.
+// told returns a sidecar's answer to an HTTP request, or "" if it does not answer.
 func (p *pods) told(pod int, path string) string {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -228,7 +228,7 @@ func (p *pods) told(pod int, path string) string {
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
+	defer func() { _ = resp.Body.Close() }() // the body was read completely
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return ""
@@ -236,7 +236,7 @@ func (p *pods) told(pod int, path string) string {
 	return resp.Status + "\n" + string(raw)
 }
 
-// descriptors are what a sidecar has open.
+// descriptors returns the targets of a sidecar's open descriptors.
 func (p *pods) descriptors(pod int) []string {
 	p.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", p.sidecars[pod].Process.Pid)
@@ -246,15 +246,15 @@ func (p *pods) descriptors(pod int) []string {
 	}
 	var open []string
 	for _, e := range list {
-		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // else it is closed
+		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // otherwise it was closed meanwhile
 			open = append(open, to)
 		}
 	}
 	return open
 }
 
-// held is what a sidecar still has of ranks: mappings of their memory, and descriptors
-// of all kinds but those of connections between sidecars.
+// held returns what a sidecar still has of ranks: mappings of their memory, and descriptors other
+// than those of connections between sidecars.
 func (p *pods) held(pod int) (held []string) {
 	p.t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.sidecars[pod].Process.Pid))
@@ -266,15 +266,15 @@ func (p *pods) held(pod int) (held []string) {
 			held = append(held, strings.TrimSpace(line))
 		}
 	}
-	const peers = 3 // at most: two sockets of a connection for frames, and one for agreeing
+	const peers = 3 // at most two sockets of a connection for frames, and one for agreement
 	if open := p.descriptors(pod); len(open) > p.before[pod]+peers {
 		held = append(held, open...)
 	}
 	return held
 }
 
-// clean waits until the sidecars have nothing left of any rank, and looks whether they
-// are well.
+// clean waits until the sidecars have released everything of all ranks, and checks that they are
+// healthy.
 func (p *pods) clean() {
 	p.t.Helper()
 	for i := range p.sidecars {

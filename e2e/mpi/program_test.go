@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestCheck runs a program of ours over every MPI.
+// TestCheck runs testdata/check.c over every MPI.
 func TestCheck(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "check")
@@ -29,8 +29,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestValues: what Open MPI computes or sends wrongly over pml cm and btl ofi, where its own
-// choice of transport is right, comes out right over every MPI.
+// TestValues checks results that Open MPI gets wrong over pml cm and btl ofi, but right over its own
+// choice of transport: they must be right over every MPI.
 func TestValues(t *testing.T) {
 	for _, m := range all(t) {
 		layouts := [][2]int{{2, 2}}
@@ -51,8 +51,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSanitizedProgram: a program that was built with AddressSanitizer starts with the libraries that
-// the launcher preloads.
+// TestSanitizedProgram checks that a program built with AddressSanitizer starts with the libraries
+// that the launcher preloads.
 func TestSanitizedProgram(t *testing.T) {
 	m := openmpi4(t)
 	program := m.build(t, "check", "-fsanitize=address")
@@ -63,8 +63,8 @@ func TestSanitizedProgram(t *testing.T) {
 	}
 }
 
-// TestNoSharedMemory: ranks of Open MPI for whose PMIx server there is no memory are not started,
-// and the job ends with the size that is needed.
+// TestNoSharedMemory checks that ranks of Open MPI are not started if /dev/shm has no room for their
+// PMIx server, and that the job's error names the size that is needed.
 func TestNoSharedMemory(t *testing.T) {
 	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
 		env := append(m.env, "TMPDIR=/dev/null/none")
@@ -75,8 +75,8 @@ func TestNoSharedMemory(t *testing.T) {
 	}
 }
 
-// TestSmallSharedMemory: many pods start on a machine whose /dev/shm has not room for all of them, as
-// that of a container has by default.
+// TestSmallSharedMemory checks that many pods start on a machine whose /dev/shm has no room for all
+// of them, such as that of a container by default.
 func TestSmallSharedMemory(t *testing.T) {
 	m := openmpi4(t)
 	program := m.build(t, "check")
@@ -87,8 +87,8 @@ func TestSmallSharedMemory(t *testing.T) {
 	}
 }
 
-// TestSplit: the ranks of a pod are one node to every MPI, and share windows; where an MPI carries
-// their messages by itself, the report says so.
+// TestSplit checks that the ranks of a pod are one node to every MPI, and share windows, and that the
+// report says so if an MPI transfers their messages itself.
 func TestSplit(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -101,15 +101,14 @@ func TestSplit(t *testing.T) {
 	job{ranks: 4, pods: 2, env: m.env, flags: []string{"--report"}}.mustRun(t, "Messages within the pods of ranks 0 to 3 are not counted", m.build(t, "split"), "2")
 }
 
-// TestRunpath: the PMIx server finds the library of a program that says itself
-// where that is.
+// TestRunpath checks that the PMIx server finds the MPI of a program that has its path in RUNPATH.
 func TestRunpath(t *testing.T) {
 	m := openmpi5(t)
 	m.link = append(m.link, "-Wl,-rpath,"+at(t, "mpi/openmpi/lib"))
 	job{ranks: 2, pods: 2}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
 }
 
-// TestSpawnRefused: ranks that ask for more ranks get an error, and go on.
+// TestSpawnRefused checks that ranks that spawn more ranks get an error, and can continue.
 func TestSpawnRefused(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -118,8 +117,9 @@ func TestSpawnRefused(t *testing.T) {
 	}
 }
 
-// TestJoiningRefused: ranks that would join another job get an error, and go on. Without it Open MPI's
-// other ranks wait for the root for ever. (MPICH and Intel MPI wait for the other job.)
+// TestJoiningRefused checks that ranks that connect to another job get an error, and can continue.
+// Otherwise all ranks of Open MPI but the root wait for the root for ever. (MPICH and Intel MPI wait
+// for the other job.)
 func TestJoiningRefused(t *testing.T) {
 	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
 		t.Run(m.name, func(t *testing.T) {
@@ -128,9 +128,9 @@ func TestJoiningRefused(t *testing.T) {
 	}
 }
 
-// TestSecondSession: a process begins a session of MPI again after it has ended one. (Open MPI 4.1
-// has none, the libpmix of 5 ends the process in the second one's end, and MPICH's ranks of one pod
-// hang in their own shared memory now and then, as with its mpiexec.)
+// TestSecondSession checks that a process can begin a session of MPI after it has ended one. (Open
+// MPI 4.1 has no sessions, the libpmix of 5 exits at the end of the second one, and ranks of MPICH in
+// one pod sometimes hang in MPICH's shared memory, as with its mpiexec.)
 func TestSecondSession(t *testing.T) {
 	m := mpich(t)
 	out := job{ranks: 4, pods: 4, env: m.env}.mustRun(t, "session 0: rank 1 of 4", m.build(t, "sessions"))
@@ -139,8 +139,8 @@ func TestSecondSession(t *testing.T) {
 	}
 }
 
-// TestGroups makes communicators of groups of a part of the ranks, which in Open MPI 5 is a
-// matter of PMIx. (Open MPI 4.1 has no such call.)
+// TestGroups creates communicators from groups of some of the ranks, for which Open MPI 5 uses PMIx.
+// (Open MPI 4.1 has no such call.)
 func TestGroups(t *testing.T) {
 	for _, m := range pythons(t) {
 		program := m.build(t, "groups")
@@ -152,14 +152,14 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestLarge sends a message of a GiB.
+// TestLarge sends a message of 1 GiB.
 func TestLarge(t *testing.T) {
 	m := mpich(t)
 	job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "checked over 2 ranks", m.build(t, "check"), "1024")
 }
 
-// TestPassive has epochs in which the target does not call MPI, above and below
-// every limit between protocols.
+// TestPassive tests epochs in which the target does not call MPI, with sizes above and below every
+// limit between protocols.
 func TestPassive(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "windows")
@@ -171,8 +171,8 @@ func TestPassive(t *testing.T) {
 	}
 }
 
-// benchmarks of Intel's own package, with few repetitions of short lists: each
-// goes through all patterns of its chapter of MPI.
+// benchmarks has programs of the Intel MPI Benchmarks, with arguments for few repetitions and sizes.
+// Each program runs all patterns of its chapter of MPI.
 var benchmarks = map[string][]string{
 	"IMB-MPI1": {"-iter", "5", "-msglog", "14:16"},
 	"IMB-NBC":  {"-iter", "3", "-msglog", "14:15"},
@@ -186,9 +186,9 @@ func TestBenchmarks(t *testing.T) {
 	for _, m := range []implementation{mpich(t), intel(t)} {
 		for program, args := range benchmarks {
 			t.Run(m.name+"/"+program, func(t *testing.T) {
-				env := append([]string{m.env[0] + ":" + at(t, "mpi/openmp/lib")}, m.env[1:]...) // IMB-MT's
+				env := append([]string{m.env[0] + ":" + at(t, "mpi/openmp/lib")}, m.env[1:]...) // for IMB-MT
 				last := "Finalize"
-				if program == "IMB-MT" { // which does not tell of it, over any transport
+				if program == "IMB-MT" { // it does not print Finalize, over any transport
 					last = "Benchmarking AllReduceMT"
 				}
 				job{ranks: 2, pods: 2, env: env}.mustRun(t, last, append([]string{at(t, "mpi/intel/bin", program)}, args...)...)
@@ -210,8 +210,8 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// TestPort: ranks whose descriptors something has closed before their MPI began
-// find each other by a port.
+// TestPort checks that ranks whose inherited descriptors were closed before their MPI started find
+// each other by a port.
 func TestPort(t *testing.T) {
 	for _, m := range []implementation{mpich(t), intel(t)} {
 		t.Run(m.name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// TestRankKilled: the rank that was killed is named.
+// TestRankKilled checks that the verdict names a rank that was killed.
 func TestRankKilled(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -236,7 +236,8 @@ func TestRankKilled(t *testing.T) {
 	}
 }
 
-// TestNotUsed: ranks that ended well without Outrigger are an error that says so.
+// TestNotUsed checks that a job fails with the reason if its ranks exit with 0 without using
+// Outrigger.
 func TestNotUsed(t *testing.T) {
 	m, o := mpich(t), openmpi4(t)
 	for what, c := range map[string]struct {
@@ -254,14 +255,14 @@ func TestNotUsed(t *testing.T) {
 			}
 		})
 	}
-	job{ranks: 2, pods: 2}.mustRun(t, "", "/bin/true") // which has no MPI, and auto sees it
+	job{ranks: 2, pods: 2}.mustRun(t, "", "/bin/true") // auto detects that it has no MPI
 }
 
-// TestUnsaid: a program that is linked to an MPI is refused if --mpi is absent.
+// TestUnsaid checks that a program that is linked to an MPI is refused without --mpi.
 func TestUnsaid(t *testing.T) {
 	m, o := mpich(t), openmpi4(t)
 	for what, c := range map[string]struct {
-		mpi, program, want string // "": nothing of it
+		mpi, program, want string // want "": the program is not refused
 		env                []string
 	}{
 		"MPICH":      {unsaid, m.build(t, "check"), "check is linked to an MPI (mpich), and nothing says that its ranks are one job: use --mpi auto", m.env},
@@ -279,9 +280,9 @@ func TestUnsaid(t *testing.T) {
 	}
 }
 
-// TestUnsaidInAJob: an MPIJob without mpi is refused before its program starts, if that is linked to
-// an MPI. A script is not judged there nor on the command line: its MPI programs are jobs of one
-// rank (docs/mpi.md).
+// TestUnsaidInAJob checks that an MPIJob without mpi is refused before its program starts if that is
+// linked to an MPI. A script is not refused, neither there nor on the command line: its MPI programs
+// are jobs of one rank (docs/mpi.md).
 func TestUnsaidInAJob(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -304,15 +305,15 @@ func TestUnsaidInAJob(t *testing.T) {
 	}
 }
 
-// TestIdleRank: a script ends well in one rank and calls MPI in the others, which would wait
-// for it for ever; where it does so in all ranks nothing is wrong.
+// TestIdleRank checks that a job fails whose script exits with 0 in one rank without calling MPI, for
+// which the other ranks would wait for ever. If it calls MPI in no rank, that is no error.
 func TestIdleRank(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "check")
 		for _, c := range []struct {
 			pods, rank int
-			want       string // named with the pod
-			before     string // MPI_Init
+			want       string // the rank and pod in the error
+			before     string // command before MPI_Init
 		}{{1, 2, "rank 2 (pod 0)", ""}, {3, 0, "rank 0 (pod 0)", "sleep 2; "}, {3, 2, "rank 2 (pod 2)", ""}} {
 			t.Run(fmt.Sprintf("%s/pods=%d/rank=%d", m.name, c.pods, c.rank), func(t *testing.T) {
 				script := fmt.Sprintf("[ $%s = %d ] && exit 0; %sexec %s", names.EnvRank, c.rank, c.before, program)
@@ -326,7 +327,7 @@ func TestIdleRank(t *testing.T) {
 	job{ranks: 3, pods: 2}.mustRun(t, "no MPI", "sh", "-c", "sleep 0.$"+names.EnvRank+"; echo no MPI")
 }
 
-// TestNetPIPE is Debian's, with its check of every byte.
+// TestNetPIPE runs Debian's NetPIPE, with its check of every byte.
 func TestNetPIPE(t *testing.T) {
 	out := job{ranks: 2, pods: 2, dir: t.TempDir()}.mustRun(t, "1048577 bytes", "NPopenmpi", "-i", "-u", "1048577")
 	if strings.Contains(out, "ntegrity check failed") || strings.Count(out, "Integrity check passed") < 30 {
@@ -334,10 +335,10 @@ func TestNetPIPE(t *testing.T) {
 	}
 }
 
-// TestHPCC is Debian's HPC Challenge with matrices of 600.
+// TestHPCC runs Debian's HPC Challenge with matrices of order 600.
 func TestHPCC(t *testing.T) { challenge(t) }
 
-// challenge runs it, with more in its environment, and returns all output.
+// challenge runs the HPC Challenge, with env in its environment, and returns its output.
 func challenge(t *testing.T, env ...string) string {
 	t.Helper()
 	raw, err := os.ReadFile("/usr/share/doc/hpcc/examples/_hpccinf.txt")
@@ -362,8 +363,8 @@ func challenge(t *testing.T, env ...string) string {
 	return out
 }
 
-// thermo are the lines of LAMMPS's output that say how the simulated matter is:
-// steps and what was computed for them, without the launcher's prefix.
+// thermo returns the lines of LAMMPS's output with thermodynamic values of a step, without the
+// launcher's prefix.
 func thermo(out string) []string {
 	var list []string
 	for line := range strings.Lines(out) {
@@ -378,7 +379,7 @@ func thermo(out string) []string {
 	return list
 }
 
-// TestLAMMPS is Debian's on an input that comes with it: the same numbers, to the
+// TestLAMMPS runs Debian's LAMMPS on an example of its package. The numbers must be the same, to the
 // last digit, as over Open MPI's own transport.
 func TestLAMMPS(t *testing.T) {
 	program := []string{"lmp", "-in", "/usr/share/lammps/examples/melt/in.melt", "-log", "none"}
@@ -396,8 +397,8 @@ func TestLAMMPS(t *testing.T) {
 	}
 }
 
-// TestKilledElsewhere: a rank of another pod says whose fault the end of the job was, with
-// nothing but its own launcher to tell it.
+// TestKilledElsewhere checks that a rank of another pod reports which rank was killed, without the
+// launcher of that rank.
 func TestKilledElsewhere(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -415,7 +416,7 @@ func TestKilledElsewhere(t *testing.T) {
 				return strings.Contains(ranks[0].says(), "outrigger: rank 0: the job has failed: rank 1 failed")
 			})
 			if m.name == "intel" {
-				return // its rank goes on waiting, until whoever started the pods ends them
+				return // its rank keeps waiting, until the test ends its process
 			}
 			if code := ranks[0].end(); code == 0 {
 				t.Errorf("the other pod's launcher: exit code %d\n%s", code, ranks[0].says())
@@ -424,8 +425,8 @@ func TestKilledElsewhere(t *testing.T) {
 	}
 }
 
-// TestRankDies: a rank that is killed within an access, an epoch, a collective or a large
-// message is named, and nobody waits for it.
+// TestRankDies checks that the verdict names a rank that is killed during an access, an epoch, a
+// collective or a large message, and that no other rank waits for it.
 func TestRankDies(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "dies")
@@ -440,8 +441,8 @@ func TestRankDies(t *testing.T) {
 	}
 }
 
-// TestAbort: MPI_Abort ends the job with its code, though MPICH's comes back and leaves it to
-// others to end the process.
+// TestAbort checks that MPI_Abort ends the job with its code, although MPICH's MPI_Abort returns and
+// relies on its launcher to end the process.
 func TestAbort(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "ends")
@@ -456,8 +457,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestCrashAfterFinalize: a rank that crashes with its session closed is named to all others,
-// and not those whom its launcher ends for it.
+// TestCrashAfterFinalize checks that all ranks learn of a rank that crashes after it has closed its
+// session, and that the verdict does not name the ranks that the launcher then ends.
 func TestCrashAfterFinalize(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -469,9 +470,9 @@ func TestCrashAfterFinalize(t *testing.T) {
 	}
 }
 
-// TestNotFinalized: a rank that ends with 0 and without MPI_Finalize is named as the one that
-// failed, and nobody waits for it: not those who take its goodbye for an end of theirs, and
-// not for a child of it that has its session's socket.
+// TestNotFinalized checks that the verdict names a rank that exits with 0 without MPI_Finalize, and
+// that no rank waits for it: neither ranks that handle its goodbye first, nor if a child of it still
+// has its session's socket.
 func TestNotFinalized(t *testing.T) {
 	for _, m := range all(t) {
 		for _, how := range []string{"exit", "child"} {
@@ -489,8 +490,8 @@ func TestNotFinalized(t *testing.T) {
 	}
 }
 
-// TestKilledLeavesNothing: what a job that was killed as a whole has left in /dev/shm is removed
-// by the next one.
+// TestKilledLeavesNothing checks that the next job removes the files in /dev/shm of a job of which
+// all processes were killed.
 func TestKilledLeavesNothing(t *testing.T) {
 	m := openmpi5(t)
 	ctx, cancel := context.WithTimeout(t.Context(), jobTime)
@@ -517,7 +518,7 @@ func TestKilledLeavesNothing(t *testing.T) {
 	}
 	_ = cmd.Wait() // it was killed
 	if len(killed) < 4 {
-		t.Fatalf("a job of two pods has %q in /dev/shm, want a folder and its lock of each", killed)
+		t.Fatalf("a job of two pods has %q in /dev/shm, want a folder and its lock for each", killed)
 	}
 	job{ranks: 2, pods: 1, env: m.env}.mustRun(t, "checked over 2 ranks", m.build(t, "check"))
 	for _, path := range killed {

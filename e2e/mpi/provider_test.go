@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// buildProvider builds testdata/provider, which calls the provider in dir by libfabric, and
-// says in which environment it runs. progress is OUTRIGGER_MPI_PROGRESS.
+// buildProvider builds testdata/provider, which calls the provider in dir through libfabric, and
+// returns the program and its environment. progress is the value of OUTRIGGER_MPI_PROGRESS.
 func buildProvider(t *testing.T, dir, progress string, flags ...string) (program string, env []string) {
 	t.Helper()
 	sources, err := filepath.Glob("testdata/provider/*.c")
@@ -25,11 +25,11 @@ func buildProvider(t *testing.T, dir, progress string, flags ...string) (program
 	if out, err := exec.CommandContext(t.Context(), "gcc", append(args, "-lfabric")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// What libfabric itself keeps until the end is not ours.
+	// Leaks are not checked, because libfabric has some.
 	return program, []string{"FI_PROVIDER_PATH=" + dir, "FI_PROVIDER=outrigger", "ASAN_OPTIONS=detect_leaks=0", names.EnvMPIProgress + "=" + progress}
 }
 
-// callProvider has it go through every call.
+// callProvider runs testdata/provider, which tests every call.
 func callProvider(t *testing.T, pods int, dir, progress string, flags ...string) {
 	t.Helper()
 	program, env := buildProvider(t, dir, progress, flags...)
@@ -39,8 +39,8 @@ func callProvider(t *testing.T, pods int, dir, progress string, flags ...string)
 	}
 }
 
-// TestProviderBereft: when a rank has ended without a word, the untagged receives of others
-// end with an error, as tagged ones do.
+// TestProviderBereft checks that untagged receives of other ranks fail, like tagged ones, when a
+// rank has ended without closing its session.
 func TestProviderBereft(t *testing.T) {
 	program, env := buildProvider(t, at(t, "c"), "off")
 	code, out := job{ranks: 2, pods: 2, mpi: "none", env: env}.run(t, program, t.TempDir(), "bereft")
@@ -49,8 +49,8 @@ func TestProviderBereft(t *testing.T) {
 	}
 }
 
-// TestProviderOrphaned: when a rank's sidecar has ended, whatever the rank has open ends with
-// an error of its own.
+// TestProviderOrphaned checks that each open operation of a rank gets an error when its sidecar has
+// ended.
 func TestProviderOrphaned(t *testing.T) {
 	program, env := buildProvider(t, at(t, "c"), "off")
 	code, out := job{ranks: 2, pods: 2, mpi: "none", env: env}.run(t, program, t.TempDir(), "orphaned")
@@ -59,9 +59,9 @@ func TestProviderOrphaned(t *testing.T) {
 	}
 }
 
-// TestProviderLooksInVain: who has found something is not put to sleep by its next looks, and
-// who waits is.
-func TestProviderLooksInVain(t *testing.T) {
+// TestProviderEmptyPolls checks that the first empty polls after a completion do not sleep, and that
+// those of a rank that waits do.
+func TestProviderEmptyPolls(t *testing.T) {
 	for _, progress := range []string{"off", "messages"} {
 		t.Run(progress, func(t *testing.T) {
 			program, env := buildProvider(t, at(t, "c"), progress)
@@ -73,7 +73,7 @@ func TestProviderLooksInVain(t *testing.T) {
 	}
 }
 
-// TestProvider goes through every call and flag.
+// TestProvider tests every call and flag of the provider.
 func TestProvider(t *testing.T) {
 	for _, pods := range []int{1, 2} {
 		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) { callProvider(t, pods, at(t, "c"), "off") })
@@ -90,8 +90,8 @@ func TestProvider(t *testing.T) {
 	})
 }
 
-// TestEnabledAgain: a process that has closed all that it had of libfabric may begin anew, and is
-// a rank as before, however the other ranks of its pod are.
+// TestEnabledAgain checks that a process that has closed all its objects of libfabric can open them
+// again and is the same rank, at whatever point the other ranks of its pod are.
 func TestEnabledAgain(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "enables")
 	if out, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-Wall", "-Werror", "-o", program, "testdata/enables.c", "-lfabric").CombinedOutput(); err != nil {

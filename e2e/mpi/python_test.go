@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The modules of mpi4py's own tests, by the chapters of MPI that they are of.
+// The modules of mpi4py's own tests, by chapters of MPI.
 var (
 	pointToPoint = []string{
 		"test_msgzero", "test_p2p_buf", "test_p2p_buf_matched", "test_p2p_buf_part", "test_p2p_obj", "test_p2p_obj_matched",
@@ -27,14 +27,14 @@ var (
 	oneSided      = []string{"test_rma", "test_rma_nb", "test_win"}
 )
 
-// excluded are the tests that an MPI does not pass, by patterns of their names:
-// TestPythonUpstream shows that they fail over the MPI's own transport too.
+// excluded has patterns of the names of tests that an MPI does not pass. TestPythonUpstream shows
+// that they fail over the MPI's own transport, too.
 var excluded = map[string][]string{
 	"mpich": {"*testDistgraphcomm"},
 	"intel": {"*Inplace*.testReduceScatter", "*Dynamic*.testMemory", "*Dynamic*.testAttachDetach", "*Dynamic*.testAttributes", "*Dynamic*.testGetAttr"},
 }
 
-// pythonJob is a job of mpi4py's own tests over an MPI.
+// pythonJob returns a job that runs mpi4py's own tests over an MPI.
 func pythonJob(t *testing.T, m implementation, ranks int) job {
 	t.Helper()
 	site, err := filepath.Glob(at(t, "mpi/mpi4py/lib/python3*/*-packages"))
@@ -45,7 +45,7 @@ func pythonJob(t *testing.T, m implementation, ranks int) job {
 	return job{ranks: ranks, pods: 2, mpi: "auto", env: env, dir: at(t, "mpi/mpi4py-tests/test")}
 }
 
-// python runs modules of them, but for what is excluded.
+// python runs modules of mpi4py's tests without the excluded ones.
 func python(t *testing.T, m implementation, ranks int, modules ...string) {
 	t.Helper()
 	args := []string{"/usr/bin/python3", "main.py"}
@@ -58,10 +58,10 @@ func python(t *testing.T, m implementation, ranks int, modules ...string) {
 	}
 }
 
-// pythons are the MPIs that mpi4py's own tests run over.
+// pythons returns the MPIs over which mpi4py's own tests run.
 func pythons(t *testing.T) []implementation { return []implementation{mpich(t), intel(t), openmpi5(t)} }
 
-// TestPython runs mpi4py's own tests of two-sided operations, and of what they need.
+// TestPython runs mpi4py's own tests of two-sided operations, and of the objects that they use.
 func TestPython(t *testing.T) {
 	for _, m := range pythons(t) {
 		for what, modules := range map[string][]string{
@@ -72,8 +72,8 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestPythonFutures: a pool of workers takes its tasks by probes of synchronous messages. Intel
-// MPI prints the right sum and crashes after it, over its own tcp too (docs/mpi.md).
+// TestPythonFutures runs a pool of workers that receives its tasks by probes of synchronous
+// messages. Intel MPI prints the right sum and crashes after it, also over its own tcp (docs/mpi.md).
 func TestPythonFutures(t *testing.T) {
 	for _, m := range []implementation{mpich(t), openmpi4(t), openmpi5(t)} {
 		t.Run(m.name, func(t *testing.T) {
@@ -90,18 +90,18 @@ func TestPythonFutures(t *testing.T) {
 	}
 }
 
-// TestManyPython is the same with more ranks than processors: groups of a part of the
-// ranks have several in a pod.
+// TestManyPython runs the tests with more ranks than CPUs: groups of some of the ranks have several
+// ranks in a pod.
 func TestManyPython(t *testing.T) {
 	for _, m := range pythons(t) {
 		t.Run(m.name, func(t *testing.T) { python(t, m, 4, slices.Concat(topologies, communicators)...) })
 	}
 }
 
-// TestPythonUpstream: what is excluded fails over the MPI's own tcp, where that takes
-// one-sided operations to be the provider's, as it does ours. MPICH's receives that get
-// another message than the probe before them are a few in thousands there, and many where
-// two ranks have one processor: their messages are there when they look.
+// TestPythonUpstream checks that the excluded tests fail over the MPI's own tcp, if the MPI uses the
+// provider's one-sided operations there, as it does with Outrigger. In MPICH a few receives in
+// thousands get another message than the preceding probe, and many if two ranks share a CPU, because
+// the messages have then arrived when the rank polls.
 func TestPythonUpstream(t *testing.T) {
 	t.Run("mpich", func(t *testing.T) {
 		m := mpich(t)
@@ -115,16 +115,16 @@ func TestPythonUpstream(t *testing.T) {
 			return out, !strings.HasPrefix(out, "0 of ")
 		})
 		sooner(t, "testDistgraphcomm passes", func() (string, bool) {
-			// It fails, or waits for an edge that another receive has taken.
+			// It fails, or hangs in a receive whose message another receive got.
 			test := []string{"timeout", "20", "taskset", "-c", oneProcessor(t), "/usr/bin/python3", "main.py", "test_comm_topo", "-k", "testDistgraphcomm"}
 			out, err := own(t, pythonJob(t, m, 2), hydra(t), env, test...)
 			var exit *exec.ExitError
-			hangs := errors.As(err, &exit) && exit.ExitCode() == 124 // of timeout(1)
+			hangs := errors.As(err, &exit) && exit.ExitCode() == 124 // the exit code of timeout(1)
 			return out, hangs || strings.Contains(out, "FAIL: testDistgraphcomm")
 		})
 	})
 	t.Run("intel/pairwise", func(t *testing.T) {
-		// The algorithm that it chooses on some processors, between two nodes.
+		// The algorithm that Intel MPI chooses on some CPUs, between two nodes.
 		env := []string{"I_MPI_FABRICS=ofi", "I_MPI_OFI_PROVIDER=tcp", "I_MPI_ADJUST_REDUCE_SCATTER=2"}
 		out, err := own(t, pythonJob(t, intel(t), 2), hydra(t), env, "/usr/bin/python3", "main.py", "-f", "test_cco_buf", "-k", "Inplace")
 		if err == nil || !strings.Contains(out, "FAIL: testReduceScatter") {
@@ -143,23 +143,23 @@ func TestPythonUpstream(t *testing.T) {
 	})
 }
 
-// TestWindows runs mpi4py's own tests of one-sided operations, which have epochs
-// of all kinds, and transfers of all sizes.
+// TestWindows runs mpi4py's own tests of one-sided operations, with epochs of all kinds and
+// transfers of all sizes.
 func TestWindows(t *testing.T) {
 	for _, m := range pythons(t) {
 		t.Run(m.name, func(t *testing.T) { python(t, m, 2, oneSided...) })
 	}
 }
 
-// TestManyWindows is the same with more ranks than processors.
+// TestManyWindows runs the same tests with more ranks than CPUs.
 func TestManyWindows(t *testing.T) {
 	for _, m := range []implementation{mpich(t), intel(t)} {
 		t.Run(m.name, func(t *testing.T) { python(t, m, 4, "test_rma", "test_rma_nb") })
 	}
 }
 
-// TestScaLAPACK is Debian's: LU and Cholesky with their own checks. Cholesky has
-// two ranks: with four it hangs over Open MPI's own transport too (docs/mpi.md).
+// TestScaLAPACK runs LU and Cholesky of Debian's ScaLAPACK tests, with their own checks. Cholesky has
+// two ranks: with four it hangs, also over Open MPI's own transport (docs/mpi.md).
 func TestScaLAPACK(t *testing.T) {
 	const dir = "/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests"
 	for program, ranks := range map[string]int{"xdlu": 4, "xdllt": 2} {
@@ -172,8 +172,8 @@ func TestScaLAPACK(t *testing.T) {
 	}
 }
 
-// TestLoadedValues: what TestValues has of Open MPI 4's types with an offset comes out right for a
-// program that finds its MPI by dlopen and dlsym, as PyPI's mpi4py does.
+// TestLoadedValues runs the cases of TestValues with types that have an offset, over Open MPI 4, in a
+// program that loads its MPI by dlopen and dlsym, as PyPI's mpi4py does.
 func TestLoadedValues(t *testing.T) {
 	program, err := filepath.Abs("testdata/offsets.py")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// script runs a shell's text with a program's mpirun as $R and the program as $P, and wants the
-// program to have run so often over all ranks, and over one.
+// script runs a shell script with a program's mpirun as $R and the program as $P, and checks that
+// the program has run all times over all ranks, and alone times over one.
 func (j job) script(t *testing.T, m *implementation, all, alone int, text string) {
 	t.Helper()
 	j.env = append(append(j.env, m.env...), "R="+m.starter(t), "P="+m.build(t, "check"))
@@ -21,8 +21,8 @@ func (j job) script(t *testing.T, m *implementation, all, alone int, text string
 	}
 }
 
-// TestScripts: ranks that are scripts run one MPI program after the other, with pauses between,
-// and in pods of one and of several ranks.
+// TestScripts checks ranks that are scripts and run one MPI program after the other, with pauses in
+// between, in pods of one rank and of several.
 func TestScripts(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestScriptsAreCounted: a script that stops at a variable that is not set (set -u) has every variable
-// by which an MPI's own launcher numbers the ranks, with the rank's numbers.
+// TestScriptsAreCounted checks that a script has every variable by which an MPI's own launcher
+// numbers the ranks, with the rank's numbers. The script stops at unset variables (set -u).
 func TestScriptsAreCounted(t *testing.T) {
 	const script = `set -eu
 echo "rank $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $PMI_RANK/$PMI_SIZE, in its pod $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE $MPI_LOCALRANKID/$MPI_LOCALNRANKS $OMPI_COMM_WORLD_NODE_RANK"
@@ -53,8 +53,8 @@ exec $P`
 	}
 }
 
-// TestScriptFails: a script whose second program fails, or that ends with a code of its own, has
-// the code that the shell gives it.
+// TestScriptFails checks the job's exit code if the second program of a script fails, or the script
+// exits with a code.
 func TestScriptFails(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestScriptFails(t *testing.T) {
 	}
 }
 
-// TestScriptEndsEarlier: a rank whose script runs one program less ends the second program of the
-// others with a reason, and does not leave them waiting.
+// TestScriptEndsEarlier checks that if one rank's script runs one program fewer, the second program
+// of the others ends with the reason and does not wait for that rank.
 func TestScriptEndsEarlier(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestScriptEndsEarlier(t *testing.T) {
 	}
 }
 
-// TestScriptsOfMPIRun: a script that is started once calls mpirun twice, and an MPI program by
-// itself, or with mpirun -n 1, which is a job of one rank.
+// TestScriptsOfMPIRun checks a script that is started once and calls mpirun twice, and an MPI program
+// without mpirun, or with mpirun -n 1, which is a job of one rank.
 func TestScriptsOfMPIRun(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestScriptsOfMPIRun(t *testing.T) {
 	}
 }
 
-// TestMPIRunOfSomeRanks: an mpirun with some of the ranks, which would leave the others out of a
-// program, is refused before its first message.
+// TestMPIRunOfSomeRanks checks that an mpirun that starts only some of the job's ranks is refused
+// before its first message.
 func TestMPIRunOfSomeRanks(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestMPIRunOfSomeRanks(t *testing.T) {
 	}
 }
 
-// TestScriptMistakes: where a script has a mistake for which its programs end with texts of their
-// own, the remedy is named, once; a right script is told nothing.
+// TestScriptMistakes checks that the remedy of a script's mistake is printed, once, if its programs
+// end with errors that do not name it, and that a correct script gets no hint.
 func TestScriptMistakes(t *testing.T) {
 	const often, closed = "run the script once, by OUTRIGGER_MPIRUN=1", "set OUTRIGGER_PMI=port in the job's environment"
 	m := mpich(t)

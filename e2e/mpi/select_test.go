@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// static builds a program that runs its arguments, as tini and gosu do in images.
+// static builds a static program that executes its arguments, as tini and gosu do in images.
 func static(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "wrap")
@@ -23,8 +23,8 @@ func static(t *testing.T) string {
 	return out
 }
 
-// TestWrapped: ranks below a static wrapper are one job, an mpirun below it is started once, and a
-// program without MPI ends with its own code.
+// TestWrapped checks that ranks started by a static wrapper are one job, that an mpirun started by
+// it is started once, and that a program without MPI ends with its own code.
 func TestWrapped(t *testing.T) {
 	wrap := static(t)
 	for _, m := range all(t) {
@@ -43,9 +43,9 @@ func TestWrapped(t *testing.T) {
 	}
 }
 
-// TestWrappedWithoutRanks: below a static wrapper a process loads an MPI, and no rank attaches: the
-// job fails with that reason, on the command line and as an MPIJob. One whose MPI takes another
-// transport is refused.
+// TestWrappedWithoutRanks checks that a job fails with the reason if a process started by a static
+// wrapper loads an MPI and no rank attaches, on the command line and as an MPIJob. A process whose
+// MPI selects another transport is refused.
 func TestWrappedWithoutRanks(t *testing.T) {
 	const alone = "a process of this pod has loaded an MPI library, but no rank has met the others: each ran as a job of its own"
 	wrap := static(t)
@@ -72,10 +72,10 @@ func TestWrappedWithoutRanks(t *testing.T) {
 	}
 }
 
-// TestAlone: ranks of a script that each run as a job of their own fail the job, although each
-// ended well.
+// TestAlone checks that a job fails if the ranks of a script each run as a job of their own, although
+// each exits with 0.
 func TestAlone(t *testing.T) {
-	for _, m := range []implementation{openmpi4(t), openmpi5(t)} { // others do not start so
+	for _, m := range []implementation{openmpi4(t), openmpi5(t)} { // the others do not start without these variables
 		t.Run(m.name, func(t *testing.T) {
 			line := []string{"env", "-u", "PMI_FD", "-u", "PMI_RANK", "-u", "PMI_SIZE", "-u", "FLUX_JOB_ID", "-u", "PMIX_NAMESPACE", "-u", "PMIX_RANK", m.build(t, "check")}
 			code, out := job{ranks: 2, pods: 2, env: m.env}.run(t, line...)
@@ -87,17 +87,18 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestSelection: an option of a program's own mpirun that selects another transport ends the job
-// before its first message, and is named; one that does not changes nothing.
+// TestSelection checks that an option of a program's own mpirun that selects another transport ends
+// the job before its first message, with an error that names it, and that other options have no
+// effect.
 func TestSelection(t *testing.T) { selection(t, mpich(t), openmpi4(t)) }
 
-// TestSelectionOthers is the same for the other two.
+// TestSelectionOthers does the same for the other two MPIs.
 func TestSelectionOthers(t *testing.T) { selection(t, intel(t), openmpi5(t)) }
 
 func selection(t *testing.T, implementations ...implementation) {
 	t.Helper()
 	mca := func(options string) []string { return strings.Fields(options) }
-	openmpi := map[string]string{ // what the refusal names; "": the job is right
+	openmpi := map[string]string{ // text of the refusal; "": the job succeeds
 		"--mca pml ob1 --mca btl ^openib":          "OMPI_MCA_pml=ob1",
 		"--mca pml ob1 --mca btl self,tcp":         "OMPI_MCA_pml=ob1",
 		"--mca pml ^cm":                            "OMPI_MCA_pml=^cm",
@@ -140,7 +141,8 @@ func selection(t *testing.T, implementations ...implementation) {
 	}
 }
 
-// TestHosts: a line that names hosts of its own, or a file of hosts, is refused with what to remove.
+// TestHosts checks that an mpirun that names hosts, or a file of hosts, is refused, and that the
+// error names the options to remove.
 func TestHosts(t *testing.T) {
 	const own, other = "the hosts are those of the job; remove -host, -hosts, -hostfile, -machinefile", "remove hosts of its line (-host, -hostfile, -machinefile)"
 	for _, m := range all(t) {
@@ -181,8 +183,9 @@ func hostfile(t *testing.T, text string) string {
 	return path
 }
 
-// TestCleared: a wrapper or a program of a script whose environment was cleared or changed fails the
-// job by name when it starts its MPI, however it was started, and in each place of a script.
+// TestCleared checks that a program whose environment was cleared or changed by a wrapper fails the
+// job, with the reason, when it starts its MPI, in whatever way and at whatever position of a script
+// it was started.
 func TestCleared(t *testing.T) {
 	const cleared = "a wrapper has cleared its environment (env -i, su -, sudo)"
 	for _, m := range all(t) {
@@ -194,7 +197,7 @@ func TestCleared(t *testing.T) {
 					library = e
 				}
 			}
-			home := t.TempDir() + "/wrapped" // su - drops the path of the libraries
+			home := t.TempDir() + "/wrapped" // su - removes LD_LIBRARY_PATH
 			script(t, home, `export "`+library+`"; exec `+program)
 			for text, want := range map[string]string{
 				`exec env -i "$LIBRARY" $P`:                                     cleared,
@@ -214,9 +217,9 @@ func TestCleared(t *testing.T) {
 	}
 }
 
-// TestClearedBy is one of the functions that start a program, each.
+// TestClearedBy tests each of the functions that start a program.
 func TestClearedBy(t *testing.T) {
-	m := openmpi4(t) // whose programs need no path of libraries
+	m := openmpi4(t) // its programs need no LD_LIBRARY_PATH
 	clears, program := m.build(t, "clears"), m.build(t, "check")
 	for _, by := range []string{"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat", "posix_spawn", "posix_spawnp", "vfork"} {
 		code, out := job{ranks: 2, pods: 2}.run(t, "sh", "-c", "$0 $1 $2", clears, by, program)
@@ -226,9 +229,9 @@ func TestClearedBy(t *testing.T) {
 	}
 }
 
-// TestClearedRight: a program that starts no MPI, is in a job of one rank, or is exempt by the job's
-// own word runs with a cleared environment as its caller wants it. That holds for one that was
-// built with AddressSanitizer, or has it in LD_PRELOAD, and for a start from the smallest stack.
+// TestClearedRight checks that a program runs with a cleared environment if it starts no MPI, is in
+// a job of one rank, or is exempt by a setting of the job. That includes a program that was built
+// with AddressSanitizer, or has it in LD_PRELOAD, and a start from the smallest stack.
 func TestClearedRight(t *testing.T) {
 	m := mpich(t)
 	o := openmpi4(t)
@@ -263,8 +266,8 @@ func TestClearedRight(t *testing.T) {
 	j.mustRun(t, "checked over 1 ranks", "sh", "-c", `exec env -i "LD_LIBRARY_PATH=$LD_LIBRARY_PATH" $P`)
 }
 
-// TestStartedUnseen: a program that has looked up MPI_Init by itself, and whose MPI has not taken
-// Outrigger, fails at its end.
+// TestStartedUnseen checks that a program that looks MPI_Init up by dlsym, and whose MPI has not
+// selected Outrigger, fails at its end.
 func TestStartedUnseen(t *testing.T) {
 	m := mpich(t)
 	const text = `import ctypes, sys
@@ -277,7 +280,7 @@ l = ctypes.CDLL(sys.argv[1]); l.MPI_Init(None, None); l.MPI_Finalize()`
 	}
 }
 
-// script writes a program of the shell.
+// script writes a shell script.
 func script(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {

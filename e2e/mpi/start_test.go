@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestNoSleeps: no rank sleeps for a fixed time in MPI_Init or MPI_Finalize, as Open MPI does when it
-// closes btl ofi: by sleep(1), in each job. The sleeps are counted by a library behind the
-// launcher's, since their time says little on a loaded machine. (Intel MPI sleeps 250 ms, over its
-// provider tcp too, which is not counted.)
+// TestNoSleeps checks that no rank sleeps for a fixed time in MPI_Init or MPI_Finalize, as Open MPI
+// does by sleep(1) when it closes btl ofi, in each job. A library that follows the launcher's in the
+// order of symbols counts the sleeps, because times are unreliable on a loaded machine. (Intel MPI
+// sleeps 250 ms, also over its provider tcp; that is not counted.)
 func TestNoSleeps(t *testing.T) {
 	var none implementation
 	counts := none.build(t, "sleeps", "-shared", "-fPIC")
@@ -22,7 +22,7 @@ func TestNoSleeps(t *testing.T) {
 			}
 		})
 	}
-	// The library counts: a program of a rank that sleeps is seen.
+	// Check that the library counts: the sleep of a rank's program is reported.
 	j := job{ranks: 1, pods: 1, mpi: "none", env: []string{"LD_PRELOAD=" + counts}}
 	j.mustRun(t, "slept: nanosleep of 500 ms", "sleep", "0.5")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestStepsTakeTurns: the thread that takes an MPI's steps is not in it while the program is,
-// as a tool between them and the MPI sees it.
+// TestStepsTakeTurns checks that the thread that makes steps is not in the MPI while the program is.
+// A tool between the library of steps and the MPI observes both.
 func TestStepsTakeTurns(t *testing.T) {
 	for _, m := range all(t) {
 		program, tool := m.build(t, "turns"), m.build(t, "between", "-shared", "-fPIC")
@@ -30,8 +30,9 @@ func TestStepsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestStepsLeaveLevels: a program has the level of threads that it asks for, or what the other
-// thread needs if that is more, and what it starts is not told of it.
+// TestStepsLeaveLevels checks that a program gets the thread level that it asks for, or the level
+// that the stepping thread needs if that is higher, and that programs that it starts do not inherit
+// the variables for that.
 func TestStepsLeaveLevels(t *testing.T) {
 	for _, m := range all(t) {
 		program := m.build(t, "levels")
@@ -47,20 +48,20 @@ func TestStepsLeaveLevels(t *testing.T) {
 	}
 }
 
-// local are functions of MPI that have nothing to do with what is under way, or that may be
-// called before and after it (clientlib/c/steps/calls.h).
+// local matches functions of MPI that access no operation in progress, or that may be called before
+// MPI_Init and after MPI_Finalize (clientlib/c/steps/calls.h).
 var local = regexp.MustCompile(`_(c2f08|f082c|f082f|f2f08|F90)$|_FN$|_FN_|` +
 	`^P?MPI_(T_|Aint_|Abi_|Status_|Error_|Wti|Get_(count|elements|address|version|library_version|processor_name|hw_resource_info)|` +
 	`(Init|Init_thread|Finalize|Initialized|Finalized|Query_thread|Is_thread_main|Pcontrol|Abort|Address|Comm_rank|Comm_size)$)`)
 
-// calls are the functions of MPI that a library has.
+// calls returns the functions of MPI that a library exports.
 func calls(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // it was read
+	defer func() { _ = f.Close() }() // opened for reading
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +76,8 @@ func calls(t *testing.T, path string) map[string]bool {
 	return has
 }
 
-// TestStepsStandBeforeAll: the library of steps is before every call of every MPI that is
-// not known to be local.
+// TestStepsStandBeforeAll checks that the library of steps wraps every function of every MPI that
+// local does not match.
 func TestStepsStandBeforeAll(t *testing.T) {
 	before := calls(t, at(t, "c/liboutrigger-steps.so"))
 	for _, m := range all(t) {

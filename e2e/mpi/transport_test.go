@@ -11,18 +11,17 @@ import (
 	"testing"
 )
 
-// setting is something that a user sets about the transport of a job, in one of the ways that the
-// job's MPI has.
+// setting is a user's selection of a job's transport, in one of the ways that the MPI supports.
 type setting struct {
-	env     []string // the job's own environment
-	options string   // of the program's mpirun
-	script  string   // what runs the program, which is $P
-	refused string   // what the refusal names; "": the job is right, by Outrigger
+	env     []string // environment of the job
+	options string   // options of the program's mpirun
+	script  string   // shell script that runs the program, $P
+	refused string   // text of the refusal; "": the job runs over Outrigger
 }
 
-// run runs a program over an MPI, by its mpirun if that has options. What goes between the pods is
-// encrypted. A refusal comes before the program has said that it begins; otherwise its messages go
-// by Outrigger.
+// run runs a program over an MPI, by its mpirun if there are options. Data between the pods is
+// encrypted. It checks that a refusal precedes the program's first output, and that otherwise the
+// program's messages are sent by Outrigger.
 func (s setting) run(t *testing.T, m implementation, mount, program string) {
 	t.Helper()
 	line := []string{program}
@@ -44,22 +43,22 @@ func (s setting) run(t *testing.T, m implementation, mount, program string) {
 	}
 }
 
-// firstBytes are those of the messages of testdata/first.c between its two ranks.
+// firstBytes is the number of bytes of the messages of testdata/first.c between its two ranks.
 const firstBytes = 2 * 1000 * 4
 
 var eager = regexp.MustCompile(`(?m)^ +eager +\d+ +(\d+) B$`)
 
-// carried is how many bytes the report of a job has for small messages.
+// carried returns the number of bytes of small messages in the report of a job.
 func carried(out string) int {
 	found := eager.FindStringSubmatch(out)
 	if found == nil {
 		return 0
 	}
-	n, _ := strconv.Atoi(found[1]) // digits alone
+	n, _ := strconv.Atoi(found[1]) // the text has only digits
 	return n
 }
 
-// parameters makes a file of parameters, and returns its folder.
+// parameters writes a file of parameters, and returns its folder.
 func parameters(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -72,9 +71,9 @@ func parameters(t *testing.T, name, text string) string {
 	return strings.TrimSuffix(path, "/"+name)
 }
 
-// TestTransport: in whatever way a user selects the transport of an MPI, the job is right by
-// Outrigger or is refused before its first message with what to remove; what does not change the
-// selection is accepted.
+// TestTransport checks that in whatever way a user selects the transport of an MPI, the job runs over
+// Outrigger or is refused before its first message with an error that names what to remove, and
+// that settings that do not change the selection are accepted.
 func TestTransport(t *testing.T) {
 	others := []string{
 		"FI_PROVIDER=tcp", "FI_PROVIDER_PATH=/nowhere", "OMPI_MCA_pml=ob1", "OMPI_MCA_mtl=^ofi", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_mtl_ofi_provider_include=tcp",
@@ -96,11 +95,11 @@ func TestTransport(t *testing.T) {
 		"environment, by mpirun": {env: others, options: "-prepend-rank"},
 		"netmod":                 {options: "-genv MPIR_CVAR_CH4_NETMOD ucx", refused: "remove MPIR_CVAR_CH4_NETMOD=ucx"},
 		"variable of a script":   {script: "FI_PROVIDER=^outrigger exec $P", refused: "remove FI_PROVIDER=^outrigger"},
-		"provider of MPICH":      {options: "-genv MPIR_CVAR_OFI_USE_PROVIDER tcp"}, // libfabric offers it none but Outrigger
+		"provider of MPICH":      {options: "-genv MPIR_CVAR_OFI_USE_PROVIDER tcp"}, // libfabric offers no provider but Outrigger
 		"accepted: no node":      {options: "-genv MPIR_CVAR_NOLOCAL 1"},
 		"accepted: threads":      {script: "OMP_NUM_THREADS=2 MPIR_CVAR_CH4_NUM_VCIS=1 I_MPI_DEBUG=0 exec $P"},
 	}
-	fabrics := setting{options: "-genv I_MPI_FABRICS shm"} // which MPICH does not read
+	fabrics := setting{options: "-genv I_MPI_FABRICS shm"} // MPICH does not read it
 	provider := setting{script: "I_MPI_OFI_PROVIDER=tcp exec $P"}
 	for _, m := range all(t) {
 		program, settings := m.build(t, "first"), openmpi
@@ -117,8 +116,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestTransportByFile is the same for the files of parameters that mpirun and the installation of
-// Open MPI have: an installation's counts more than the environment.
+// TestTransportByFile does the same for files of parameters of Open MPI: those that mpirun reads, and
+// that of the installation, which overrides the environment.
 func TestTransportByFile(t *testing.T) {
 	four, five := openmpi4(t), openmpi5(t)
 	program := four.build(t, "first")
@@ -135,7 +134,7 @@ func TestTransportByFile(t *testing.T) {
 		})
 	}
 	tune := filepath.Join(parameters(t, "tune", "--mca pml ob1"), "tune")
-	t.Run("openmpi4/tune", func(t *testing.T) { setting{options: "--tune " + tune}.run(t, four, "", program) }) // the environment counts more
+	t.Run("openmpi4/tune", func(t *testing.T) { setting{options: "--tune " + tune}.run(t, four, "", program) }) // the environment overrides the file
 	t.Run("openmpi4/am", func(t *testing.T) {
 		am := filepath.Join(parameters(t, "am", "pml = ob1"), "am")
 		setting{options: "-am " + am}.run(t, four, "", program) // as above
@@ -145,8 +144,8 @@ func TestTransportByFile(t *testing.T) {
 	})
 }
 
-// TestTransportRequired: a job that says in its document which transport it requires, and that it is
-// encrypted, is refused before its first message as well.
+// TestTransportRequired checks that a job is also refused before its first message if its document
+// requires a transport and encryption.
 func TestTransportRequired(t *testing.T) {
 	options := map[string]string{"mpich": "-genv FI_PROVIDER tcp", "intel": "-genv FI_PROVIDER tcp", "openmpi4": "--mca pml ob1", "openmpi5": "--mca pml ob1"}
 	for _, m := range all(t) {

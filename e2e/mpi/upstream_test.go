@@ -18,12 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestThreadsUpstream: over its own tcp Open MPI keeps requests of sends that have ended,
-// where another thread makes them end than the one that waits. Its pml cm tells the waiting
-// thread of the end of a send before it notes that the request may be given back, so that
-// the two threads may both leave that to the other, or both do it
+// TestThreadsUpstream checks that Open MPI, over its own tcp, leaks requests of completed sends if
+// another thread than the one that waits completes them. Its pml cm signals the completion of a send
+// to the waiting thread before it records that the request may be freed, so that neither of the two
+// threads may free it, or both
 // (ompi/mca/pml/cm/pml_cm_sendreq.h, MCA_PML_CM_THIN_SEND_REQUEST_PML_COMPLETE).
-// CI runs it in its part of make test-mpi (.ci/run, Threads), on a machine with two processors.
+// CI runs the test in its part of make test-mpi (.ci/run, Threads), on a machine with two CPUs.
 func TestThreadsUpstream(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("it takes two threads at once, and this machine has one processor")
@@ -35,7 +35,7 @@ func TestThreadsUpstream(t *testing.T) {
 			sooner(t, "every request is given back", func() (string, bool) {
 				out, err := own(t, job{ranks: 2, env: m.env}, starter, asRoot, program)
 				if err != nil && strings.Contains(out, "free(): invalid pointer") {
-					return out, true // the worst that comes of it
+					return out, true // the worst consequence of the defect
 				}
 				count := tooMany.FindStringSubmatch(out)
 				if err != nil || count == nil {
@@ -47,22 +47,22 @@ func TestThreadsUpstream(t *testing.T) {
 	}
 }
 
-// tooMany is how testdata/freed.c says it.
+// tooMany matches the output of testdata/freed.c.
 var tooMany = regexp.MustCompile(`(?m)^(-?\d+) users too many after`)
 
-// asRoot lets Open MPI's mpirun start programs of root, as the tests are.
+// asRoot lets Open MPI's mpirun run as root, as the tests do.
 var asRoot = []string{
 	"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 	"PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
 }
 
-// hydra is MPICH's mpiexec, which starts Intel MPI's programs too.
+// hydra returns the command of MPICH's mpiexec, which can start Intel MPI's programs, too.
 func hydra(t *testing.T) []string {
 	t.Helper()
 	return []string{at(t, "mpi/mpich/bin/mpiexec.hydra")}
 }
 
-// own runs a job's program over libfabric's own tcp, by a starter and its flags.
+// own runs a job's program over libfabric's own tcp. starter is an mpirun with its flags.
 func own(t *testing.T, j job, starter, env []string, program ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -70,14 +70,14 @@ func own(t *testing.T, j job, starter, env []string, program ...string) (string,
 	args := slices.Concat(starter[1:], []string{"-n", strconv.Itoa(j.ranks)}, program)
 	cmd := exec.CommandContext(ctx, starter[0], args...)
 	cmd.Dir, cmd.Env = j.dir, slices.Concat(os.Environ(), j.env, env, []string{"FI_PROVIDER=tcp"})
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends its ranks
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // on SIGTERM mpirun ends its ranks
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// sooner or later an upstream defect shows; if it does not, what is excluded for it is to
-// be no longer.
+// sooner repeats a run until it shows an upstream defect. If it does not, the test fails: the
+// exclusions because of the defect must then be removed.
 func sooner(t *testing.T, otherwise string, shows func() (out string, shown bool)) {
 	t.Helper()
 	for range 20 {
@@ -89,7 +89,7 @@ func sooner(t *testing.T, otherwise string, shows func() (out string, shown bool
 	t.Errorf("%s: exclude nothing", otherwise)
 }
 
-// oneProcessor is the number of a processor that this process may use.
+// oneProcessor returns the number of a CPU on which this process may run.
 func oneProcessor(t *testing.T) string {
 	t.Helper()
 	var set unix.CPUSet

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// TestDeadlocks: MPI programs that wait for ever are told, and end where that is asked for;
-// MPIs poll. None is told that computes, pauses or waits for one that does.
+// TestDeadlocks checks that a suspected deadlock is reported for MPI programs that wait for ever,
+// although MPIs poll, and that it fails the job if that is requested. No deadlock is reported for
+// programs that compute, pause, or wait for a rank that does.
 func TestDeadlocks(t *testing.T) {
 	const suspicion = "suspected deadlock: every rank has waited for 1 s or longer"
 	for _, m := range all(t) {
@@ -27,7 +28,7 @@ func TestDeadlocks(t *testing.T) {
 					t.Errorf("%s: exit code %d, want 124 and %q\n%s", what, code, suspicion, out)
 				}
 			}
-			if strings.HasPrefix(m.name, "openmpi") { // whose MPI_Finalize waits for all by PMIx
+			if strings.HasPrefix(m.name, "openmpi") { // its MPI_Finalize waits for all ranks by PMIx
 				code, out := job{ranks: 4, pods: 2, env: m.env, flags: []string{"--deadlock-after", "1s", "--deadlock-fails"}}.run(t, program, "missing collective", "0")
 				if code != 124 || !strings.Contains(out, suspicion) || !strings.Contains(out, "rank 3 waits") || !strings.Contains(out, "in MPI_Init or MPI_Finalize, for all ranks") {
 					t.Errorf("missing collective: exit code %d, want 124, %q and rank 3 in MPI_Finalize\n%s", code, suspicion, out)
@@ -43,9 +44,9 @@ func TestDeadlocks(t *testing.T) {
 	}
 }
 
-// TestUnseenDeadlock: where an MPI carries messages within a pod by itself a hang cannot be told from
-// work, and that is said once, and by outrigger why; it is not said of a job that computes, pauses or waits for one that
-// does.
+// TestUnseenDeadlock checks a job whose MPI transfers messages within a pod itself, so that a hang
+// cannot be distinguished from work: that is reported once, and by `outrigger why`. It is not
+// reported for a job that computes, pauses, or waits for a rank that does.
 func TestUnseenDeadlock(t *testing.T) {
 	const says = "no rank has begun or ended a call for 1 s or longer, as far as is seen: the MPI carries messages within a pod by shared memory of its own"
 	m := mpich(t)
@@ -58,7 +59,7 @@ func TestUnseenDeadlock(t *testing.T) {
 	var asked sync.WaitGroup
 	ended, said := make(chan struct{}), ""
 	told := regexp.MustCompile(`(?s)rank 0 waits .*ranks 1 and 3 wait .*; what it waits for within its pod is not seen: its MPI uses shared memory of its own there`)
-	asked.Go(func() { // what a person is told meanwhile
+	asked.Go(func() { // the output of outrigger why meanwhile
 		for !told.MatchString(said) {
 			select {
 			case <-ended:
@@ -87,7 +88,7 @@ func TestUnseenDeadlock(t *testing.T) {
 	}
 }
 
-// TestVerdictSpeaksMPI: the verdict of a job that its MPI ends has the MPI's own reason.
+// TestVerdictSpeaksMPI checks that the verdict of a job that its MPI ends has the MPI's error.
 func TestVerdictSpeaksMPI(t *testing.T) {
 	for _, c := range []struct {
 		m      implementation
@@ -96,7 +97,7 @@ func TestVerdictSpeaksMPI(t *testing.T) {
 		{openmpi4(t), ": MPI_ERR_TRUNCATE: message truncated\n"}, {openmpi5(t), ": MPI_ERR_TRUNCATE: message truncated\n"}, {mpich(t), ": Message truncated\n"},
 	} {
 		m, reason := c.m, c.reason
-		if m.name == "openmpi5" { // whose texts are not where it was built for
+		if m.name == "openmpi5" { // its message files are not at the path for which it was built
 			m.env = append(m.env, "OPAL_PREFIX="+filepath.Dir(filepath.Dir(m.library)))
 		}
 		t.Run(m.name, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestVerdictSpeaksMPI(t *testing.T) {
 			if code == 0 || !strings.HasPrefix(verdict, "rank 1 (pod 0) ") || !strings.Contains(verdict, "called abort") || !strings.HasSuffix(verdict, reason) {
 				t.Errorf("exit code %d, want rank 1 and %q\n%s", code, reason, out)
 			}
-			// Open MPI 5 says it by PMIx.
+			// Open MPI 5 prints its error by PMIx.
 			if text := "[1] ["; strings.HasPrefix(m.name, "openmpi") && !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(text)+`.*\] \*\*\* MPI_ERR_TRUNCATE: message truncated$`).MatchString(out) {
 				t.Errorf("the rank's own error is not printed\n%s", out)
 			}
@@ -113,30 +114,30 @@ func TestVerdictSpeaksMPI(t *testing.T) {
 	}
 }
 
-// unshared is an MPI's environment in which the messages of a pod go by the sidecar: of those that
-// MPICH carries by shared memory of its own nothing is seen.
+// unshared returns an MPI's environment in which MPICH sends messages within a pod through the
+// sidecar, which does not see messages in MPICH's own shared memory.
 func unshared(m implementation) []string { return append(m.env, "MPIR_CVAR_NOLOCAL=1") }
 
-// TestWhySpeaksMPI: what ranks over MPI wait for is told in its terms, and where it is not
-// known how an MPI makes its tags, nothing is told that is not certain.
+// TestWhySpeaksMPI checks that `outrigger why` names what ranks wait for in terms of MPI, and that it
+// reports nothing uncertain if the composition of the MPI's tags is unknown.
 func TestWhySpeaksMPI(t *testing.T) {
 	for _, m := range all(t) {
 		t.Run(m.name, func(t *testing.T) {
 			j := job{ranks: 4, pods: 2, env: unshared(m), flags: []string{"--deadlock-after", "1s", "--deadlock-fails"}}
 			_, out := j.run(t, m.build(t, "waits"), "missing message", "0")
 			want := "a receive of MPI (source world rank 0, 8 B)"
-			if m.name != "intel" { // whose tags are not documented (docs/mpi.md)
+			if m.name != "intel" { // its tags are not documented (docs/mpi.md)
 				want = "MPI_Recv(source 0, tag 99, communicator of 4 ranks)"
 				_, crossed := j.run(t, m.build(t, "waits"), "two communicators", "0")
 				says := "communicators disagree: rank 0 is in a collective of one, and rank"
-				if m.name == "mpich" { // of whose barriers no two ranks wait for each other here
+				if m.name == "mpich" { // no two ranks wait for each other in its barriers here
 					says = "a collective of MPI (message of MPI_Barrier, source world rank 3, a communicator other than MPI_COMM_WORLD)"
 				}
 				if !strings.Contains(crossed, says) || m.name == "mpich" && !strings.Contains(crossed, "(in different communicators)") {
 					t.Errorf("nothing says that communicators disagree\n%s", crossed)
 				}
 			}
-			if m.name == "mpich" { // with other bits
+			if m.name == "mpich" { // with other numbers of tag bits
 				other := j
 				other.env = append(slices.Clone(j.env), "MPICH_CH4_OFI_TAG_BITS=30")
 				if _, out := other.run(t, m.build(t, "waits"), "missing message", "0"); !strings.Contains(out, "a receive of MPI (source world rank 0, 8 B)") || strings.Contains(out, ", tag ") {

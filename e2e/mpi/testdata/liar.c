@@ -192,6 +192,6 @@ int main(int argc, char **argv)
 	kill(sidecar, SIGKILL);
 	waitpid(sidecar, NULL, 0);
 	want(__lsan_do_recoverable_leak_check() == 0, "nothing left");
-	puts("liar: nobody heard of the second end");
+	puts("liar: no call reported the second completion");
 	return 0;
 }
