@@ -1,11 +1,11 @@
-// background.c: what goes on while both ranks compute and call nothing of MPI. Each part
-// starts something, computes until its memory shows that it is over, and then only calls
-// MPI_Wait. What is not over after PATIENCE seconds did not go on by itself.
+// background.c tests progress while both ranks compute and do not call MPI. Each part starts an
+// operation, computes until the memory shows that it has completed, and only then calls MPI_Wait.
+// An operation that has not completed after PATIENCE seconds makes no progress.
 //
 // Usage: background messages|all FILE     all: steps of the MPI's own, too
 //
-// Two ranks on one machine. A sender has nothing to see in its own memory: it computes until
-// the file that both have mapped says that its message has come.
+// There are two ranks on one machine. A sender cannot see completion in its own memory: it
+// computes until the file that both have mapped says that its message has arrived.
 #include <dirent.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -19,13 +19,13 @@
 
 enum { PATIENCE = 20, ROUNDS = 5, TAG = 7, BYTES_MAX = 4 << 20 };
 
-// A program that has not looked for so long is taken for one that has gone without a word.
+// The provider takes a program that has not polled for this time, in seconds, as one that computes.
 static const double GONE = 0.01;
 
 static int rank, round_number, steps;
-static double soonest; // that a message was there which was sent after looks
-static _Atomic int *seen; // rounds that the other side has seen the end of
-static _Atomic int *gone; // rounds in which it has gone to compute
+static double soonest; // shortest time until a message that was sent after empty polls arrived
+static _Atomic int *seen; // rounds of which the other side has seen the end
+static _Atomic int *gone; // rounds in which the other side has begun to compute
 static unsigned char *out, *in;
 
 static void fail(const char *what, int bytes) {
@@ -41,7 +41,7 @@ static double seconds(void) {
 
 static volatile unsigned long sink;
 
-// compute works in registers for a while that is much shorter than PATIENCE.
+// compute computes in registers, for a time much shorter than PATIENCE.
 static void compute(void) {
 	unsigned long x = 88172645463325252ul;
 	for (int i = 0; i < 20000; i++) {
@@ -52,7 +52,7 @@ static void compute(void) {
 	sink = x;
 }
 
-// compute_until computes until a byte of memory that others write has a value.
+// compute_until computes until a byte of memory that another rank or thread writes has a value.
 static void compute_until(const unsigned char *byte, unsigned char value, const char *what, int bytes) {
 	double begun = seconds();
 	while (*(volatile const unsigned char *)byte != value) {
@@ -81,7 +81,7 @@ static void check(const char *what, int bytes) {
 		}
 }
 
-// message: rank 0 sends, rank 1 receives. early: the receive is there first.
+// message sends from rank 0 to rank 1. early: the receive is posted first.
 static void message(int bytes, int early) {
 	MPI_Request r;
 	const char *what = early ? "a message to a receive that waits" : "a message before its receive";
@@ -107,8 +107,8 @@ static void message(int bytes, int early) {
 		check(what, bytes);
 }
 
-// looks: rank 1 asks for its message some times, of which many look like waiting, and computes
-// then. Rank 0 computes for a while before it sends, or until then.
+// looks has rank 1 test for its message several times, many of which look like waiting, and then
+// compute. Rank 0 computes before it sends, for a while or until rank 1 computes.
 static void looks(int bytes, int tests, int until_gone) {
 	MPI_Request r;
 	round_number++;
@@ -120,7 +120,7 @@ static void looks(int bytes, int tests, int until_gone) {
 		for (int i = 0; until_gone ? atomic_load(gone) < round_number : i < 100; i++)
 			compute();
 		MPI_Isend(out, bytes, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &r);
-		compute_until_seen("a message after looks", bytes);
+		compute_until_seen("a message after empty polls", bytes);
 	} else {
 		int over;
 		MPI_Irecv(in, bytes, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, &r);
@@ -128,24 +128,24 @@ static void looks(int bytes, int tests, int until_gone) {
 			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
 		double begun = seconds();
 		atomic_store(gone, round_number);
-		compute_until(&in[bytes - 1], pattern(bytes - 1), "a message after looks", bytes);
+		compute_until(&in[bytes - 1], pattern(bytes - 1), "a message after empty polls", bytes);
 		if (seconds() - begun < soonest)
 			soonest = seconds() - begun;
 		atomic_store(seen, round_number);
 	}
 	MPI_Wait(&r, MPI_STATUS_IGNORE);
 	if (rank == 1)
-		check("a message after looks", bytes);
+		check("a message after empty polls", bytes);
 }
 
-// at_once: where the end of an MPI call is known, the program is known to have gone then. A
-// loaded machine may make some messages late, and not all.
+// at_once checks that a message arrives at once if the provider knows that the program has
+// returned from its MPI call. On a loaded machine some messages may be late, but not all.
 static void at_once(void) {
 	soonest = PATIENCE;
 	for (int i = 0; i < 40; i++)
 		looks(16384, 2, 1);
 	if (rank == 1 && soonest >= GONE / 2) {
-		fprintf(stderr, "rank 1: after two looks the soonest of 40 messages came after %.1f ms\n", soonest * 1e3);
+		fprintf(stderr, "rank 1: after two empty polls the soonest of 40 messages arrived after %.1f ms\n", soonest * 1e3);
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	}
 }
@@ -162,7 +162,7 @@ static long switches_of(const char *thread) {
 	return n;
 }
 
-// others_slept is how often threads of this process slept that are not the program's.
+// others_slept returns how often threads of this process other than the program's have slept.
 static long others_slept(void) {
 	long n = 0;
 	DIR *tasks = opendir("/proc/self/task");
@@ -174,7 +174,7 @@ static long others_slept(void) {
 	return n;
 }
 
-// receive receives by MPI_Recv, or by MPI_Test again and again.
+// receive receives by MPI_Recv, or by repeated MPI_Test.
 static void receive(char *c, int tests) {
 	MPI_Request r;
 	if (!tests) {
@@ -186,12 +186,12 @@ static void receive(char *c, int tests) {
 		MPI_Test(&r, &over, MPI_STATUS_IGNORE);
 }
 
-// undisturbed: a thread that waits for its messages takes them itself, and no other thread is woken
-// for them. What is not so by chance is not so in any of three turns.
+// undisturbed checks that a thread that waits for its messages handles them itself, and that no
+// other thread is woken for them. It fails only if other threads are woken in all of three runs.
 static void undisturbed(int tests) {
 	enum { MESSAGES = 5000 };
 	char c = 0;
-	long woken = MESSAGES, most = MESSAGES; // of this rank, and of both
+	long woken = MESSAGES, most = MESSAGES; // wake-ups of this rank, and the most of both ranks
 	for (int again = 0; again < 3 && most > MESSAGES / 4; again++) {
 		long before = others_slept();
 		for (int i = 0; i < MESSAGES; i++)
@@ -212,9 +212,9 @@ static void undisturbed(int tests) {
 	}
 }
 
-// access_window: rank 0 puts into the window of rank 1, which computes until it sees it,
-// and gets it back. An MPI that takes its locks by messages of its own needs no such step
-// where the program says that nobody else has them.
+// access_window has rank 0 put into the window of rank 1, which computes until it sees the data,
+// and get it back. With MPI_MODE_NOCHECK an MPI that implements locks by messages needs no message
+// for the lock.
 static void access_window(MPI_Win w, unsigned char *memory, int bytes) {
 	round_number++;
 	for (int i = 0; i < bytes; i++)
@@ -235,8 +235,8 @@ static void access_window(MPI_Win w, unsigned char *memory, int bytes) {
 	}
 }
 
-// add_deep is a sum whose operator has arrays of its own, as a Fortran function has: more
-// than the usual stack of a thread that somebody else has started.
+// add_deep is the operator of a sum with large arrays on its stack, as Fortran functions have them:
+// larger than the default stack of a library's thread.
 static void add_deep(void *in_, void *sum_, int *n, MPI_Datatype *type) {
 	volatile char deep[3 << 20];
 	const double *a = in_;
@@ -248,8 +248,8 @@ static void add_deep(void *in_, void *sum_, int *n, MPI_Datatype *type) {
 		sum[i] += a[i] * deep[0];
 }
 
-// allreduce: both ranks compute until they have the sum. Its last element may come before
-// others: MPI_Wait says when all are there.
+// allreduce has both ranks compute until the last element of the sum has arrived. Other elements
+// may arrive later: MPI_Wait returns when all have.
 static void allreduce(int bytes, MPI_Op add) {
 	int n = bytes / (int)sizeof(double);
 	volatile double *sum = (volatile double *)in;
@@ -274,7 +274,7 @@ static void allreduce(int bytes, MPI_Op add) {
 		}
 }
 
-// map_file gives both ranks two words.
+// map_file maps two words that both ranks share.
 static void map_file(const char *name) {
 	int fd = open(name, O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || ftruncate(fd, 4096) != 0) {
@@ -294,7 +294,7 @@ int main(int argc, char **argv) {
 	map_file(argv[2]);
 	out = calloc(1, BYTES_MAX);
 	in = calloc(1, BYTES_MAX);
-	if (steps) { // which asks for too little
+	if (steps) { // asks for a lower level than the steps need
 		int provided;
 		MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
 	} else {

@@ -1,7 +1,7 @@
-// between.c: a tool of the profiling interface (MPI 4.1, 15.2) that sees who is inside of the
-// MPI: the program, by some calls, and the thread that takes steps for it
-// (OUTRIGGER_MPI_PROGRESS=all), by the one that it makes. At the end it prints how many steps
-// there were, and how often both were inside.
+// between.c is a tool of the profiling interface (MPI 4.1, 15.2) that observes which threads are in
+// the MPI: the program, in some functions, and the thread that makes steps
+// (OUTRIGGER_MPI_PROGRESS=all), in the function that it calls. At the end it prints the number of
+// steps, and how often both were in the MPI.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -13,7 +13,7 @@
 
 static atomic_int program, step, steps, both;
 
-// stay is long enough for the other one to come.
+// stay sleeps long enough for the other thread to enter.
 static void stay(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
 
 static void enter(void) {
@@ -48,7 +48,7 @@ int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses) {
 	return leave(PMPI_Waitall(count, requests, statuses));
 }
 
-// The longest argument list, which ends in words on the stack.
+// The function with the most arguments, some of which are passed on the stack.
 int MPI_Rget_accumulate(const void *origin, int origins, MPI_Datatype origin_type, void *result, int results, MPI_Datatype result_type, int target,
 			MPI_Aint at, int targets, MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request) {
 	enter();

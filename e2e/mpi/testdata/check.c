@@ -1,7 +1,7 @@
 /*
- * An MPI program that has never heard of Outrigger: every size both ways round a
+ * An MPI program without any knowledge of Outrigger: every size both ways around a
  * ring, wildcards, probes, many messages at once, collectives, and groups. It
- * checks every byte. An argument is a number of MiB for one more message.
+ * checks every byte. An argument is the size in MiB of an additional message.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -36,12 +36,12 @@ static void ring(size_t n)
 	must((size_t)got == n && s[0].MPI_SOURCE == from && s[0].MPI_TAG == 7, "a message's length, source or tag");
 	for (size_t i = 0; i < n; i++)
 		must(in[i] == byte(from, n, i), "a byte of a message");
-	MPI_Barrier(MPI_COMM_WORLD); /* or the next any-source receive could take it */
+	MPI_Barrier(MPI_COMM_WORLD); /* otherwise the next receive from any source could match it */
 	free(out);
 	free(in);
 }
 
-/* Everybody sends many to rank 0, which takes them as they come. */
+/* many sends many messages from each rank to rank 0, which receives from any source. */
 static void many(void)
 {
 	enum { N = 300 };
@@ -70,8 +70,9 @@ static void many(void)
 	free(next);
 }
 
-/* A synchronous message, and one that is matched by its probe. Not both in one:
- * Open MPI 4.1 hangs then on every libfabric provider (docs/mpi.md). */
+/* matched sends a synchronous message, and one that a matched probe receives. They are
+ * not the same message: Open MPI 4.1 would hang with every libfabric provider
+ * (docs/mpi.md). */
 static void matched(void)
 {
 	if (size < 2)
@@ -101,7 +102,7 @@ static void cancelled(void)
 	MPI_Cancel(&r);
 	MPI_Wait(&r, &s);
 	MPI_Test_cancelled(&s, &yes);
-	must(yes, "a receive that nobody sends to is not cancelled");
+	must(yes, "a receive that matches no message is not cancelled");
 }
 
 static void groups(void)

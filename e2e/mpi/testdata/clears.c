@@ -1,6 +1,6 @@
-/* Starts a program without an environment by the function that its first argument names; with
- * "loads", loads a library and does not start it; with "stack", starts a program with environments
- * of many variables and of long ones, in a thread with the smallest stack. */
+/* Starts a program without an environment by the function that the first argument names. With
+ * "loads" it loads a library and does not start its MPI; with "stack" it starts a program with
+ * environments of many variables and of long ones, in a thread with the smallest stack. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static void *starts(void *unused)
 	return (void *)(long)spawned(posix_spawn(&pid, large_line[0], NULL, NULL, large_line, large), &pid);
 }
 
-/* spawn_large starts a program with an environment of some variables and an LD_PRELOAD of a length. */
+/* spawn_large starts a program with a number of variables and an LD_PRELOAD of a length. */
 static int spawn_large(int variables, int length)
 {
 	pthread_t thread;

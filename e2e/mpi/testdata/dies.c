@@ -1,4 +1,4 @@
-/* Rank 1 is killed at a step of what it does with the others: an argument says which. */
+/* Rank 1 is killed at a step of its communication with the others, which the argument names. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 		die("fence", wanted);
 		MPI_Win_fence(0, win);
 	}
-	printf("nobody has died\n");
+	printf("rank 1 was not killed\n");
 	MPI_Finalize();
 	return 0;
 }

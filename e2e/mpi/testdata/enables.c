@@ -1,4 +1,4 @@
-/* A process that closes all that it has of libfabric, and begins anew. */
+/* A process that closes all its objects of libfabric, and opens them again. */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -16,7 +16,7 @@ static void want(long rc, const char *what)
 	exit(1);
 }
 
-/* once opens an endpoint, sends itself a message and closes all. */
+/* once opens an endpoint, sends a message to itself and closes everything. */
 static void once(struct fi_info *fi, int number)
 {
 	struct fid_fabric *fabric;

@@ -1,4 +1,4 @@
-/* Rank 1 ends in a way that an argument says, while the others wait for it. */
+/* Rank 1 ends in the way that the argument names, while the others wait for it. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* leave_child leaves one that has all descriptors still: a bare clone tells no library. */
+/* leave_child leaves a child that has all descriptors: a raw clone runs no library's handlers. */
 static void leave_child(void)
 {
 	if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) != 0)
@@ -18,8 +18,8 @@ static void leave_child(void)
 	_exit(0);
 }
 
-/* go_on has the others of rank 1 work without it, which has ended its part of the job and
- * crashes then. Some MPIs have it wait for them in MPI_Finalize. */
+/* go_on has the other ranks work without rank 1, which has finished and then crashes. Some MPIs
+ * make it wait for the others in MPI_Finalize. */
 static void go_on(int rank)
 {
 	MPI_Comm others;
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
 	MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
 	if (rank == 1 && strcmp(how, "abort") == 0) {
 		MPI_Abort(MPI_COMM_WORLD, argc > 2 ? atoi(argv[2]) : 7);
-		for (;;) /* where it returns, somebody else is to end this process */
+		for (;;) /* if MPI_Abort returns, the launcher must end this process */
 			;
 	}
 	if (rank == 1 && strcmp(how, "exit") == 0)

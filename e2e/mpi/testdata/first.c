@@ -1,6 +1,6 @@
 /*
- * A ring of messages of 1,000 integers, and what each rank says before its first one. A rank that
- * is refused says nothing.
+ * Sends messages of 1,000 integers around a ring. Each rank prints a line before its first message.
+ * A rank that is refused prints nothing.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Ranks that fork, as MPI allows it who runs no MPI in the child: while messages are under
- * way, and the child ends by exit, with all destructors of what it has loaded. */
+/* Ranks that fork while messages are in flight, which MPI allows if the child does not call MPI.
+ * The child ends by exit, which calls the destructors of all its libraries. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
 	}
 	pid_t left = fork();
 	if (left == 0) {
-		sleep(2); /* it outlives the rank */
+		sleep(2); /* longer than the rank lives */
 		exit(0);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);

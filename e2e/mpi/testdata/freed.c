@@ -1,6 +1,6 @@
-/* Whether Open MPI gives back the request of every send that has ended, where another thread
- * than the one that waits for it makes it end. It counts the users of a communicator, and
- * each request is one: prints how many are too many after that, and ends well either way. */
+/* Tests whether Open MPI frees the request of every completed send if another thread than the one
+ * that waits for it completes it. Open MPI counts the users of a communicator, of which each
+ * request is one: the program prints the excess afterwards, and exits with 0 in any case. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,8 +42,8 @@ static int no_cancel(void *state, int complete)
 	return MPI_SUCCESS;
 }
 
-/* The other thread asks for a request that nothing but itself makes end: what it finds
- * meanwhile are the ends of the first one's. */
+/* look runs in the other thread. It waits for a request that only this thread completes, and
+ * meanwhile completes the requests of the first thread. */
 static void *look(void *arg)
 {
 	MPI_Request never;
@@ -55,7 +55,8 @@ static void *look(void *arg)
 	return arg;
 }
 
-/* A synchronous send ends by its answer, while its sender waits. */
+/* send_all sends synchronous messages, which complete by the receiver's answer while their
+ * sender waits. */
 static void send_all(void)
 {
 	char letter = 0;
@@ -66,7 +67,7 @@ static void send_all(void)
 	}
 }
 
-/* The receiver leaves the processors to the two threads of the sender. */
+/* receive_all receives, and leaves the CPUs to the two threads of the sender. */
 static void receive_all(void)
 {
 	char letter;

@@ -1,5 +1,5 @@
-/* Communicators of groups: of every second rank, of the first and the last ranks, of each rank
- * alone and of all, by the same tags over and over, while other groups are made. */
+/* Creates communicators from groups: every second rank, the first and the last ranks, each rank
+ * alone, and all, repeatedly with the same tags, while other groups are created. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum { RANKS_MAX = 64 };
 
 static int rank, size;
 
-/* group_of is the part of the ranks that this one is in, and the sum of their numbers. */
+/* group_of returns the group of this rank for one of the four ways, and the sum of its ranks. */
 static MPI_Group group_of(MPI_Group all, int how, int *sum)
 {
 	int members[RANKS_MAX], n = 0;
@@ -38,13 +38,13 @@ int main(int argc, char **argv)
 		int want[4], got;
 		for (int how = 0; how < 4; how++) {
 			char tag[32];
-			snprintf(tag, sizeof tag, "outrigger %d", how / 2); /* two kinds have one name */
+			snprintf(tag, sizeof tag, "outrigger %d", how / 2); /* two ways share a tag */
 			MPI_Group group = group_of(all, how, &want[how]);
 			if (MPI_Comm_create_from_group(group, tag, MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &kept[how]) != MPI_SUCCESS)
 				MPI_Abort(MPI_COMM_WORLD, 3);
 			MPI_Group_free(&group);
 		}
-		for (int how = 0; how < 4; how++) { /* all are open */
+		for (int how = 0; how < 4; how++) { /* all communicators exist */
 			MPI_Allreduce(&rank, &got, 1, MPI_INT, MPI_SUM, kept[how]);
 			if (got != want[how]) {
 				fprintf(stderr, "rank %d, round %d, group %d: %d, want %d\n", rank, i, how, got, want[how]);

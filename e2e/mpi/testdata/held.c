@@ -1,4 +1,4 @@
-/* Does nothing with its MPI but MPI_Init and MPI_Barrier, and stays until a file is there. */
+/* Calls only MPI_Init and MPI_Barrier, and waits until a file exists. */
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>

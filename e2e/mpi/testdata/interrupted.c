@@ -1,5 +1,5 @@
-// interrupted.c: ranks that end by exit in a signal's handler, wherever in MPI they are, as
-// programs do at the end of their time.
+// interrupted.c: ranks that call exit in a signal handler, at any point in MPI, as programs do at
+// the end of their time limit.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* MPI_Comm_accept and MPI_Comm_connect, which are not offered, return an error in every rank, and the
- * ranks go on. */
+/* Checks that MPI_Comm_accept and MPI_Comm_connect, which are not supported, return an error in every
+ * rank, and that the ranks can continue. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Rank 1 is killed while everybody exchanges messages. */
+/* Rank 1 is killed while all ranks exchange messages. */
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* What an MPI gives that is asked for a level of threads: levels init|LEVEL. */
+/* Prints the thread level that an MPI provides: levels init|LEVEL. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

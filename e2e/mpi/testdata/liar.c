@@ -1,7 +1,7 @@
-/* A program over libfabric whose sidecar, which is the program's own, lies: it tells of the
- * end of a request that there is not, and then of one that there is. From the lie on it is
- * gone. The endpoint with all that is open on it is closed before the session: nobody
- * may hear of the second end, and nothing is left. */
+/* A program over libfabric with a sidecar of its own, a child process, which violates the
+ * protocol: it completes a request that does not exist, and then one that does. After the
+ * violation the sidecar counts as gone. The endpoint is closed, with all its open operations,
+ * before the session: no call may report the second completion, and no memory may leak. */
 #define _GNU_SOURCE
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -34,7 +34,7 @@ static int __lsan_do_recoverable_leak_check(void) { return 0; }
 #define ARENA (64u << 10)
 #define SECOND (3u * OR_SEG_PAGE_BYTES) /* where the second ring starts */
 #define SLAB_AT (5u * OR_SEG_PAGE_BYTES)
-#define LAST_TAG 77 /* of what is sent last */
+#define LAST_TAG 77 /* tag of the last send */
 
 static void want(int good, const char *what)
 {
@@ -71,7 +71,7 @@ static void welcome(int to, int control)
 	want(sendmsg(to, &m, MSG_NOSIGNAL) == sizeof b, "the welcome");
 }
 
-/* lie takes all that is submitted up to the last send, and ends two requests. */
+/* lie reads all descriptors up to the last send, and completes two requests. */
 static void lie(unsigned char *control)
 {
 	struct or_consumer submit = {0};
@@ -82,7 +82,7 @@ static void lie(unsigned char *control)
 	do {
 		while (!or_pop(&submit, &d))
 			usleep(100);
-		or_release(&submit);
+		or_publish_head(&submit);
 		if (d.op == OR_OP_RECV)
 			second.req = d.req;
 	} while (d.op != OR_OP_SEND || d.tag != LAST_TAG);
@@ -150,7 +150,7 @@ static void open_all(void)
 	fi_freeinfo(info);
 }
 
-/* leave_open has one of everything open. */
+/* leave_open starts one operation of each kind. */
 static void leave_open(void)
 {
 	static unsigned char memory[65536], room[16384];
@@ -164,7 +164,7 @@ static void leave_open(void)
 	must(fi_mr_reg(domain, memory, sizeof memory, FI_REMOTE_READ, 0, 1, 0, &mr, NULL));
 	struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = room};
 	must(fi_recvmsg(ep, &m, FI_MULTI_RECV));
-	want(fi_cq_read(cq, &e, 1) == -FI_EAGAIN, "fi_cq_read"); /* requests of others are waited for now */
+	want(fi_cq_read(cq, &e, 1) == -FI_EAGAIN, "fi_cq_read"); /* posts the receives for requests of other ranks */
 	must(fi_write(ep, memory, sizeof memory, NULL, to, 0, 1, NULL));
 	must(fi_send(ep, memory, sizeof memory, NULL, to, NULL));
 	must(fi_trecv(ep, room, 8, NULL, to, 5, 0, NULL));

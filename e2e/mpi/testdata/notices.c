@@ -1,6 +1,6 @@
-/* notices counts the signals SIGUSR1 and SIGUSR2 that each rank gets. It ends when every rank
- * has got the first, or, with an argument, both, and some time has passed in which one might
- * come again; each rank says how often each came. */
+/* Counts the signals SIGUSR1 and SIGUSR2 of each rank. The program ends when every rank has got
+ * the first signal, or both if there is an argument, and some time has passed in which a
+ * duplicate would arrive. Each rank prints how often it got each. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static void note(int s)
 	got[s == SIGUSR2]++;
 }
 
-/* wait_for goes on, in messages, until every rank has got a signal. */
+/* wait_for exchanges messages until every rank has got a signal. */
 static void wait_for(int which)
 {
 	for (int all = 0; !all;) {

@@ -1,6 +1,6 @@
 /*
- * Types whose data does not begin where the buffer does, in every call that sends, and
- * synchronous messages that a probe finds. All values are checked at the receiver.
+ * Tests types whose data does not begin at the address of the buffer, in every function that
+ * sends, and synchronous messages that a probe finds. The receiver checks all values.
  * Open MPI before 4.1.6 sends the beginning of the buffer by persistent requests over pml cm,
  * and no Open MPI 4 acknowledges a probed synchronous message over mtl ofi.
  */
@@ -25,12 +25,12 @@ static void check(int good, const char *call, const char *type)
 	printf("wrong: rank %d: %s of %s: the first element is %.0f\n", rank, call, type, into[0]);
 }
 
-/* A type, and the elements of the buffer that it has, in order. */
+/* layout is a type, and the elements of the buffer that it selects, in order. */
 struct layout {
 	const char *name;
 	MPI_Datatype type;
 	int elements, at[CELLS];
-	ptrdiff_t shift; /* of the buffer that is passed, in elements */
+	ptrdiff_t shift; /* offset of the address that is passed, in elements */
 	int count;
 };
 
@@ -148,7 +148,7 @@ static void start(enum call c, const struct layout *l, int to)
 	}
 }
 
-/* How the receiver takes a message: as plain elements, by the same type, or after a probe. */
+/* taking is how a message is received: as plain elements, with the same type, or after a probe. */
 enum taking { PLAIN, TYPED, PROBED, TAKINGS };
 
 static void take(enum call c, enum taking how, const struct layout *l)
@@ -189,7 +189,7 @@ static void take(enum call c, enum taking how, const struct layout *l)
 	check(good, names[c], l->name);
 }
 
-/* Each rank sends its row of blocks, turned round. */
+/* all_to_all sends each rank's row of blocks, in reverse order. */
 static void all_to_all(int neighbours)
 {
 	int n = 6, *ones = malloc((size_t)size * sizeof *ones), *zeros = calloc((size_t)size, sizeof *zeros);

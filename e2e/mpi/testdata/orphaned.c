@@ -1,5 +1,5 @@
-// orphaned.c: rank 1 kills its sidecar, the process at the other end of its socket, while
-// both ranks have messages open, and goes on.
+// orphaned.c: rank 1 kills its sidecar, the process at the other end of its socket, while both
+// ranks have open messages, and continues.
 #define _GNU_SOURCE // struct ucred
 #include <mpi.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
 	MPI_Request r[2];
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Irecv(in, BYTES, MPI_BYTE, rank ^ 1, 1, MPI_COMM_WORLD, &r[0]);
-	MPI_Isend(out, BYTES, MPI_BYTE, rank ^ 1, 2, MPI_COMM_WORLD, &r[1]); // for which there is no receive
+	MPI_Isend(out, BYTES, MPI_BYTE, rank ^ 1, 2, MPI_COMM_WORLD, &r[1]); // matches no receive
 	if (rank == 1)
 		kill_sidecar();
 	MPI_Waitall(2, r, MPI_STATUSES_IGNORE);

@@ -1,9 +1,8 @@
 /*
- * An MPI program that has never heard of Outrigger, for its allocations: buffers
- * from before MPI_Init and after it, that grow, shrink, are aligned, are passed
- * between threads, and outlive MPI_Finalize; and forks, whose children write to
- * the buffers, exit in an orderly way, or run another program. It checks every
- * byte.
+ * An MPI program without any knowledge of Outrigger, which tests allocations: buffers
+ * that are allocated before MPI_Init or after it, grow, shrink, are aligned, are
+ * passed between threads, and exist after MPI_Finalize; and forks, whose children
+ * write to the buffers, call exit, or execute another program. It checks every byte.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -40,7 +39,7 @@ static void check(const unsigned char *b, size_t n, int from)
 		must(b[i] == byte(from, n, i), "a byte of a buffer");
 }
 
-/* ring passes n bytes on, and checks what comes. */
+/* ring sends n bytes to the next rank, and checks the bytes of the previous one. */
 static void ring(unsigned char *out, unsigned char *in, size_t n)
 {
 	int to = (rank + 1) % size, from = (rank + size - 1) % size;
@@ -51,7 +50,7 @@ static void ring(unsigned char *out, unsigned char *in, size_t n)
 	check(out, n, rank);
 }
 
-/* Buffers that change their place and size between messages. */
+/* resized changes the address and the size of a buffer between messages. */
 static unsigned char *resized(unsigned char *old)
 {
 	static const size_t sizes[] = {100, 3 * LARGE, 1000, LARGE, 2 * LARGE, 5000000, 64};
@@ -89,7 +88,7 @@ static void *releases(void *p)
 	return malloc(2 * LARGE);
 }
 
-/* A buffer that another thread frees, and one that it has made. */
+/* threads uses a buffer that another thread frees, and one that it has allocated. */
 static void threads(void)
 {
 	for (int i = 0; i < 20; i++) {
@@ -110,7 +109,7 @@ static void ends_well(pid_t child)
 	must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 40, "a child has failed");
 }
 
-/* Children write to what they have from their parent, while it receives or before. */
+/* forks has children write to their parent's buffers, while it receives or before. */
 static void forks(void)
 {
 	unsigned char *out = malloc(LARGE), *in = malloc(LARGE), *kept = malloc(LARGE);
@@ -126,12 +125,12 @@ static void forks(void)
 			out = realloc(malloc(2 * LARGE), 3 * LARGE);
 			memset(out, 0xee, 3 * LARGE);
 			if (i % 2 == 0)
-				exit(40); /* with all that libraries do at an end */
+				exit(40); /* with the destructors of all libraries */
 			execl("/bin/sh", "sh", "-c", "exit 40", (char *)NULL);
 			_exit(1);
 		}
 		if (i < 2)
-			ends_well(child); /* the rank's session goes on without it */
+			ends_well(child); /* the rank's session is unaffected */
 		for (int k = 0; k < 5; k++)
 			ring(out, in, LARGE);
 		if (i >= 2)
@@ -156,7 +155,7 @@ int main(int argc, char **argv)
 	aligned();
 	threads();
 	forks();
-	/* More than an arena of the default size has. */
+	/* More memory than an arena of the default size. */
 	enum { MANY = 80 };
 	static unsigned char *many[MANY];
 	for (int i = 0; i < MANY; i++) {

@@ -1,5 +1,5 @@
-/* Whether a receive gets the message that a probe has found (MPI-4 3.8.1), where one of two
- * messages is the rank's own. Prints how often it does not, and ends well either way. */
+/* Tests whether a receive gets the message that a probe has found (MPI-4 3.8.1), if one of two
+ * messages is the rank's own. Prints how often it does not, and exits with 0 in any case. */
 #include <mpi.h>
 #include <stdio.h>
 

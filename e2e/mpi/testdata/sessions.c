@@ -1,4 +1,4 @@
-/* A session (MPI 4.1, 11.3) that ends, and a second one. */
+/* Starts and finalizes a session (MPI 4.1, 11.3), and then a second one. */
 #include <mpi.h>
 #include <stdio.h>
 

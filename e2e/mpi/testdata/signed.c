@@ -1,6 +1,6 @@
 /*
- * Minima and maxima of negative integers in a window of another rank, by each operation that
- * can compute them. Over Open MPI's btl ofi the network would compare them as unsigned numbers.
+ * Computes minima and maxima of negative integers in a window of another rank, by each operation
+ * that can. Over Open MPI's btl ofi the network would compare them as unsigned numbers.
  */
 #include <mpi.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-/* Preloaded behind the launcher's libraries: says which calls of a process sleep for 500 ms or more. */
+/* A library that is preloaded after the launcher's libraries. It prints the calls of a process that
+ * sleep for 500 ms or more. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* MPI_Comm_spawn, which is not offered, returns an error, and the ranks go on. */
+/* Checks that MPI_Comm_spawn, which is not supported, returns an error, and that the ranks can
+ * continue. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /*
- * The argument is how many ranks a pod has. MPI_COMM_TYPE_SHARED gives each rank those of its pod,
- * in order, and a shared window of them is one piece of memory.
+ * Checks that MPI_COMM_TYPE_SHARED gives each rank the ranks of its pod, in order, and that their
+ * shared window is the same memory. The argument is the number of ranks of a pod.
  */
 #include <mpi.h>
 #include <stdio.h>

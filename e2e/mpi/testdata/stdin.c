@@ -1,7 +1,7 @@
 /*
- * Rank 0 reads all of its standard input before its first message, as programs do that have their
- * input deck from there; the others find none. With a number rank 0 reads so many bytes and does not
- * wait for the end, and the others read nothing. The sum is FNV-1a.
+ * Rank 0 reads its whole standard input before its first message, as programs do that read their
+ * input deck from there; that of the others is empty. If the argument is a number, rank 0 reads so
+ * many bytes and does not wait for the end, and the others do not read. The sum is FNV-1a.
  */
 #include <mpi.h>
 #include <stdint.h>

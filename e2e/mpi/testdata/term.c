@@ -1,5 +1,5 @@
-/* Agrees by messages to write a checkpoint when a signal has come, writes it for some
- * seconds, and ends with 85, as batch programs do. */
+/* After SIGTERM, the ranks agree by messages to write a checkpoint, take some seconds to write it,
+ * and exit with 85, as batch programs do. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* MPI_THREAD_MULTIPLE: every thread talks with its like of the next rank. */
+/* Tests MPI_THREAD_MULTIPLE: every thread communicates with the same thread of the next rank. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// turns.c: exchanges and sums behind computing, children of forks, and the call with the most
-// arguments, for between.c to look at. Two ranks.
+// turns.c: exchanges and sums while the program computes, children of forks, and the function with
+// the most arguments, which between.c observes. Two ranks.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void compute(int steps) {
 	sink = x;
 }
 
-// forks has a child ask its MPI, in whatever moment of a step it was made, and wait for none.
+// forks has a child call its MPI, at whatever point of a step it was forked: the call must not block.
 static void forks(void) {
 	int status, bytes;
 	pid_t child = fork();
@@ -37,7 +37,7 @@ static void forks(void) {
 	must(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child of a fork");
 }
 
-// accumulate fetches a number of the other rank, and adds to it.
+// accumulate fetches a number from the other rank, and adds to it.
 static void accumulate(int rank) {
 	MPI_Win win;
 	MPI_Request request;

@@ -1,5 +1,5 @@
-/* Waits of all kinds: `waits WHAT SECONDS`. Those that begin with "right" do for so long
- * what right programs do, and end well; the others wait for ever. */
+/* Waits of all kinds: `waits WHAT SECONDS`. Those whose name begins with "right" do what correct
+ * programs do, for so many seconds, and exit with 0; the others wait for ever. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

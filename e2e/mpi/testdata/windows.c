@@ -1,6 +1,6 @@
-/* Passive target: every rank writes, adds and reads in the memory of the next one
- * while that one waits in a barrier, with lengths on both sides of every limit. An
- * argument is the longest of them to take. */
+/* Tests passive targets: every rank writes, adds to and reads the memory of the next rank,
+ * which waits in a barrier, with lengths on both sides of every limit. An argument is the
+ * greatest length to use. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 			MPI_Win_unlock(rank, kind < 2 ? made : allocated);
 			MPI_Barrier(MPI_COMM_WORLD);
 		}
-	/* Everybody adds to one number. */
+	/* All ranks add to one number. */
 	long long *sum, one = 1, before;
 	MPI_Win_allocate(sizeof *sum, sizeof *sum, MPI_INFO_NULL, MPI_COMM_WORLD, &sum, &total);
 	*sum = 0;

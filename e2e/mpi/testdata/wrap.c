@@ -1,5 +1,5 @@
-/* A wrapper that runs its arguments. Linked statically it is what tini, gosu and dumb-init are in
- * images: no library is preloaded into it, and it shows no MPI. */
+/* A wrapper that executes its arguments. Linked statically it behaves as tini, gosu and dumb-init in
+ * images: no library is preloaded into it, and it is not linked to an MPI. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,9 +1,8 @@
 /*
- * The allocator for MPI programs against a model, with memory of its own instead
- * of an arena: what is allocated keeps its bytes and overlaps nothing, whatever
- * the calls and the threads, and forks are like all others. An argument is the
- * seed. Built with the allocator's functions under other names, so that sanitizers
- * have their own.
+ * Compares the allocator for MPI programs with a model, with private memory instead of
+ * an arena: for all calls and threads, allocations keep their bytes and do not overlap,
+ * and forks behave as with other allocators. The argument is the seed. The allocator's
+ * functions have other names here, so that sanitizers keep theirs.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +33,7 @@ void *alloc_valloc(size_t);
 void *alloc_pvalloc(size_t);
 size_t alloc_malloc_usable_size(void *);
 
-#define LARGE 16384u /* as the environment says in main */
+#define LARGE 16384u /* the value that main sets in the environment */
 #define ARENA (24u << 20)
 
 static unsigned long seed;
@@ -57,7 +56,7 @@ static uint64_t draw(uint64_t *state) /* splitmix64 */
 	return z ^ z >> 31;
 }
 
-/* A heap against a list of which page is whose. */
+/* A heap is compared with a list of each page's owner. */
 #define PAGES 300u
 
 static void heap_round(uint64_t *state, struct heap *h, uint16_t owner[PAGES], uint16_t *names)
@@ -108,7 +107,7 @@ static void heap_model(uint64_t *state)
 	memset(memory, 0, (size_t)PAGES * HEAP_PAGE);
 	heap_init(&h, memory, (size_t)PAGES * HEAP_PAGE, list);
 	for (int i = 0; i < 20000; i++) {
-		/* Neighbours must have different names, or the model takes them for one. */
+		/* Neighbours must have different names, otherwise the model sees one piece. */
 		heap_round(state, &h, owner, &names);
 		uint32_t used = 0;
 		for (uint32_t p = 0; p < PAGES; p++)
@@ -123,7 +122,7 @@ static void heap_model(uint64_t *state)
 	free(memory);
 }
 
-/* What a thread has, and what its bytes are. Other threads free some of it. */
+/* piece is an allocation of a thread, and its contents. Other threads free some pieces. */
 struct piece {
 	unsigned char *p;
 	size_t bytes;
@@ -131,7 +130,7 @@ struct piece {
 };
 
 #define SLOTS 64
-static struct piece shelf[SLOTS]; /* that threads exchange */
+static struct piece shelf[SLOTS]; /* pieces that threads exchange */
 static pthread_mutex_t shelf_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void fill(struct piece *x, unsigned char mark)
@@ -154,7 +153,7 @@ static void check(const struct piece *x, size_t bytes)
 static size_t size(uint64_t *state)
 {
 	static const uint64_t most[] = {64, LARGE, 2 * LARGE, 40 * LARGE};
-	return 1 + draw(state) % most[draw(state) % 4]; /* TSan has its own idea of the size of nothing */
+	return 1 + draw(state) % most[draw(state) % 4]; /* TSan reports another size for allocations of 0 bytes */
 }
 
 static void allocate(uint64_t *state, struct piece *x)
@@ -222,7 +221,7 @@ static void *thread(void *arg)
 	return NULL;
 }
 
-/* A child has what its parent had, as it was, and what it does to it is its own. */
+/* forks checks that a child has its parent's allocations, and that its changes are private. */
 static void forks(uint64_t *state)
 {
 	struct piece x[12];
@@ -251,7 +250,7 @@ static void forks(uint64_t *state)
 			_exit(5);
 		}
 		for (int i = 0; i < 12; i++)
-			reallocate(state, &x[i]); /* the child sees none of it */
+			reallocate(state, &x[i]); /* the child does not see the change */
 		int status;
 		must(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 5, "a child ended with status %x", status);
 		for (int i = 0; i < 12; i++)
@@ -261,7 +260,7 @@ static void forks(uint64_t *state)
 		alloc_free(x[i].p);
 }
 
-/* What libc judges it still judges. */
+/* refusals checks that libc still reports invalid arguments. */
 static void refusals(void)
 {
 	void *p = NULL, *volatile gone;
@@ -289,9 +288,9 @@ static void full(void)
 		alloc_free(list[--n]);
 }
 
-/* The arena is allocated in pieces: what is not ends the program when it is touched. */
+/* The arena is allocated in pieces: the rest is inaccessible, so that an access ends the program. */
 static unsigned char *arena;
-static size_t extended; /* by the lock of whoever extends */
+static size_t extended; /* guarded by the allocator's lock, with which extend is called */
 static atomic_bool refuses;
 
 #define STEP ((size_t)16 * HEAP_PAGE)
@@ -308,7 +307,7 @@ static size_t extend(void *arg, size_t bytes)
 	return extended;
 }
 
-/* Without memory for it an allocation is libc's, also one that grows where it is. */
+/* shortage checks that allocations come from libc if the arena cannot grow, also ones that grow. */
 static void shortage(void)
 {
 	void *p = alloc_malloc(LARGE), *list[ARENA / LARGE];
@@ -334,7 +333,7 @@ static void wrong(void (*what)(void *))
 	pid_t child = fork();
 	if (child == 0) {
 		void *p = alloc_malloc(4 * LARGE);
-		if (!in_arena(p)) /* the child of a fork places nothing: use the parent's */
+		if (!in_arena(p)) /* the child of a fork does not use the arena: use a piece of the parent's */
 			p = shelf[0].p;
 		(void)!freopen("/dev/null", "w", stderr);
 		what(p);
@@ -375,7 +374,7 @@ int main(int argc, char **argv)
 			check(&shelf[i], shelf[i].bytes);
 			alloc_free(shelf[i].p);
 		}
-	full(); /* nothing was lost */
+	full(); /* no memory was lost */
 	forks(&state);
 	shelf[0].p = alloc_malloc(4 * LARGE);
 	wrong(twice);

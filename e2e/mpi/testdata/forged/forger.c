@@ -1,6 +1,6 @@
-/* Rank 1: the C client, which sends what looks like a provider's messages and is not:
- * letters of untagged messages that lie about what travels beside them, and requests for
- * accesses with wrong keys, bounds, lengths, types and operations. */
+/* Rank 1: the C client, which forges messages of the provider's protocol: headers of untagged
+ * messages with the wrong length of their bulk message, and requests for accesses with wrong
+ * keys, bounds, lengths, types and operations. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,16 +44,16 @@ static void good(void)
 	say(MSG, 0, b, sizeof b);
 }
 
-/* letter announces a message of a length, beside which there is another one. What comes
- * between takes the room behind it. */
-static void letter(uint64_t tag, uint64_t length, size_t really)
+/* send_header announces a message of one length and sends it with another. A good message that
+ * is sent in between is received behind the announced length. */
+static void send_header(uint64_t tag, uint64_t length, size_t really)
 {
 	static unsigned char bulk[65536];
 	struct timespec pause = {.tv_nsec = 50000000};
 	memset(bulk, 0xee, sizeof bulk);
 	say(MSG, tag, &length, sizeof length);
 	good();
-	nanosleep(&pause, NULL); /* the good one is in its place */
+	nanosleep(&pause, NULL); /* until the good message was received */
 	say(MSG, tag | BULK, bulk, really);
 }
 
@@ -74,7 +74,7 @@ static uint64_t any(void)
 	return seed;
 }
 
-/* one of some numbers that are near a limit, or any. */
+/* near returns a number near 0 or near the limit, or any number. */
 static uint64_t near(uint64_t limit)
 {
 	static const uint64_t odd[] = {0, 1, 7, 8, 4095, 4096, 4097, 8192, 8193, UINT64_C(1) << 32, UINT64_MAX - 4095, UINT64_MAX - 7, UINT64_MAX};
@@ -101,14 +101,14 @@ static void forge(const struct told *t)
 		q.length = near(any() % 2 == 0 ? REGION_BYTES : 64);
 		size_t head = 32, payload = (size_t)(any() % 2 == 0 && q.length <= 8192 ? q.length : any() % 8192);
 		say(REQUEST, i << 8 | any() % 256, &q, any() % 16 == 0 ? any() % head : head + payload);
-		if (q.bulk != 0) /* else the victim waits for it */
+		if (q.bulk != 0) /* the victim waits for the bulk message */
 			say(REQUEST, i << 8 | BULK, q.data, (size_t)(any() % 8192));
 	}
 }
 
 enum { WRITE = 1, READ, LATE = 1000 };
 
-/* access asks to read or to write the long region. */
+/* access_long requests to read or to write the long region. */
 static void access_long(const struct told *t, uint8_t how)
 {
 	static struct request q;
@@ -116,7 +116,7 @@ static void access_long(const struct told *t, uint8_t how)
 	say(REQUEST, (uint64_t)(LATE + how) << 8, &q, 32);
 }
 
-/* refused wants the answer that there is no such region. */
+/* refused checks that the answer is that the region does not exist. */
 static void refused(uint8_t how)
 {
 	static unsigned char room[LONG_BYTES];
@@ -131,7 +131,7 @@ static void refused(uint8_t how)
 	exit(1);
 }
 
-/* late sends the data of a write when its region is closed. */
+/* late sends the data of a write after its region was closed. */
 static void late(void)
 {
 	static unsigned char data[LONG_BYTES];
@@ -146,8 +146,8 @@ static void late(void)
 	refused(READ);
 }
 
-/* stuck begins to read and to write, and goes on when the region has been closed. What it
- * reads is as it was. */
+/* stuck starts to read and to write, and continues when the region has been closed. The data
+ * that it reads must be that before the close. */
 static void stuck(const struct told *t)
 {
 	static unsigned char data[LONG_BYTES], room[LONG_BYTES];
@@ -174,13 +174,13 @@ static void stuck(const struct told *t)
 	must(outrigger_wait(s, sends, NULL), "data");
 	must(outrigger_wait(s, answers, &r), "answer");
 	if ((r.tag & 255) != OUTRIGGER_INVALID)
-		fail("a write to a region that was closed went well");
-	must(outrigger_wait(s, reads, &r), "what is read");
-	if (r.length == 0) /* it had not begun */
+		fail("a write to a closed region succeeded");
+	must(outrigger_wait(s, reads, &r), "the data of the read");
+	if (r.length == 0) /* the read had not begun */
 		return;
 	for (size_t i = 0; i < LONG_BYTES; i++)
 		if (room[i] != BEGUN_MARK)
-			fail("what is read is not as it was");
+			fail("the data of the read is not that before the close");
 }
 
 int main(void)
@@ -196,9 +196,9 @@ int main(void)
 	struct outrigger_envelope from = {.peer = 0, .context = TAGGED, .ignore = UINT64_MAX};
 	must(outrigger_recv(s, &told, sizeof told, &from, &q), "receive");
 	must(outrigger_wait(s, q, NULL), "receive");
-	letter(5, UINT64_MAX - 7, 4096); /* which ends at the beginning again */
-	letter(6, 16, 4096);             /* longer than it says */
-	letter(7, 4096, 16);             /* shorter */
+	send_header(5, UINT64_MAX - 7, 4096); /* a length that wraps around */
+	send_header(6, 16, 4096);             /* longer than announced */
+	send_header(7, 4096, 16);             /* shorter than announced */
 	forge(&told);
 	access_long(&told, WRITE);
 	access_long(&told, READ);

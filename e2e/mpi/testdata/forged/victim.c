@@ -1,6 +1,6 @@
-/* Rank 0: a program over libfabric with buffers for many messages and with registered
- * memory, to which rank 1 (forger.c) sends what no provider does. Each good message has to
- * stay as it came, and memory beside the registered one as it was. */
+/* Rank 0: a program over libfabric with buffers for many messages and with registered memory,
+ * to which rank 1 (forger.c) sends forged messages. They must not change good messages that
+ * were received, or memory outside the registered memory. */
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -77,8 +77,8 @@ static bool all(const unsigned char *b, size_t n, unsigned char v)
 	return true;
 }
 
-/* look takes a completion, and says whether it is of a context. */
-static bool look(const void *of)
+/* poll_for reads a completion, and reports whether it has the given context. */
+static bool poll_for(const void *of)
 {
 	struct fi_cq_tagged_entry e;
 	struct fi_cq_err_entry err = {0};
@@ -97,21 +97,20 @@ static bool look(const void *of)
 
 static int over;
 
-/* until waits for the forger's next word. */
+/* until waits for the forger's next message. */
 static void until(fi_addr_t forger, int tag)
 {
 	must(fi_trecv(ep, NULL, 0, NULL, forger, (uint64_t)tag, 0, &over));
-	while (!look(&over))
+	while (!poll_for(&over))
 		;
 }
 
-/* close_begun closes memory to which accesses have begun, and their origin does not go on
- * before it has. */
+/* close_begun closes memory during accesses to it. Their origin waits until it is closed. */
 static void close_begun(fi_addr_t forger, struct fid_mr *mr, unsigned char *memory)
 {
 	until(forger, TAG_OVER);
 	for (int i = 0; i < 1000; i++)
-		look(NULL);
+		poll_for(NULL);
 	must(fi_close(&mr->fid));
 	memset(memory, 0x77, LONG_BYTES);
 	FILE *f = fopen(CLOSED_FILE, "w");
@@ -148,27 +147,27 @@ int main(void)
 	};
 	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
 	must(fi_tsend(ep, &told, sizeof told, NULL, forger, TAG_TOLD, &sent));
-	while (!look(&over))
+	while (!poll_for(&over))
 		;
 	for (int i = 0; i < 1000; i++)
-		look(NULL);
-	/* The forger's accesses have been begun, and end only when it hears of this. */
+		poll_for(NULL);
+	/* The forger's accesses have begun, and it continues them only after the message below. */
 	must(fi_close(&closing->fid));
 	memset(distant, 0x77, sizeof distant);
 	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
 	must(fi_tinject(ep, NULL, 0, forger, TAG_CLOSED));
-	while (!look(&over))
+	while (!poll_for(&over))
 		;
 	if (!all(distant, sizeof distant, 0x77))
 		die("memory was written to after its registration was closed", 0);
 	close_begun(forger, middle, begun);
 	for (unsigned i = 0; i < goods; i++)
 		if (!intact(good[i]))
-			die("a good message was written over", (int)i);
+			die("a good message was overwritten", (int)i);
 	for (int i = 0; i < REGION_BYTES; i++)
 		if (memory[i] != 0x5a || memory[2 * REGION_BYTES + i] != 0x5a)
-			die("memory beside the region was written to", i);
+			die("memory outside the region was written to", i);
 	printf("victim: %u good messages are unhurt, %u bad ones were told\n", goods, bad);
 	fflush(stdout);
-	_exit(goods == GOODS ? 5 : 1); /* the forger would have to take its answers first */
+	_exit(goods == GOODS ? 5 : 1); /* a regular end would wait for the forger to receive its answers */
 }

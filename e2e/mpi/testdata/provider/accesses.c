@@ -62,14 +62,14 @@ static void writes(struct side *s, struct door d)
 				memset(out, 0, n);
 			else
 				want((done(s->tx, &here).flags & (FI_RMA | FI_WRITE)) == (FI_RMA | FI_WRITE), "flags of a write");
-			must(fi_cntr_wait(s->writes, before + 1, -1)); /* it is in the partner's memory */
+			must(fi_cntr_wait(s->writes, before + 1, -1)); /* the data is in the partner's memory */
 			if (data) {
 				struct fi_cq_tagged_entry e = done(s->rx, NULL);
 				want((e.flags & FI_REMOTE_WRITE) != 0 && (e.flags & FI_REMOTE_CQ_DATA) != 0 && e.data == 79 && e.len == n, "call %d: what the target is told", call);
 			}
 			meet(s);
 			check(region + 7, n, 1 - rank + (unsigned)call, "region that was written");
-			want(region[6] == 0xcc && region[7 + n] == 0xcc, "call %d: bytes beside a write of %zu have changed", call, n);
+			want(region[6] == 0xcc && region[7 + n] == 0xcc, "call %d: bytes next to a write of %zu have changed", call, n);
 			want(nothing(s->tx) && nothing(s->rx), "call %d: a completion too many", call);
 			meet(s);
 		}
@@ -92,7 +92,7 @@ static void reads(struct side *s, struct door d)
 			case 0: must(fi_read(s->ep, in, n, NULL, s->partner, where.addr, d.key, &here)); break;
 			case 1: must(fi_readv(s->ep, v, NULL, 2, s->partner, where.addr, d.key, &here)); break;
 			case 2: must(fi_readmsg(s->ep, &m, FI_COMPLETION)); break;
-			case 3: must(fi_readmsg(s->ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA)); break; /* which is for writes alone */
+			case 3: must(fi_readmsg(s->ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA)); break; /* has no effect on reads */
 			}
 			want((done(s->tx, &here).flags & (FI_RMA | FI_READ)) == (FI_RMA | FI_READ), "flags of a read");
 			check(in, n, 1 - rank, "what was read");
@@ -107,7 +107,7 @@ static void refused(struct side *s)
 	want(nothing(s->tx), "a refused access has two ends");
 }
 
-/* What is not allowed is refused, however long it is, and changes nothing. */
+/* mistakes checks that invalid accesses of all lengths are refused, and change nothing. */
 static void mistakes(struct side *s, struct door d)
 {
 	scenario = "accesses that are not allowed";
@@ -141,7 +141,7 @@ static void mistakes(struct side *s, struct door d)
 	must(fi_close(&readable->fid));
 }
 
-/* Many at once, of which the large ones take their own way. */
+/* crowd starts many accesses at once. Large ones use another protocol. */
 static void crowd(struct side *s, struct door d)
 {
 	enum { MANY = 300 };
@@ -169,8 +169,8 @@ static void crowd(struct side *s, struct door d)
 	meet(s);
 }
 
-/* As many as there are requests, on both sides at once, of which nobody takes completions
- * before there is no room: each is answered all the same. */
+/* flood starts as many accesses as there are requests, on both sides at once, and reads no
+ * completions until no request is left: each access must complete. */
 static void flood(struct side *s, struct door d)
 {
 	enum { MANY = 70000 };

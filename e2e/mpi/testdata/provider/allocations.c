@@ -1,7 +1,7 @@
-/* Requests take nothing from the system's allocator, once as many have been open. */
+/* Tests that requests allocate no memory once as many requests have been open before. */
 #include "provider.h"
 
-#ifdef __SANITIZE_ADDRESS__ /* which has an allocator of its own */
+#ifdef __SANITIZE_ADDRESS__ /* the sanitizer replaces the allocator */
 static unsigned long taken;
 #else
 static _Atomic unsigned long taken;
@@ -34,7 +34,7 @@ enum { SMALL = 100, LONG = 20000, MANY = 300 };
 static unsigned char out[LONG], in[LONG], region[LONG];
 static int here, there;
 
-/* many are as many receives as are never open later. */
+/* many posts more receives than are open at any later time. */
 static void many(struct side *s)
 {
 	static int each[MANY];

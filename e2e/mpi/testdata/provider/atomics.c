@@ -6,8 +6,8 @@ static int here;
 
 enum { N = 5 };
 
-/* The same operation, worked out here: for long double and its like only sums,
- * whose bytes beside the value mean nothing. */
+/* The same operations, computed in C. For long double and similar types only sums are
+ * compared, because their padding bytes have no meaning. */
 #define VALUES(T, LAST)                                                                          \
 	static T was_##LAST[N] = {3, 0, 5, 1, 120}, with_##LAST[N] = {2, 7, 5, 0, 3}
 
@@ -15,7 +15,7 @@ enum { N = 5 };
 	(OP) == FI_SUM ? (A) + (B) : (OP) == FI_PROD ? (A) * (B) : (OP) == FI_LOR ? ((A) != 0 || (B) != 0) :        \
 	(OP) == FI_LAND ? ((A) != 0 && (B) != 0) : (OP) == FI_LXOR ? ((A) != 0) != ((B) != 0) : (B)))
 
-/* One type: every operation, plain and fetching, against what is expected. */
+/* TYPE defines the test of one type: every operation, plain and fetching. */
 #define TYPE(T, FI, BITS)                                                                        \
 	static void try_##FI(struct side *s, void *region, uint64_t addr, uint64_t key)          \
 	{                                                                                        \
@@ -65,7 +65,7 @@ TYPE(float, FI_FLOAT, false)
 TYPE(double, FI_DOUBLE, false)
 TYPE(long double, FI_LONG_DOUBLE, false)
 
-/* Compare and swap: which elements change. */
+/* swaps checks which elements compare-and-swap changes. */
 static void swaps(struct side *s, int64_t *region, uint64_t addr, uint64_t key)
 {
 	scenario = "compare and swap";
@@ -89,7 +89,7 @@ static void swaps(struct side *s, int64_t *region, uint64_t addr, uint64_t key)
 	}
 }
 
-/* Complex numbers, the calls with several segments, injection, and what there is not. */
+/* rest tests complex numbers, calls with several segments, injection, and unsupported operations. */
 static void rest(struct side *s, void *region, uint64_t addr, uint64_t key)
 {
 	scenario = "other atomics";
@@ -138,7 +138,7 @@ static void rest(struct side *s, void *region, uint64_t addr, uint64_t key)
 	meet(s);
 }
 
-/* Both add to the same counter, one by one: no addition is lost. */
+/* together has both ranks increment the same counter: no addition may be lost. */
 static void together(struct side *s, int64_t *region, const uint64_t addr[2], const uint64_t key[2])
 {
 	enum { TIMES = 500 };

@@ -3,8 +3,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-/* Accesses whose target goes away: its endpoint is closed, or its registration. Rank 0
- * starts them, rank 1 is the target. Each has one end at its origin. */
+/* Tests accesses whose target's endpoint or registration is closed. Rank 0 starts them, rank 1 is
+ * the target. Each access must have one completion at its origin. */
 
 enum { LARGEST = 700001, KEY = 400 };
 static const size_t sizes[] = {0, 8, 32, 33, 8192, 8193, 65537, LARGEST};
@@ -12,7 +12,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static unsigned char out[LARGEST], in[LARGEST], region[LARGEST];
 
-/* tell and hear are for a partner that is not to look at its endpoints meanwhile. */
+/* tell and hear synchronise with a partner that must not poll its endpoints meanwhile. */
 static void tell(const char *what)
 {
 	FILE *f = fopen(what, "wb");
@@ -25,8 +25,8 @@ static void hear(const char *what)
 		sched_yield();
 }
 
-/* start begins an access of one of ten ways; it says what its completion has for a context,
- * and whether all is well is told. */
+/* start starts an access in one of ten ways. It returns the context of its completion, and
+ * whether success is reported. */
 enum { WAYS = 10 };
 
 static bool start(struct side *s, struct door d, unsigned way, size_t n, void **context)
@@ -67,7 +67,7 @@ static bool start(struct side *s, struct door d, unsigned way, size_t n, void **
 static uint64_t errors(struct side *s) { return fi_cntr_readerr(s->writes) + fi_cntr_readerr(s->reads); }
 static uint64_t ends(struct side *s) { return fi_cntr_read(s->writes) + fi_cntr_read(s->reads) + errors(s); }
 
-/* refused_all starts accesses of all ways and sizes, one after the other. */
+/* refused_all starts accesses of all ways and sizes in turn, and checks their error. */
 static void refused_all(struct side *s, struct door d, int err)
 {
 	for (unsigned way = 0; way < WAYS; way++)
@@ -81,12 +81,12 @@ static void refused_all(struct side *s, struct door d, int err)
 		}
 }
 
-/* How many accesses have ended with a completion. */
+/* ended counts the completions of accesses. */
 struct ended {
 	unsigned well, badly;
 };
 
-/* take_ends takes the completions that there are, up to one error: false: there was none. */
+/* take_ends reads completions up to the first error; false: there was none. */
 static bool take_ends(struct side *s, struct ended *e, int err)
 {
 	struct fi_cq_tagged_entry entry;
@@ -102,8 +102,8 @@ static bool take_ends(struct side *s, struct ended *e, int err)
 	return true;
 }
 
-/* crowd starts so many accesses, and more until one has an error if there is no flag to be
- * raised when they have been started. An error is the one that is wanted. */
+/* crowd starts many accesses, and then raises the flag, or without a flag starts more until one
+ * has an error. It checks that each error is err. */
 static struct ended crowd(struct side *s, struct door d, unsigned many, int err, const char *flag)
 {
 	struct ended e = {0};
@@ -126,7 +126,7 @@ static struct ended crowd(struct side *s, struct door d, unsigned many, int err,
 	return e;
 }
 
-/* served tells that accesses are carried out while their target does not look. */
+/* served reports whether accesses are executed while their target does not poll. */
 static bool served(void)
 {
 	const char *progress = getenv("OUTRIGGER_MPI_PROGRESS");
@@ -140,7 +140,7 @@ static struct fid_mr *door_of(struct side *s, struct door *d, uint64_t key)
 	return mr;
 }
 
-/* closed goes through what may go away, when. basic is for the rest. */
+/* closed closes endpoints and registrations at different times. basic is the side for all else. */
 void closed(struct side *basic)
 {
 	struct side s;
@@ -165,8 +165,8 @@ void closed(struct side *basic)
 				refused_all(&s, d, FI_ESHUTDOWN);
 			}
 			break;
-		case 1: /* behind the target's back */
-			scenario = "accesses to an endpoint that is closed before it has looked";
+		case 1: /* while the target does not poll */
+			scenario = "accesses to an endpoint that is closed before it has polled";
 			meet(&s);
 			if (rank == 1) {
 				hear(flag);

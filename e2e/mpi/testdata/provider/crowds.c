@@ -2,9 +2,9 @@
 
 #include <time.h>
 
-/* As many operations as there is room for, and what becomes of them. */
+/* Tests as many open operations as possible. */
 
-enum { MANY = 20000, STRIDE = 7919, ALL = 65536 }; /* STRIDE is a prime: it comes to each of them */
+enum { MANY = 20000, STRIDE = 7919, ALL = 65536 }; /* STRIDE is a prime, so that multiples of it reach every index */
 
 static unsigned char out[8], in[8];
 static int contexts[ALL], here;
@@ -22,7 +22,7 @@ static ssize_t receive(struct side *s, bool tagged, void *context)
 	return tagged ? fi_trecv(s->ep, in, sizeof in, NULL, s->partner, 27, 0, context) : fi_recv(s->ep, in, sizeof in, NULL, s->partner, context);
 }
 
-/* cancelled_once takes the errors of receives that were cancelled, of each one. */
+/* cancelled_once checks that each cancelled receive has exactly one error. */
 static void cancelled_once(struct side *s)
 {
 	memset(ended, 0, sizeof ended);
@@ -40,8 +40,8 @@ static void cancelled_once(struct side *s)
 	want(fi_cancel(&s->ep->fid, &contexts[0]) == -FI_ENOENT, "one that has ended is cancelled");
 }
 
-/* Cancelling many receives takes no longer than posting them, in any order: looking through
- * all of them for each takes 50 times as long and more. */
+/* cancelled_in_any_order checks that cancelling many receives takes not much longer than posting
+ * them, in any order: a linear search for each takes 50 times as long or more. */
 static void cancelled_in_any_order(struct side *s)
 {
 	scenario = "cancelling many receives";
@@ -62,7 +62,7 @@ static void cancelled_in_any_order(struct side *s)
 	meet(s);
 }
 
-/* Two ranks that both post all receives for which there is room have some left to send by. */
+/* full_of_receives checks that two ranks that post as many receives as possible can still send. */
 static void full_of_receives(struct side *s)
 {
 	unsigned posted = 0, sent = 0, gone = 0, received = 0;

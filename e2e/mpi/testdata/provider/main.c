@@ -80,7 +80,7 @@ void meet(struct side *s)
 	done(s->rx, &there);
 }
 
-/* By files, since nothing else starts these processes. */
+/* swap uses files, because these processes share nothing else. */
 void swap(const char *name, void *bytes, size_t n)
 {
 	char mine[256], part[280], other[256];
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 	}
 	open_side(&scalable, 0, "unheard");
 	leave_message(&scalable);
-	meet(&basic); /* it has come */
+	meet(&basic); /* the message has arrived */
 	close_side(&scalable);
 	open_side(&scalable, 0, "shut");
 	if (rank == 1)

@@ -6,7 +6,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 300001 };
 static unsigned char out[LARGEST], in[LARGEST + 8];
 static int here, there;
 
-/* Every call that sends, with every length, into an ordinary receive. */
+/* calls tests every function that sends, with every length, into an ordinary receive. */
 static void calls(struct side *s)
 {
 	scenario = "untagged messages";
@@ -30,7 +30,7 @@ static void calls(struct side *s)
 			case 5: must(fi_injectdata(s->ep, out, n, 77, s->partner)); break;
 			}
 			if (inject)
-				memset(out, 0xff, n); /* its memory is ours again */
+				memset(out, 0xff, n); /* the memory may be reused */
 			else
 				want((done(s->tx, &here).flags & (FI_SEND | FI_MSG)) == (FI_SEND | FI_MSG), "flags of a send");
 			struct fi_cq_tagged_entry e = done(s->rx, &there);
@@ -42,7 +42,7 @@ static void calls(struct side *s)
 	}
 }
 
-/* One buffer takes messages until there is less room than the endpoint's least. */
+/* many checks that one buffer receives messages until its rest is below the endpoint's minimum. */
 static void many(struct side *s)
 {
 	enum { ROOM = 60000, LEAST = 20000 };
@@ -61,7 +61,7 @@ static void many(struct side *s)
 	}
 	unsigned char *last = room;
 	bool seen[4] = {false};
-	for (int i = 0; i < 4; i++) { /* long ones may come later than short ones */
+	for (int i = 0; i < 4; i++) { /* long messages may be received later than short ones */
 		struct fi_cq_tagged_entry e = done(s->rx, &there);
 		int which = e.len == 100 ? 0 : e.len == 20000 ? 1 : e.len == 5 ? 2 : 3;
 		want(e.len == parts[which] && !seen[which], "%zu bytes", e.len);
@@ -95,7 +95,7 @@ static void ends(struct side *s)
 	must(fi_cancel(&s->ep->fid, &there));
 	want(fails(s->rx, &there).err == FI_ECANCELED, "a cancelled receive ended otherwise");
 	want(fi_cntr_readerr(s->received) == errors + 1, "a cancelled receive is not counted");
-	meet(s); /* or what follows would have met it */
+	meet(s); /* otherwise the following messages could match it */
 	uint64_t sent = fi_cntr_read(s->sent), received = fi_cntr_read(s->received);
 	must(fi_recv(s->ep, in, 8, NULL, FI_ADDR_UNSPEC, &there));
 	must(fi_inject(s->ep, out, 8, s->partner));
@@ -111,12 +111,12 @@ static void ends(struct side *s)
 	meet(s);
 }
 
-/* A receive that names its source is not held up by messages of another one, for which there
- * is none yet: they are received later, in their order. */
+/* directed checks that messages of another source that have no receive yet do not delay a receive
+ * that names its source. They are received later, in order. */
 static void directed(struct side *s)
 {
-	enum { MANY = 100, LONG = 100000 }; /* more than the provider receives ahead; the end of a long one's send waits for its receive */
-	static unsigned char room[MANY / 10 * LONG + MANY * 64 + 40000]; /* it is not full at the end */
+	enum { MANY = 100, LONG = 100000 }; /* more than the provider receives in advance; the send of a long message completes with its receive */
+	static unsigned char room[MANY / 10 * LONG + MANY * 64 + 40000]; /* larger than all messages */
 	scenario = "untagged: from one source, behind messages of another one";
 	for (int multi = 0; multi < 2; multi++) {
 		for (int i = 0; i < MANY; i++) {
@@ -133,7 +133,7 @@ static void directed(struct side *s)
 		want(done(s->rx, &mine).len == 5, "a message of its own");
 		struct iovec v = {room, sizeof room};
 		struct fi_msg m = {.msg_iov = &v, .iov_count = 1, .addr = s->partner, .context = &there};
-		bool seen[MANY] = {false}; /* long ones may come later than short ones */
+		bool seen[MANY] = {false}; /* long messages may be received later than short ones */
 		if (multi)
 			must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
 		for (int i = 0; i < MANY; i++) {
@@ -159,8 +159,7 @@ static void directed(struct side *s)
 	}
 }
 
-/* More messages than there are requests, on both sides at once: what comes is received all the
- * same. */
+/* flood sends more messages than there are requests, on both sides at once: all must be received. */
 static void flood(struct side *s)
 {
 	enum { MANY = 80000, SMALL = 100 };

@@ -1,8 +1,8 @@
 #include "provider.h"
 
-/* What a program may ask for before it has an endpoint, and what it gets. */
+/* Tests hints of fi_getinfo and objects without an endpoint. */
 
-/* ask changes hints that are good otherwise. */
+/* ask changes one field of valid hints. */
 struct asking {
 	const char *what;
 	void (*ask)(struct fi_info *hints);
@@ -36,7 +36,7 @@ static void hints(void)
 	}
 }
 
-/* Each address has a status of its own where the program asks for them (fi_av(3)). */
+/* addresses checks that each address has a status if the program asks for that (fi_av(3)). */
 static void addresses(struct side *s)
 {
 	unsigned char names[2][64] = {{0}};
@@ -46,14 +46,14 @@ static void addresses(struct side *s)
 	struct fid_av *av;
 	scenario = "statuses of addresses";
 	must(fi_getname(&s->ep->fid, names[0], &n));
-	memset(names[0] + n, 0x5a, n); /* the second one is none */
+	memset(names[0] + n, 0x5a, n); /* the second address is invalid */
 	want(fi_av_insert(s->av, names[0], 2, out, FI_SYNC_ERR, statuses) == 1, "one of two is good");
 	want(statuses[0] == 0 && statuses[1] != 0, "statuses %d and %d", statuses[0], statuses[1]);
 	want(out[0] == s->self && out[1] == FI_ADDR_NOTAVAIL, "addresses");
 	want(fi_av_open(s->domain, &(struct fi_av_attr){.flags = FI_EVENT}, &av, NULL) == -FI_ENOSYS, "insertions that end by events");
 }
 
-/* Each opens something of a domain. */
+/* Functions that each open an object of a domain. */
 
 static struct fid *an_av(struct fid_domain *d)
 {
@@ -84,7 +84,7 @@ static struct fid *a_registration(struct fid_domain *d)
 	return &mr->fid;
 }
 
-/* A domain of which one thing is open is not closed (fi_domain(3)). */
+/* domains checks that a domain with an open object cannot be closed (fi_domain(3)). */
 static void domains(struct side *s)
 {
 	static struct fid *(*const openers[])(struct fid_domain *d) = {an_av, a_queue, a_counter, a_registration};

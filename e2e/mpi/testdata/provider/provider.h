@@ -1,7 +1,6 @@
 /*
- * What the provider must do, call by call, through libfabric itself. Two ranks
- * play the same: what one does to the other, the other does to it at the same
- * time.
+ * Tests every call of the provider through libfabric. Two ranks run the same tests at
+ * the same time, each as the other's partner.
  */
 #ifndef TEST_PROVIDER_H
 #define TEST_PROVIDER_H
@@ -21,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An endpoint with its queues, and the partner's address. */
+/* side is an endpoint with its queues, and the partner's address. */
 struct side {
 	struct fi_info *info;
 	struct fid_fabric *fabric;
@@ -46,29 +45,29 @@ void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)
 
 void must_at(ssize_t rc, const char *what, int line);
 
-/* done waits for a completion and wants it to have a context; fails wants an error. */
+/* done waits for a completion and checks its context; fails waits for an error. */
 struct fi_cq_tagged_entry done(struct fid_cq *cq, void *context);
 struct fi_cq_err_entry fails(struct fid_cq *cq, void *context);
 bool nothing(struct fid_cq *cq);
 
-/* meet waits until the partner has come as far. */
+/* meet waits until the partner calls meet, too. */
 void meet(struct side *s);
 
-/* swap gives the partner bytes, for its own, without a message. name is for this once. */
+/* swap exchanges bytes with the partner without messages. Each call needs another name. */
 void swap(const char *name, void *bytes, size_t n);
 
 void fill(void *b, size_t n, unsigned by);
 void check(const void *b, size_t n, unsigned by, const char *what);
 
-/* hints of both kinds of registration. */
+/* open_side opens an endpoint with a kind of registration, mr_mode. */
 void open_side(struct side *s, int mr_mode, const char *name);
 void close_side(struct side *s);
 
 struct door {
-	uint64_t start, key; /* of the partner's region */
+	uint64_t start, key; /* address and key of the partner's region */
 };
 
-/* expose registers memory, and show tells the partner where it is. */
+/* expose registers memory, and show exchanges its address and key with the partner's. */
 struct fid_mr *expose(struct side *s, void *memory, size_t n, uint64_t rights, uint64_t key);
 struct door show(struct side *s, const struct fid_mr *mr, const void *start);
 
@@ -76,7 +75,7 @@ void messages(struct side *s);
 void tagged(struct side *s);
 void accesses(struct side *s);
 void atomics(struct side *s);
-void stay(void); /* on this processor alone */
+void stay(void); /* pins the process to its current CPU */
 void in_vain(struct side *s);
 void allocations(struct side *s);
 void crowds(struct side *s);

@@ -9,13 +9,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* What the interface allows and few programs do. */
+/* Tests of what the interface allows and few programs do. */
 
-enum { LARGE = 700001, WAITS = 100000 }; /* the latter's send ends with its receive */
+enum { LARGE = 700001, WAITS = 100000 }; /* a send of WAITS bytes completes with its receive */
 static unsigned char out[LARGE], in[LARGE];
 static int here, there;
 
-/* Many programs drive progress by reading no entries. */
+/* read_none makes progress by reading 0 entries, as many programs do. */
 static void read_none(struct side *s)
 {
 	scenario = "reading no completions";
@@ -36,7 +36,7 @@ static void read_none(struct side *s)
 	fails(s->rx, &there);
 }
 
-/* Messages without segments. */
+/* nothing_in_it sends and receives messages without segments. */
 static void nothing_in_it(struct side *s)
 {
 	scenario = "messages of no segments";
@@ -52,14 +52,14 @@ static void nothing_in_it(struct side *s)
 		done(s->tx, &here);
 		want(done(s->rx, &there).len == 0, "an untagged one");
 	}
-	must(fi_trecvmsg(s->ep, &tr, FI_COMPLETION)); /* a large one is cut off to nothing */
+	must(fi_trecvmsg(s->ep, &tr, FI_COMPLETION)); /* a large message is truncated to 0 bytes */
 	must(fi_tsend(s->ep, out, LARGE, NULL, s->partner, 22, &here));
-	want(fails(s->rx, &there).olen == LARGE, "a large one was cut off otherwise");
+	want(fails(s->rx, &there).olen == LARGE, "a large message was not truncated to 0 bytes");
 	done(s->tx, &here);
 	meet(s);
 }
 
-/* The largest message that may be injected, by the flag. */
+/* injected injects the largest possible message by the flag. */
 static void injected(struct side *s)
 {
 	scenario = "messages with FI_INJECT";
@@ -81,7 +81,7 @@ static void injected(struct side *s)
 	}
 }
 
-/* A buffer whose rest is exactly the endpoint's least takes one more. */
+/* exactly checks that a buffer whose rest is exactly the endpoint's minimum receives one more. */
 static void exactly(struct side *s)
 {
 	enum { LEAST = 64, ROOM = 4096 + LEAST };
@@ -100,7 +100,7 @@ static void exactly(struct side *s)
 		struct fi_cq_tagged_entry e = done(s->rx, &there);
 		want(e.len == parts[i] && ((e.flags & FI_MULTI_RECV) != 0) == (i == 3), "message %d has %zu bytes, flags %#llx", i, e.len, (unsigned long long)e.flags);
 	}
-	/* One that is larger than the whole buffer is cut off. */
+	/* A message that is larger than the whole buffer is truncated. */
 	must(fi_recvmsg(s->ep, &m, FI_MULTI_RECV));
 	meet(s);
 	must(fi_send(s->ep, out, ROOM + 3, NULL, s->partner, &here));
@@ -110,8 +110,8 @@ static void exactly(struct side *s)
 	meet(s);
 }
 
-/* Receives are cancelled while messages come for them: each has one end, and each message
- * is received once. */
+/* cancelled cancels receives while messages arrive for them: each receive must have one completion,
+ * and each message must be received once. */
 static void cancelled(struct side *s)
 {
 	enum { MANY = 200 };
@@ -148,21 +148,21 @@ static void cancelled(struct side *s)
 	meet(s);
 }
 
-/* A claim for which there is no request left can be tried again. */
+/* claim_later checks that a claim that fails because no request is left can be retried. */
 static void claim_later(struct side *s)
 {
 	enum { ALL = 65536 };
 	static int found, open;
 	scenario = "a claim without a request";
 	fill(out, WAITS, rank);
-	must(fi_tsend(s->ep, out, WAITS, NULL, s->partner, 25, &here)); /* it waits for its receiver */
+	must(fi_tsend(s->ep, out, WAITS, NULL, s->partner, 25, &here)); /* completes only when it is received */
 	meet(s);
 	struct fi_msg_tagged p = {.addr = s->partner, .tag = 25, .context = &found};
 	must(fi_trecvmsg(s->ep, &p, FI_PEEK | FI_CLAIM));
 	done(s->rx, &found);
 	unsigned posted = 0;
 	ssize_t rc;
-	/* A send of the meeting may end late, and its request is free then. */
+	/* A send of meet may complete late and free its request. */
 	for (int full = 0; full < 3; full++) {
 		while ((rc = fi_trecv(s->ep, in, 8, NULL, s->partner, 26, 0, &open)) == 0)
 			want(++posted <= ALL, "more receives are open than there are requests");
@@ -192,7 +192,7 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* A thread that waits for a completion is woken by another. */
+/* woken checks that a thread can wake another one that waits for a completion. */
 static void woken(struct side *s)
 {
 	pthread_t t;
@@ -205,7 +205,7 @@ static void woken(struct side *s)
 	want(fi_cntr_wait(s->sent, fi_cntr_read(s->sent) + 1, 0) == -FI_ETIMEDOUT, "a counter's wait of no time");
 }
 
-/* What is in use is not closed. */
+/* busy checks that objects in use cannot be closed. */
 static void busy(struct side *s)
 {
 	scenario = "closing what an endpoint uses";
@@ -232,7 +232,7 @@ static void *sender(void *arg)
 	return NULL;
 }
 
-/* Threads send on an endpoint at once, while this one receives. */
+/* threads sends on an endpoint from several threads at once, while this thread receives. */
 static void threads(struct side *s)
 {
 	pthread_t t[THREADS];
@@ -256,8 +256,8 @@ static void threads(struct side *s)
 	meet(s);
 }
 
-/* An endpoint that did not ask for FI_DIRECTED_RECV receives from everybody, whatever
- * source a receive names. */
+/* undirected checks that an endpoint without FI_DIRECTED_RECV receives from every source,
+ * regardless of the source that a receive names. */
 static void undirected(struct side *s)
 {
 	struct fi_info *hints = fi_allocinfo(), *info;
@@ -291,8 +291,8 @@ static void undirected(struct side *s)
 	fi_freeinfo(info);
 }
 
-/* bereft is a job whose rank 1 ends without a word: each untagged receive of rank 0 ends with
- * an error, those too that are posted later. */
+/* bereft has rank 1 end without closing its session: each untagged receive of rank 0 must fail,
+ * also those that are posted later. */
 void bereft(struct side *s)
 {
 	static unsigned char room[4096];
@@ -318,8 +318,8 @@ void bereft(struct side *s)
 	fflush(stdout);
 }
 
-/* stops waits until all threads of a process have stopped: one may go on for a moment when
- * SIGSTOP has been sent. */
+/* stops waits until all threads of a process have stopped: some may still run for a moment after
+ * SIGSTOP was sent. */
 static void stops(pid_t pid)
 {
 	char folder[64], path[400], text[512];
@@ -334,7 +334,7 @@ static void stops(pid_t pid)
 			snprintf(path, sizeof path, "%s/%s/stat", folder, e->d_name);
 			FILE *f = fopen(path, "r");
 			if (f == NULL)
-				continue; /* it has ended */
+				continue; /* the thread has ended */
 			const char *behind = fgets(text, sizeof text, f) == NULL ? NULL : strrchr(text, ')');
 			all = all && behind != NULL && behind[1] == ' ' && behind[2] == 'T';
 			fclose(f);
@@ -361,8 +361,8 @@ static void signal_sidecar(int what)
 	}
 }
 
-/* orphaned is rank 0 without a sidecar: whatever it has open ends with an error of its own,
- * accesses, receives and a probe. What has no context is counted, and told by no error. */
+/* orphaned has rank 0 lose its sidecar: each open access, receive and probe must have an error.
+ * Operations without a context are counted, and have no error. */
 void orphaned(struct side *s)
 {
 	enum { OPEN = 7 };
@@ -373,8 +373,8 @@ void orphaned(struct side *s)
 	struct door d = show(s, mr, region);
 	unsigned ended[OPEN] = {0}, all = 0;
 	scenario = "operations when the sidecar has ended";
-	/* The first large message asks the sidecar for a piece of the arena, which a stopped one
-	 * does not answer. */
+	/* The first large message requests a piece of the arena, which a stopped sidecar does not
+	 * allocate. */
 	must(fi_trecv(s->ep, in, LARGE, NULL, s->partner, 8, 0, &contexts[0]));
 	must(fi_tsend(s->ep, out, LARGE, NULL, s->partner, 8, &contexts[1]));
 	done(s->rx, &contexts[0]);
@@ -383,11 +383,11 @@ void orphaned(struct side *s)
 	if (rank == 1) {
 		want(close(open("away", O_WRONLY | O_CREAT, 0600)) == 0, "no file");
 		for (;;)
-			pause(); /* it looks at nothing, until it is ended */
+			pause(); /* does not poll until it is killed */
 	}
 	while (access("away", F_OK) != 0)
 		usleep(1000);
-	signal_sidecar(SIGSTOP); /* which answers a probe at once otherwise */
+	signal_sidecar(SIGSTOP); /* otherwise it answers a probe at once */
 	must(fi_read(s->ep, in, 8, NULL, s->partner, d.start, d.key, &contexts[0]));
 	must(fi_write(s->ep, out, 8, NULL, s->partner, d.start, d.key, &contexts[1]));
 	must(fi_write(s->ep, out, LARGE, NULL, s->partner, d.start, d.key, &contexts[2]));
@@ -419,8 +419,8 @@ void orphaned(struct side *s)
 	fflush(stdout);
 }
 
-/* promised: a program gets the primary capabilities that it asks for, in the ways that it asks for,
- * and no others (fi_getinfo(3)). */
+/* promised checks that a program gets exactly the primary capabilities that it requests, for the
+ * directions that it requests (fi_getinfo(3)). */
 static void promised(void)
 {
 	static const struct {
@@ -447,8 +447,8 @@ static void promised(void)
 	}
 }
 
-/* removed: an address is none after as many removals as insertions, and keeps its number when it is
- * inserted again. */
+/* removed checks that an address is invalid after as many removals as insertions, and has the same
+ * number when it is inserted again. */
 static void removed(struct side *s)
 {
 	struct fi_av_attr attr = {.type = FI_AV_TABLE};
@@ -469,7 +469,7 @@ static void removed(struct side *s)
 	must(fi_close(&av->fid));
 }
 
-/* no_event: a wait for events ends by its time. */
+/* no_event checks that a wait for events times out. */
 static void no_event(struct side *s)
 {
 	struct fi_eq_attr attr = {0};

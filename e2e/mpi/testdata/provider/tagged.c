@@ -1,7 +1,7 @@
 #include "provider.h"
 
 static const size_t sizes[] = {0, 1, 32, 33, 8192, 8193, 65537, 1000003};
-enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1000003, WAITS = 100000 }; /* the last one's send ends with its receive */
+enum { SIZES = sizeof sizes / sizeof *sizes, LARGEST = 1000003, WAITS = 100000 }; /* a send of WAITS bytes completes with its receive */
 
 static unsigned char out[LARGEST], in[LARGEST];
 static int here, there;
@@ -51,7 +51,7 @@ static struct fi_msg_tagged pattern(struct side *s, uint64_t tag, void *context)
 	return (struct fi_msg_tagged){.addr = s->partner, .tag = tag, .context = context};
 }
 
-/* peek looks until there is a message of the tag. */
+/* peek probes until there is a message with the tag. */
 static struct fi_cq_tagged_entry peek(struct side *s, uint64_t tag, uint64_t flags, void *context)
 {
 	struct fi_msg_tagged p = pattern(s, tag, context);
@@ -96,7 +96,7 @@ static void looks(struct side *s)
 		}
 		done(s->tx, &here);
 	}
-	/* NULL is a context like any other. A message that a look throws away is no claim of it. */
+	/* NULL is a context like any other. Discarding a message by a peek does not claim it. */
 	bool ended = false;
 	fill(out, WAITS, rank);
 	for (int i = 0; i < 2; i++) {
@@ -104,8 +104,8 @@ static void looks(struct side *s)
 		peek(s, 5 + (uint64_t)i, i == 0 ? FI_DISCARD : FI_CLAIM, NULL);
 		if (i == 1)
 			continue;
-		/* It is thrown away at once, and not by the next receive. Its sender hears of it as of one
-		 * that was received, while both only look. */
+		/* It is discarded at once, and not by the next receive. Its send completes as if it was
+		 * received, while both ranks only poll. */
 		while (!ended) {
 			struct fi_cq_tagged_entry e;
 			want(fi_cq_read(s->rx, &e, 1) == -FI_EAGAIN, "a look has two ends");
@@ -124,7 +124,7 @@ static void looks(struct side *s)
 	meet(s);
 }
 
-/* A send that is to be matched has not ended before it is. */
+/* matched checks that a send with FI_MATCH_COMPLETE does not complete before it is matched. */
 static void matched(struct side *s)
 {
 	scenario = "FI_MATCH_COMPLETE";
@@ -133,7 +133,7 @@ static void matched(struct side *s)
 		struct fi_msg_tagged m = {.msg_iov = &v, .iov_count = 1, .addr = s->partner, .tag = 7, .context = &here};
 		must(fi_tsendmsg(s->ep, &m, FI_MATCH_COMPLETE | FI_COMPLETION));
 		peek(s, 7, 0, &there);
-		meet(s); /* each has the other's, and has no receive for it */
+		meet(s); /* each has the other's message, and no receive for it */
 		want(nothing(s->tx), "%zu bytes were sent before they were matched", n);
 		meet(s);
 		must(fi_trecv(s->ep, in, n, NULL, s->partner, 7, 0, &there));
@@ -164,7 +164,7 @@ static void ends(struct side *s)
 	want(fi_cancel(&s->ep->fid, &there) == -FI_ENOENT, "a receive is cancelled twice");
 	for (int i = 0; i < 3; i++)
 		want(fails(s->rx, &there).err == FI_ECANCELED, "one of three cancelled receives of a context ended otherwise");
-	/* The receive of one's own does not take the partner's message. */
+	/* A receive from this rank itself does not match the partner's message. */
 	static int mine;
 	must(fi_trecv(s->ep, in, 8, NULL, s->self, 2, 0, &mine));
 	must(fi_trecv(s->ep, in + 8, 8, NULL, s->partner, 2, 0, &there));
@@ -177,8 +177,8 @@ static void ends(struct side *s)
 	meet(s);
 }
 
-/* What a process sends itself has come when it is sent: a few looks find it, however it was
- * sent, and its end. */
+/* own checks that a message to the rank itself has arrived when it is sent: a few polls find it and
+ * the completion of its send, in whatever way it was sent. */
 static void own(struct side *s)
 {
 	enum { LOOKS = 10, ROUNDS = 300 };
@@ -210,12 +210,12 @@ void tagged(struct side *s)
 	ends(s);
 }
 
-/* leave_receives posts more receives than a ring has entries, for the endpoint's close to
- * take back while messages come for them. */
+/* leave_receives posts more receives than a ring has entries, which the close of the endpoint must
+ * cancel while messages arrive for them. */
 void leave_receives(struct side *s)
 {
-	enum { MANY = 5000, SENT = 1200 }; /* what comes after the close is thrown away */
-	scenario = "closing while messages come";
+	enum { MANY = 5000, SENT = 1200 }; /* messages that arrive after the close are discarded */
+	scenario = "closing while messages arrive";
 	for (int i = 0; i < MANY; i++)
 		must(fi_trecv(s->ep, in, 8, NULL, s->partner, 12345, 0, &there));
 	meet(s);
@@ -223,17 +223,17 @@ void leave_receives(struct side *s)
 		must(fi_tinject(s->ep, out, 8, s->partner, 12345));
 }
 
-/* leave_message sends the partner a message for which it has no receive. It waits for its
- * receiver, until the partner's endpoint closes. */
+/* leave_message sends the partner a message for which it has no receive. The send stays open until
+ * the partner's endpoint closes. */
 void leave_message(struct side *s)
 {
-	scenario = "closing with a message that nobody has received";
+	scenario = "closing with a message that was not received";
 	must(fi_tsend(s->ep, out, LARGEST, NULL, s->partner, 777, &here));
 }
 
-/* send_after sends to an endpoint that its owner has closed, more than its sidecar would
- * keep. A message of which nothing waits for the receiver is sent; one that waits has an
- * error, with the context of its send. None stays open. */
+/* send_after sends more messages to a closed endpoint than its sidecar would keep. Sends that do not
+ * wait for the receiver succeed; those that wait have an error with the context of the send. None
+ * stays open. */
 void send_after(struct side *s)
 {
 	enum { SMALL = 8000, SENT = 1000 };

@@ -1,9 +1,9 @@
 /*
- * Looks in vain. An MPI whose call has found something looks again before the call returns, at
- * other queues as well, and between those looks takes its own next step: they must give nobody
- * the processor, which may not come back for a slice, and not sleep, since nothing that comes
- * would end the sleep. Later ones must do one of both. With a processor of its own a rank may
- * go on looking for longer, so that this one stays on one that it shares.
+ * Tests empty polls. After a poll that returned a completion, an MPI polls again before its call
+ * returns, also other queues, and makes its own next step in between. These empty polls must
+ * neither yield, because the thread might not run again for a scheduler slice, nor sleep, because
+ * no further completion would wake it. Later empty polls must do one of both. A rank with a CPU of
+ * its own may poll for longer, so that this process is pinned to a CPU that it shares.
  */
 #define _GNU_SOURCE
 #include "provider.h"
@@ -20,7 +20,7 @@
 
 enum { ROUNDS = 50, FREE = 3, MOST = 1000, LOOSE_NS = 30000, LATER_NS = 2000000, PATIENCE_S = 60, REQUESTS = 1 << 17 };
 
-/* These are in the place of the C library's: the provider, too, calls them. */
+/* sched_yield and syscall below replace the C library's, also in the provider. */
 static __thread unsigned yields, sleeps;
 
 long syscall(long number, ...)
@@ -51,7 +51,7 @@ void stay(void)
 	cpu_set_t one;
 	CPU_ZERO(&one);
 	CPU_SET(sched_getcpu(), &one);
-	want(sched_setaffinity(0, sizeof one, &one) == 0, "choosing a processor");
+	want(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
 }
 
 static uint64_t used(void)
@@ -77,20 +77,20 @@ static void exchange(struct side *s)
 	done(s->rx, &there);
 }
 
-static void look(struct fid_cq *cq) { want(nothing(cq), "a completion of nothing"); }
+static void poll_empty(struct fid_cq *cq) { want(nothing(cq), "an unexpected completion"); }
 
-/* at_once looks as often as an MPI does that has found something. */
+/* at_once polls as often as an MPI does after a poll that returned a completion. */
 static void at_once(struct fid_cq *cq, int round)
 {
 	yields = sleeps = 0;
 	for (int k = 0; k < FREE; k++)
-		look(cq);
-	want(yields == 0 && sleeps == 0, "round %d: of the first looks %u yield and %u sleep", round, yields, sleeps);
+		poll_empty(cq);
+	want(yields == 0 && sleeps == 0, "round %d: of the first empty polls %u yield and %u sleep", round, yields, sleeps);
 }
 
 static void at_queue(struct side *s)
 {
-	scenario = "looks in vain at a queue";
+	scenario = "empty polls of a queue";
 	for (int i = 0; i < ROUNDS; i++) {
 		exchange(s);
 		at_once(s->rx, i);
@@ -98,59 +98,60 @@ static void at_queue(struct side *s)
 		at_once(s->tx, i);
 	}
 	for (int k = 0; k < MOST && yields + sleeps == 0; k++)
-		look(s->rx);
-	want(yields + sleeps > 0, "who waits does not give the processor away");
+		poll_empty(s->rx);
+	want(yields + sleeps > 0, "a rank that waits neither yields nor sleeps");
 }
 
-/* A rank that does something else between its looks gives the processor away, too. */
+/* loosely checks that a rank that does something else between its polls yields or sleeps, too. */
 static void loosely(struct side *s)
 {
-	scenario = "looks in vain that do not follow at once";
+	scenario = "empty polls with other work in between";
 	exchange(s);
 	yields = sleeps = 0;
 	for (int k = 0; k < MOST && yields + sleeps == 0; k++) {
-		look(s->rx);
+		poll_empty(s->rx);
 		compute_some();
 	}
-	want(yields + sleeps > 0, "who looks now and then never gives the processor away");
+	want(yields + sleeps > 0, "a rank that polls now and then neither yields nor sleeps");
 }
 
-/* A start that fails for lack of room is none: who tries again and again waits. */
+/* full checks that failed starts of operations do not count as progress: a rank that retries
+ * them waits. */
 static void full(struct side *s)
 {
 	static char contexts[REQUESTS];
 	unsigned n = 0;
-	scenario = "looks in vain between starts that fail";
+	scenario = "empty polls between starts that fail";
 	while (n < REQUESTS && fi_trecv(s->ep, NULL, 0, NULL, s->partner, 3, 0, &contexts[n]) == 0)
 		n++;
-	want(n < REQUESTS, "there is always room");
+	want(n < REQUESTS, "no start fails for lack of requests");
 	yields = sleeps = 0;
 	for (int k = 0; k < MOST && yields + sleeps == 0; k++) {
-		want(fi_trecv(s->ep, NULL, 0, NULL, s->partner, 3, 0, &there) == -FI_EAGAIN, "there is room after all");
-		look(s->rx);
+		want(fi_trecv(s->ep, NULL, 0, NULL, s->partner, 3, 0, &there) == -FI_EAGAIN, "a start succeeds although no request is left");
+		poll_empty(s->rx);
 	}
-	want(yields + sleeps > 0, "who finds no room does not give the processor away");
+	want(yields + sleeps > 0, "a rank that finds no request neither yields nor sleeps");
 }
 
 static void at_counter(struct side *s)
 {
-	scenario = "looks in vain at a counter";
+	scenario = "empty polls of a counter";
 	for (int i = 0; i < ROUNDS; i++) {
 		(void)fi_cntr_read(s->received);
 		exchange(s);
-		uint64_t value = fi_cntr_read(s->received); /* it has changed */
+		uint64_t value = fi_cntr_read(s->received); /* a poll that found a change */
 		yields = sleeps = 0;
 		for (int k = 0; k < FREE; k++)
-			want(fi_cntr_read(s->received) == value, "a message of nobody's");
-		want(yields == 0 && sleeps == 0, "round %d: of the first looks %u yield and %u sleep", i, yields, sleeps);
+			want(fi_cntr_read(s->received) == value, "the counter has changed without a message");
+		want(yields == 0 && sleeps == 0, "round %d: of the first empty polls %u yield and %u sleep", i, yields, sleeps);
 	}
 }
 
-/* A rank waits, and looks at one queue and the other in turn, until it sleeps. What it finds
- * at one is a reason not to sleep at the other. */
+/* at_two has a rank wait and poll two queues in turn until it sleeps. A completion in one queue must
+ * prevent the next empty polls of the other from sleeping. */
 static void at_two(struct side *s)
 {
-	scenario = "looks in vain at two queues";
+	scenario = "empty polls of two queues";
 	for (int i = 0; i < ROUNDS; i++) {
 		struct fi_cq_tagged_entry e = {0};
 		must(fi_trecv(s->ep, NULL, 0, NULL, s->partner, 2, 0, &there));
@@ -158,7 +159,7 @@ static void at_two(struct side *s)
 		must(fi_tsend(s->ep, NULL, 0, NULL, s->partner, 2, &here));
 		done(s->tx, &here);
 		do
-			look(s->tx);
+			poll_empty(s->tx);
 		while (fi_cq_read(s->rx, &e, 1) != 1);
 		at_once(s->tx, i);
 	}
@@ -173,10 +174,11 @@ static void *computes(void *arg)
 	return arg;
 }
 
-/* Beside somebody who computes a rank sleeps instead of yielding, as soon as it has seen that. */
-static void in_a_crowd(struct side *s)
+/* on_shared_cpu checks that a rank sleeps instead of yielding as soon as it has detected that another
+ * thread computes on its CPU. */
+static void on_shared_cpu(struct side *s)
 {
-	scenario = "looks in vain beside a thread that computes";
+	scenario = "empty polls on the CPU of a thread that computes";
 	unsigned asleep = 0;
 	pthread_t other;
 	want(pthread_create(&other, NULL, computes, NULL) == 0, "starting a thread");
@@ -186,16 +188,16 @@ static void in_a_crowd(struct side *s)
 		asleep += sleeps;
 		at_once(s->rx, i);
 	}
-	/* One that computes itself and looks now and then is not held up. */
+	/* A rank that computes itself and polls now and then must not sleep. */
 	sleeps = 0;
 	for (int k = 0; k < ROUNDS; k++) {
 		compute_some();
-		look(s->rx);
+		poll_empty(s->rx);
 	}
-	want(sleeps == 0, "who computes sleeps at %u of %d looks", sleeps, ROUNDS);
+	want(sleeps == 0, "a rank that computes sleeps in %u of %d polls", sleeps, ROUNDS);
 	over = true;
 	pthread_join(other, NULL);
-	want(asleep > 0, "nobody has slept: it was no crowd");
+	want(asleep > 0, "neither rank has slept: no thread computed on their CPU");
 }
 
 void in_vain(struct side *s)
@@ -205,7 +207,7 @@ void in_vain(struct side *s)
 	loosely(s);
 	at_counter(s);
 	at_two(s);
-	in_a_crowd(s);
+	on_shared_cpu(s);
 	meet(s);
 	full(s); /* until the endpoint is closed */
 	swap("full", &(char){0}, 1); /* receives of a partner that has left end at once */
