@@ -121,16 +121,16 @@ func goldenBytes(t *testing.T, name string) string {
 }
 
 // TestPlaceTold checks that a C client reports correctly whether it waits, in the cases of
-// clientlib/c/test/place.c. Time that a host steals from this machine's CPUs looks like
+// clientlib/c/test/activity.c. Time that a host steals from this machine's CPUs looks like
 // computation, in different cases of different runs: only a case that is wrong in each run fails.
 func TestPlaceTold(t *testing.T) {
 	var wrong map[string]bool
 	for range 8 {
-		out, err := exec.CommandContext(t.Context(), at(t, "c/place")).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), at(t, "c/activity")).CombinedOutput()
 		if err == nil {
 			return
 		}
-		if !strings.Contains(string(out), "place: ") {
+		if !strings.Contains(string(out), "activity: ") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		now := map[string]bool{}
@@ -172,7 +172,7 @@ func TestTakenBeforeTheSleep(t *testing.T) {
 
 // TestCrowded checks that a waiting thread sleeps if another thread computes on its CPU.
 func TestCrowded(t *testing.T) {
-	if out, err := exec.CommandContext(t.Context(), at(t, "c/crowded")).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/shared_cpu")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -65,7 +65,7 @@ func TestProviderEmptyPolls(t *testing.T) {
 	for _, progress := range []string{"off", "messages"} {
 		t.Run(progress, func(t *testing.T) {
 			program, env := buildProvider(t, at(t, "c"), progress)
-			out := job{ranks: 2, pods: 2, mpi: "none", env: env}.mustRun(t, "rank 0 is content", program, t.TempDir(), "vain")
+			out := job{ranks: 2, pods: 2, mpi: "none", env: env}.mustRun(t, "rank 0 is content", program, t.TempDir(), "empty-polls")
 			if !strings.Contains(out, "rank 1 is content") {
 				t.Error(out)
 			}

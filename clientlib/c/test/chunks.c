@@ -43,7 +43,7 @@ static uint32_t start(outrigger *s, bool receives, uint64_t bytes)
 	return (uint32_t)q;
 }
 
-static void tell(outrigger *s, uint8_t what, uint32_t request, uint64_t bytes)
+static void publish(outrigger *s, uint8_t what, uint32_t request, uint64_t bytes)
 {
 	struct or_producer sidecar = {.tail = s->complete.pos};
 	or_view_init(&sidecar.view, complete, 16);
@@ -75,17 +75,17 @@ static void moving(uint64_t slab, uint64_t arena)
 	want(s->slab.borrowed <= arena / 4, slab, "unmatched messages have more than a quarter of the arena");
 	for (int i = 0; i < 4; i++) {
 		receives[i] = start(s, true, 1 << 20);
-		tell(s, OR_OP_MATCHED, receives[i], 1 << 20);
+		publish(s, OR_OP_MATCHED, receives[i], 1 << 20);
 	}
 	want(lent(s, receives[0]) > 0, slab, "a matched receive gets no chunk");
 	uint32_t send = start(s, false, 1 << 20);
-	tell(s, OR_OP_MATCHED, send, 1 << 20);
+	publish(s, OR_OP_MATCHED, send, 1 << 20);
 	want(lent(s, send) > 0, slab, "a matched send gets no chunk");
 	for (int i = 0; i < 4; i++)
-		tell(s, OR_OP_DONE, receives[i], 1 << 20);
-	tell(s, OR_OP_DONE, send, 0);
+		publish(s, OR_OP_DONE, receives[i], 1 << 20);
+	publish(s, OR_OP_DONE, send, 0);
 	while (n > 0)
-		tell(s, OR_OP_DONE, waits[--n], 8);
+		publish(s, OR_OP_DONE, waits[--n], 8);
 	all_free(s, slab, chunks, slots);
 }
 
@@ -101,17 +101,17 @@ static void passed(bool receives)
 		bool r = side == 0 ? receives : !receives;
 		for (int i = 0; i < 3; i++) {
 			all[n++] = start(s, r, 1 << 20);
-			tell(s, OR_OP_MATCHED, all[n - 1], 1 << 20);
+			publish(s, OR_OP_MATCHED, all[n - 1], 1 << 20);
 		}
 	}
 	want(lent(s, all[2]) == 0 && lent(s, all[5]) == 0, 1 << 18, "no operation waits for a chunk");
 	for (int i = 3; i < 5; i++)
-		tell(s, OR_OP_DONE, all[i], 1 << 20);
+		publish(s, OR_OP_DONE, all[i], 1 << 20);
 	want(lent(s, all[5]) > 0, 1 << 18, "an operation got no chunk, because one of the other direction waits");
-	tell(s, OR_OP_DONE, all[0], 1 << 20);
+	publish(s, OR_OP_DONE, all[0], 1 << 20);
 	want(lent(s, all[2]) > 0, 1 << 18, "the operation that waited first gets no chunk");
 	for (int i = 1; i < 6; i += i == 2 ? 3 : 1)
-		tell(s, OR_OP_DONE, all[i], 1 << 20);
+		publish(s, OR_OP_DONE, all[i], 1 << 20);
 	all_free(s, 1 << 18, chunks, slots);
 }
 

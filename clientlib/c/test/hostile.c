@@ -624,8 +624,8 @@ static void strange(int fds[DESCRIPTORS])
 	}
 }
 
-/* say sends a greeting of n bytes, with descriptors attached if with is set. */
-static void say(int fd, const unsigned char *b, size_t n, bool with)
+/* send_hello sends a greeting of n bytes, with descriptors attached if with is set. */
+static void send_hello(int fd, const unsigned char *b, size_t n, bool with)
 {
 	union {
 		struct cmsghdr align;
@@ -685,7 +685,7 @@ static void greet(const struct greeting *g)
 	or_encode_hello(b, HOSTILE, 0);
 	memcpy(b + g->at, &g->value, g->at == 8 || g->at == 24 ? 8 : 4);
 	int fd = connected();
-	say(fd, b, g->bytes, g->with);
+	send_hello(fd, b, g->bytes, g->with);
 	answer(g->name, fd);
 }
 
@@ -703,7 +703,7 @@ static void shrink(void)
 	or_encode_hello(b, HOSTILE, 0);
 	uint64_t all = UINT64_MAX; /* unknown features are ignored */
 	memcpy(b + 8, &all, 8);
-	say(fd, b, OR_HELLO_BYTES, true);
+	send_hello(fd, b, OR_HELLO_BYTES, true);
 	if (recvmsg(fd, &m, 0) != OR_WELCOME_BYTES || CMSG_FIRSTHDR(&m) == NULL)
 		stop("welcome");
 	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fds);

@@ -23,7 +23,7 @@
 
 #include "outrigger.h"
 
-enum { ROUNDS = 20, PATIENCE_S = 20, SECOND_US = 1000000, MINUTE_US = 60000000 };
+enum { ROUNDS = 20, TIMEOUT_S = 20, SECOND_US = 1000000, MINUTE_US = 60000000 };
 
 static outrigger *session;
 static sem_t ready, falls_asleep, go_on, awake;
@@ -146,7 +146,7 @@ int main(void)
 	pthread_t watcher;
 	if (outrigger_open(&config, &session, why, sizeof why) != OUTRIGGER_OK)
 		die(why);
-	alarm(PATIENCE_S);
+	alarm(TIMEOUT_S);
 	(void)outrigger_watch(session, 0); /* from now on the session has a watcher */
 	(void)outrigger_progress(session, NULL);
 	sem_init(&ready, 0, 0);

@@ -11,7 +11,7 @@
 
 #include "outrigger.h"
 
-enum { ROUNDS = 60, PATIENCE_S = 30 };
+enum { ROUNDS = 60, TIMEOUT_S = 30 };
 
 static outrigger *session;
 static struct outrigger_world world;
@@ -78,7 +78,7 @@ static void wait_away(int round, unsigned want, int polls)
 				die("the sidecar has ended", round);
 			go_away(round);
 		}
-		if (time(NULL) - begun > PATIENCE_S)
+		if (time(NULL) - begun > TIMEOUT_S)
 			die("its messages did not complete in time", round);
 	}
 }

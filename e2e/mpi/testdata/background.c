@@ -1,6 +1,6 @@
 // background.c tests progress while both ranks compute and do not call MPI. Each part starts an
 // operation, computes until the memory shows that it has completed, and only then calls MPI_Wait.
-// An operation that has not completed after PATIENCE seconds makes no progress.
+// An operation that has not completed after TIMEOUT seconds makes no progress.
 //
 // Usage: background messages|all FILE     all: steps of the MPI's own, too
 //
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 20, ROUNDS = 5, TAG = 7, BYTES_MAX = 4 << 20 };
+enum { TIMEOUT = 20, ROUNDS = 5, TAG = 7, BYTES_MAX = 4 << 20 };
 
 // The provider takes a program that has not polled for this time, in seconds, as one that computes.
 static const double GONE = 0.01;
@@ -41,7 +41,7 @@ static double seconds(void) {
 
 static volatile unsigned long sink;
 
-// compute computes in registers, for a time much shorter than PATIENCE.
+// compute computes in registers, for a time much shorter than TIMEOUT.
 static void compute(void) {
 	unsigned long x = 88172645463325252ul;
 	for (int i = 0; i < 20000; i++) {
@@ -57,7 +57,7 @@ static void compute_until(const unsigned char *byte, unsigned char value, const 
 	double begun = seconds();
 	while (*(volatile const unsigned char *)byte != value) {
 		compute();
-		if (seconds() - begun > PATIENCE)
+		if (seconds() - begun > TIMEOUT)
 			fail(what, bytes);
 	}
 }
@@ -66,7 +66,7 @@ static void compute_until_seen(const char *what, int bytes) {
 	double begun = seconds();
 	while (atomic_load(seen) < round_number) {
 		compute();
-		if (seconds() - begun > PATIENCE)
+		if (seconds() - begun > TIMEOUT)
 			fail(what, bytes);
 	}
 }
@@ -107,9 +107,9 @@ static void message(int bytes, int early) {
 		check(what, bytes);
 }
 
-// looks has rank 1 test for its message several times, many of which look like waiting, and then
+// poll_and_compute has rank 1 test for its message several times, many of which look like waiting, and then
 // compute. Rank 0 computes before it sends, for a while or until rank 1 computes.
-static void looks(int bytes, int tests, int until_gone) {
+static void poll_and_compute(int bytes, int tests, int until_gone) {
 	MPI_Request r;
 	round_number++;
 	for (int i = 0; i < bytes; i++)
@@ -141,9 +141,9 @@ static void looks(int bytes, int tests, int until_gone) {
 // at_once checks that a message arrives at once if the provider knows that the program has
 // returned from its MPI call. On a loaded machine some messages may be late, but not all.
 static void at_once(void) {
-	soonest = PATIENCE;
+	soonest = TIMEOUT;
 	for (int i = 0; i < 40; i++)
-		looks(16384, 2, 1);
+		poll_and_compute(16384, 2, 1);
 	if (rank == 1 && soonest >= GONE / 2) {
 		fprintf(stderr, "rank 1: after two empty polls the soonest of 40 messages arrived after %.1f ms\n", soonest * 1e3);
 		MPI_Abort(MPI_COMM_WORLD, 1);
@@ -263,7 +263,7 @@ static void allreduce(int bytes, MPI_Op add) {
 	double begun = seconds(), want = 1 + 2.0 * (n - 1 + round_number), first = 1 + 2.0 * round_number;
 	while (sum[n - 1] != want || sum[0] != first) {
 		compute();
-		if (seconds() - begun > PATIENCE)
+		if (seconds() - begun > TIMEOUT)
 			fail("a sum", bytes);
 	}
 	MPI_Wait(&r, MPI_STATUS_IGNORE);
@@ -308,7 +308,7 @@ int main(int argc, char **argv) {
 			message(sizes[s], 0);
 		}
 	for (int s = 0; s < 5; s++)
-		looks(sizes[s], 20, 0);
+		poll_and_compute(sizes[s], 20, 0);
 	if (steps) {
 		at_once();
 		undisturbed(0);

@@ -30,7 +30,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-static void say(uint32_t context, uint64_t tag, const void *b, size_t n)
+static void send_forged(uint32_t context, uint64_t tag, const void *b, size_t n)
 {
 	struct outrigger_envelope to = {.peer = 0, .context = context, .tag = tag};
 	must(outrigger_send(s, b, n, &to, OUTRIGGER_COPY, NULL), "send");
@@ -41,7 +41,7 @@ static void good(void)
 	unsigned char b[GOOD_BYTES];
 	for (int i = 0; i < GOOD_BYTES; i++)
 		b[i] = (unsigned char)(GOOD_MARK + i);
-	say(MSG, 0, b, sizeof b);
+	send_forged(MSG, 0, b, sizeof b);
 }
 
 /* send_header announces a message of one length and sends it with another. A good message that
@@ -51,10 +51,10 @@ static void send_header(uint64_t tag, uint64_t length, size_t really)
 	static unsigned char bulk[65536];
 	struct timespec pause = {.tv_nsec = 50000000};
 	memset(bulk, 0xee, sizeof bulk);
-	say(MSG, tag, &length, sizeof length);
+	send_forged(MSG, tag, &length, sizeof length);
 	good();
 	nanosleep(&pause, NULL); /* until the good message was received */
-	say(MSG, tag | BULK, bulk, really);
+	send_forged(MSG, tag | BULK, bulk, really);
 }
 
 struct request {
@@ -100,9 +100,9 @@ static void forge(const struct told *t)
 		q.addr = near(t->addr);
 		q.length = near(any() % 2 == 0 ? REGION_BYTES : 64);
 		size_t head = 32, payload = (size_t)(any() % 2 == 0 && q.length <= 8192 ? q.length : any() % 8192);
-		say(REQUEST, i << 8 | any() % 256, &q, any() % 16 == 0 ? any() % head : head + payload);
+		send_forged(REQUEST, i << 8 | any() % 256, &q, any() % 16 == 0 ? any() % head : head + payload);
 		if (q.bulk != 0) /* the victim waits for the bulk message */
-			say(REQUEST, i << 8 | BULK, q.data, (size_t)(any() % 8192));
+			send_forged(REQUEST, i << 8 | BULK, q.data, (size_t)(any() % 8192));
 	}
 }
 
@@ -113,7 +113,7 @@ static void access_long(const struct told *t, uint8_t how)
 {
 	static struct request q;
 	q = (struct request){.access = how, .bulk = how == WRITE, .key = t->long_key, .addr = t->long_addr, .length = LONG_BYTES};
-	say(REQUEST, (uint64_t)(LATE + how) << 8, &q, 32);
+	send_forged(REQUEST, (uint64_t)(LATE + how) << 8, &q, 32);
 }
 
 /* refused checks that the answer is that the region does not exist. */
@@ -159,16 +159,16 @@ static void stuck(const struct told *t)
 	q = (struct request){.access = READ, .key = t->begun_key, .addr = t->begun_addr, .length = LONG_BYTES};
 	answer.tag = (uint64_t)(LATE + 10) << 8;
 	must(outrigger_recv(s, room, sizeof room, &answer, &reads), "receive");
-	say(REQUEST, answer.tag, &q, 32);
+	send_forged(REQUEST, answer.tag, &q, 32);
 	q.access = WRITE;
 	q.bulk = 1;
 	answer.tag = (uint64_t)(LATE + 11) << 8;
 	must(outrigger_recv(s, NULL, 0, &answer, &answers), "receive");
-	say(REQUEST, answer.tag, &q, 32);
+	send_forged(REQUEST, answer.tag, &q, 32);
 	memset(data, 0xdd, sizeof data);
 	to.tag = answer.tag | BULK;
 	must(outrigger_send(s, data, sizeof data, &to, 0, &sends), "data");
-	say(TAGGED, TAG_OVER, NULL, 0);
+	send_forged(TAGGED, TAG_OVER, NULL, 0);
 	while (access(CLOSED_FILE, F_OK) != 0)
 		nanosleep(&pause, NULL);
 	must(outrigger_wait(s, sends, NULL), "data");
@@ -202,13 +202,13 @@ int main(void)
 	forge(&told);
 	access_long(&told, WRITE);
 	access_long(&told, READ);
-	say(TAGGED, TAG_OVER, NULL, 0);
+	send_forged(TAGGED, TAG_OVER, NULL, 0);
 	late();
-	say(TAGGED, TAG_OVER, NULL, 0);
+	send_forged(TAGGED, TAG_OVER, NULL, 0);
 	stuck(&told);
 	puts("forger: all is sent");
 	fflush(stdout);
-	say(TAGGED, TAG_OVER, NULL, 0);
+	send_forged(TAGGED, TAG_OVER, NULL, 0);
 	(void)outrigger_close(s); /* the victim ends the job */
 	return 0;
 }

@@ -12,14 +12,14 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static unsigned char out[LARGEST], in[LARGEST], region[LARGEST];
 
-/* tell and hear synchronise with a partner that must not poll its endpoints meanwhile. */
-static void tell(const char *what)
+/* raise_flag and await_flag synchronise with a partner that must not poll its endpoints meanwhile. */
+static void raise_flag(const char *what)
 {
 	FILE *f = fopen(what, "wb");
 	want(f != NULL && fclose(f) == 0, "writing %s", what);
 }
 
-static void hear(const char *what)
+static void await_flag(const char *what)
 {
 	while (access(what, F_OK) != 0)
 		sched_yield();
@@ -86,8 +86,8 @@ struct ended {
 	unsigned well, badly;
 };
 
-/* take_ends reads completions up to the first error; false: there was none. */
-static bool take_ends(struct side *s, struct ended *e, int err)
+/* read_completions reads completions up to the first error; false: there was none. */
+static bool read_completions(struct side *s, struct ended *e, int err)
 {
 	struct fi_cq_tagged_entry entry;
 	ssize_t n;
@@ -112,14 +112,14 @@ static struct ended crowd(struct side *s, struct door d, unsigned many, int err,
 	for (i = 0; i < many || (flag == NULL && e.badly == 0); i++) {
 		void *context;
 		silent += !start(s, d, i % WAYS, sizes[i / WAYS % SIZES], &context);
-		take_ends(s, &e, err);
+		read_completions(s, &e, err);
 	}
 	if (flag != NULL)
-		tell(flag);
+		raise_flag(flag);
 	many = i;
 	while (ends(s) < before + many)
-		take_ends(s, &e, err);
-	while (take_ends(s, &e, err))
+		read_completions(s, &e, err);
+	while (read_completions(s, &e, err))
 		;
 	want(e.well <= many - silent && e.well + e.badly >= many - silent && e.well + e.badly <= many, "%u ended well and %u badly, of %u", e.well, e.badly, many);
 	want(nothing(s->tx), "an access has two ends");
@@ -169,7 +169,7 @@ void closed(struct side *basic)
 			scenario = "accesses to an endpoint that is closed before it has polled";
 			meet(&s);
 			if (rank == 1) {
-				hear(flag);
+				await_flag(flag);
 				must(fi_close(&s.ep->fid));
 			} else {
 				struct ended e = crowd(&s, d, 4 * WAYS * SIZES, FI_ESHUTDOWN, flag);
@@ -214,7 +214,7 @@ void closed(struct side *basic)
 		while (access("flag-key-over", F_OK) != 0)
 			(void)fi_cq_read(basic->rx, &e, 1);
 	} else {
-		tell("flag-key-over");
+		raise_flag("flag-key-over");
 	}
 	meet(basic);
 	scenario = "accesses when others have ended";

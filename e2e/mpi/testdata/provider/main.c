@@ -152,15 +152,15 @@ void close_side(struct side *s)
 int main(int argc, char **argv)
 {
 	struct side basic, scalable;
-	want(argc == 2 || argc == 3, "usage: provider FOLDER [bereft|orphaned|vain]");
+	want(argc == 2 || argc == 3, "usage: provider FOLDER [bereft|orphaned|empty-polls]");
 	want(chdir(argv[1]) == 0, "no folder %s", argv[1]);
 	rank = (unsigned)atoi(getenv("OUTRIGGER_RANK"));
 	const char *what = argc == 3 ? argv[2] : "";
-	if (strcmp(what, "vain") == 0)
+	if (strcmp(what, "empty-polls") == 0)
 		stay();
 	open_side(&basic, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, "basic");
-	if (strcmp(what, "vain") == 0) {
-		in_vain(&basic);
+	if (strcmp(what, "empty-polls") == 0) {
+		empty_polls(&basic);
 		close_side(&basic);
 		printf("provider: rank %u is content\n", rank);
 		return 0;

@@ -76,7 +76,7 @@ void tagged(struct side *s);
 void accesses(struct side *s);
 void atomics(struct side *s);
 void stay(void); /* pins the process to its current CPU */
-void in_vain(struct side *s);
+void empty_polls(struct side *s);
 void allocations(struct side *s);
 void crowds(struct side *s);
 void offers(struct side *s);

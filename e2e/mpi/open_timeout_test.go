@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFast runs clientlib/c/test/patience.c, whose clock runs 30 times as fast, and returns the error
+// openFast runs clientlib/c/test/open_timeout.c, whose clock runs 30 times as fast, and returns the error
 // of its outrigger_open and the time that it took.
 func openFast(t *testing.T, socket string) (string, time.Duration) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), at(t, "c/patience"))
+	cmd := exec.CommandContext(t.Context(), at(t, "c/open_timeout"))
 	cmd.Env = append(os.Environ(), "OUTRIGGER_SOCKET="+socket, "OUTRIGGER_RANK=0")
 	out, err := cmd.CombinedOutput()
 	var ms int64

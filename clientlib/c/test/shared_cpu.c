@@ -20,7 +20,7 @@ static void want(bool good, const char *what)
 {
 	if (good)
 		return;
-	fprintf(stderr, "crowded: %s\n", what);
+	fprintf(stderr, "shared_cpu: %s\n", what);
 	exit(1);
 }
 
@@ -113,6 +113,6 @@ int main(void)
 	}
 	want(s->wait_policy.backoff_ns == 0, "a short yield has not ended the back-off");
 	wait_long(s);
-	puts("crowded: sleeps");
+	puts("shared_cpu: sleeps");
 	return 0;
 }

@@ -200,7 +200,7 @@ static void on_shared_cpu(struct side *s)
 	want(asleep > 0, "neither rank has slept: no thread computed on their CPU");
 }
 
-void in_vain(struct side *s)
+void empty_polls(struct side *s)
 {
 	alarm(PATIENCE_S);
 	at_queue(s);

@@ -18,7 +18,7 @@ static void expect(outrigger *s, const char *when, uint32_t want)
 	uint32_t is = atomic_load(or_word(s, OR_SEG_OFF_PLACE));
 	if (is == want)
 		return;
-	fprintf(stderr, "place: %s: %#x, want %#x\n", when, is, want);
+	fprintf(stderr, "activity: %s: %#x, want %#x\n", when, is, want);
 	failures++;
 }
 
@@ -140,6 +140,6 @@ int main(void)
 	expect(s, "was woken", 0);
 	free(s);
 	if (failures == 0)
-		puts("place: ok");
+		puts("activity: ok");
 	return failures != 0;
 }
