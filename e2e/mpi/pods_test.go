@@ -59,7 +59,7 @@ func startPodsWithArenas(t *testing.T, arenaBytes int64, ranks ...int) *pods {
 	}
 	for i := range p.doc.Pods {
 		// A sidecar that is ready has opened all descriptors that it keeps open.
-		p.await(fmt.Sprintf("sidecar %d", i), func() bool { return strings.HasPrefix(p.told(i, "/readyz"), "200") })
+		p.await(fmt.Sprintf("sidecar %d", i), func() bool { return strings.HasPrefix(p.get(i, "/readyz"), "200") })
 		p.before = append(p.before, len(p.descriptors(i)))
 	}
 	return p
@@ -211,8 +211,8 @@ func (p *pods) await(what string, there func() bool) {
 	}
 }
 
-// told returns a sidecar's answer to an HTTP request, or "" if it does not answer.
-func (p *pods) told(pod int, path string) string {
+// get returns a sidecar's answer to an HTTP request, or "" if it does not answer.
+func (p *pods) get(pod int, path string) string {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -283,7 +283,7 @@ func (p *pods) clean() {
 				p.t.Fatalf("sidecar %d had %d descriptors before, and has\n%s\n%s", i, p.before[i], strings.Join(p.held(i), "\n"), p.words())
 			}
 		}
-		if answer := p.told(i, "/metrics"); !strings.HasPrefix(answer, "200") {
+		if answer := p.get(i, "/metrics"); !strings.HasPrefix(answer, "200") {
 			p.t.Errorf("metrics of sidecar %d: %s", i, answer)
 		}
 	}

@@ -58,9 +58,9 @@ func TestUnseenDeadlock(t *testing.T) {
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
 	var asked sync.WaitGroup
 	ended, said := make(chan struct{}), ""
-	told := regexp.MustCompile(`(?s)rank 0 waits .*ranks 1 and 3 wait .*; what it waits for within its pod is not seen: its MPI uses shared memory of its own there`)
+	want := regexp.MustCompile(`(?s)rank 0 waits .*ranks 1 and 3 wait .*; what it waits for within its pod is not seen: its MPI uses shared memory of its own there`)
 	asked.Go(func() { // the output of outrigger why meanwhile
-		for !told.MatchString(said) {
+		for !want.MatchString(said) {
 			select {
 			case <-ended:
 				return
@@ -74,8 +74,8 @@ func TestUnseenDeadlock(t *testing.T) {
 	code, out := job{ranks: 4, pods: 2, env: m.env, flags: []string{"--deadlock-after", "1s", "--timeout", "8s", "--dir", dir}}.run(t, program, "missing message", "0")
 	close(ended)
 	asked.Wait()
-	if !told.MatchString(said) {
-		t.Errorf("outrigger why does not say %s\n%s", told, said)
+	if !want.MatchString(said) {
+		t.Errorf("outrigger why does not print %s\n%s", want, said)
 	}
 	if code != 124 || strings.Count(out, says) != 1 || strings.Contains(out, "suspected deadlock") {
 		t.Errorf("exit code %d, want 124 and %q once\n%s", code, says, out)

@@ -134,7 +134,7 @@ static int complete(struct outrigger_config *c, const struct reason *why)
 	}
 	const char *arena = getenv(OR_NAME_ENV_ARENA);
 	if (c->arena_bytes == 0 && arena != NULL && *arena != 0 && !size(arena, &c->arena_bytes))
-		return fail(why, OUTRIGGER_INVALID, "%s: \"%s\" is no size such as 512MiB", OR_NAME_ENV_ARENA, arena);
+		return fail(why, OUTRIGGER_INVALID, "%s: invalid size \"%s\", want one such as 512MiB", OR_NAME_ENV_ARENA, arena);
 	if (c->wait == NULL)
 		c->wait = getenv(OR_NAME_ENV_WAIT);
 	return OUTRIGGER_OK;

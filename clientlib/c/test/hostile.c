@@ -429,14 +429,14 @@ static void access_beyond(void)
 				}
 				/* Put and accumulate complete when their local memory can be reused: only the next
 				 * flush reports their error, once. */
-				bool told = ops[k] != OR_OP_PUT && ops[k] != OR_OP_ACC;
+				bool reported = ops[k] != OR_OP_PUT && ops[k] != OR_OP_ACC;
 				(void)flushed(to); /* clears the errors of earlier accesses */
 				outrigger_request q;
 				int rc = raw(s, d, &q) != OUTRIGGER_OK ? OUTRIGGER_NO_SIDECAR : outrigger_wait(s, q, NULL);
-				if (!told && rc == OUTRIGGER_OK)
+				if (!reported && rc == OUTRIGGER_OK)
 					rc = flushed(to);
-				if (!told && rc == OUTRIGGER_INVALID && flushed(to) != OUTRIGGER_OK)
-					stop("a mistake is told twice");
+				if (!reported && rc == OUTRIGGER_INVALID && flushed(to) != OUTRIGGER_OK)
+					stop("an error is reported twice");
 				if (rc != OUTRIGGER_INVALID) {
 					fprintf(stderr, "hostile: operation %u at %#llx of rank %u: %s\n", ops[k], (unsigned long long)offsets[i], to, outrigger_status_text(rc));
 					_exit(1);

@@ -29,7 +29,7 @@ static _Atomic int *gone; // rounds in which the other side has begun to compute
 static unsigned char *out, *in;
 
 static void fail(const char *what, int bytes) {
-	fprintf(stderr, "rank %d: %s of %d bytes, round %d: it did not go on while the ranks computed\n", rank, what, bytes, round_number);
+	fprintf(stderr, "rank %d: %s of %d bytes, round %d: it made no progress while the ranks computed\n", rank, what, bytes, round_number);
 	MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -107,8 +107,8 @@ static void message(int bytes, int early) {
 		check(what, bytes);
 }
 
-// poll_and_compute has rank 1 test for its message several times, many of which look like waiting, and then
-// compute. Rank 0 computes before it sends, for a while or until rank 1 computes.
+// poll_and_compute has rank 1 test for its message tests times, many of which look like waiting, and
+// then compute. Rank 0 computes before it sends, for a while or until rank 1 computes.
 static void poll_and_compute(int bytes, int tests, int until_gone) {
 	MPI_Request r;
 	round_number++;

@@ -42,9 +42,9 @@ static int no_cancel(void *state, int complete)
 	return MPI_SUCCESS;
 }
 
-/* look runs in the other thread. It waits for a request that only this thread completes, and
+/* complete_others runs in the other thread. It waits for a request that only this thread completes, and
  * meanwhile completes the requests of the first thread. */
-static void *look(void *arg)
+static void *complete_others(void *arg)
 {
 	MPI_Request never;
 	MPI_Grequest_start(no_query, no_free, no_cancel, NULL, &never);
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 	MPI_Wait(&open, MPI_STATUS_IGNORE);
 	if (rank == 0) {
 		pthread_t other;
-		pthread_create(&other, NULL, look, NULL);
+		pthread_create(&other, NULL, complete_others, NULL);
 		send_all();
 		atomic_store(&done, true);
 		pthread_join(other, NULL);

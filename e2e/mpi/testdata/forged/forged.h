@@ -1,7 +1,7 @@
 /* Definitions shared by victim.c and forger.c. */
 #include <stdint.h>
 
-enum { GOOD_BYTES = 64, GOOD_MARK = 7, GOODS = 3, REGION_BYTES = 4096, TAG_TOLD = 11, TAG_OVER = 12, TAG_CLOSED = 13, LONG_BYTES = 1 << 23 };
+enum { GOOD_BYTES = 64, GOOD_MARK = 7, GOODS = 3, REGION_BYTES = 4096, TAG_REGIONS = 11, TAG_OVER = 12, TAG_CLOSED = 13, LONG_BYTES = 1 << 23 };
 
 #define ADDRESS_MAGIC 0x5254554fu
 
@@ -11,7 +11,7 @@ struct address {
 
 /* Keys and addresses of the registered memory: the region, the long one that is closed before the
  * data of accesses is sent, and the one that is closed during accesses. */
-struct told {
+struct regions {
 	uint64_t key, addr, long_key, long_addr, begun_key, begun_addr;
 };
 

@@ -86,7 +86,7 @@ static uint64_t near(uint64_t limit)
 	return limit - odd[any() % 13];
 }
 
-static void forge(const struct told *t)
+static void forge(const struct regions *t)
 {
 	static struct request q;
 	memset(q.data, 0xcc, sizeof q.data);
@@ -109,7 +109,7 @@ static void forge(const struct told *t)
 enum { WRITE = 1, READ, LATE = 1000 };
 
 /* access_long requests to read or to write the long region. */
-static void access_long(const struct told *t, uint8_t how)
+static void access_long(const struct regions *t, uint8_t how)
 {
 	static struct request q;
 	q = (struct request){.access = how, .bulk = how == WRITE, .key = t->long_key, .addr = t->long_addr, .length = LONG_BYTES};
@@ -148,7 +148,7 @@ static void late(void)
 
 /* stuck starts to read and to write, and continues when the region has been closed. The data
  * that it reads must be that before the close. */
-static void stuck(const struct told *t)
+static void stuck(const struct regions *t)
 {
 	static unsigned char data[LONG_BYTES], room[LONG_BYTES];
 	static struct request q;
@@ -187,25 +187,25 @@ int main(void)
 {
 	struct outrigger_config config = {0};
 	char why[256];
-	struct told told;
+	struct regions regions;
 	outrigger_request q;
 	if (outrigger_open(&config, &s, why, sizeof why) != OUTRIGGER_OK) {
 		fprintf(stderr, "forger: %s\n", why);
 		return 1;
 	}
 	struct outrigger_envelope from = {.peer = 0, .context = TAGGED, .ignore = UINT64_MAX};
-	must(outrigger_recv(s, &told, sizeof told, &from, &q), "receive");
+	must(outrigger_recv(s, &regions, sizeof regions, &from, &q), "receive");
 	must(outrigger_wait(s, q, NULL), "receive");
 	send_header(5, UINT64_MAX - 7, 4096); /* a length that wraps around */
 	send_header(6, 16, 4096);             /* longer than announced */
 	send_header(7, 4096, 16);             /* shorter than announced */
-	forge(&told);
-	access_long(&told, WRITE);
-	access_long(&told, READ);
+	forge(&regions);
+	access_long(&regions, WRITE);
+	access_long(&regions, READ);
 	send_forged(TAGGED, TAG_OVER, NULL, 0);
 	late();
 	send_forged(TAGGED, TAG_OVER, NULL, 0);
-	stuck(&told);
+	stuck(&regions);
 	puts("forger: all is sent");
 	fflush(stdout);
 	send_forged(TAGGED, TAG_OVER, NULL, 0);

@@ -142,11 +142,11 @@ int main(void)
 	fi_addr_t forger;
 	if (fi_av_insert(av, &name, 1, &forger, 0, NULL) != 1)
 		die("fi_av_insert", 0);
-	struct told told = {
+	struct regions regions = {
 		fi_mr_key(mr), (uint64_t)(uintptr_t)(memory + REGION_BYTES), fi_mr_key(closing), (uint64_t)(uintptr_t)distant, fi_mr_key(middle), (uint64_t)(uintptr_t)begun,
 	};
 	must(fi_trecv(ep, NULL, 0, NULL, forger, TAG_OVER, 0, &over));
-	must(fi_tsend(ep, &told, sizeof told, NULL, forger, TAG_TOLD, &sent));
+	must(fi_tsend(ep, &regions, sizeof regions, NULL, forger, TAG_REGIONS, &sent));
 	while (!poll_for(&over))
 		;
 	for (int i = 0; i < 1000; i++)
@@ -167,7 +167,7 @@ int main(void)
 	for (int i = 0; i < REGION_BYTES; i++)
 		if (memory[i] != 0x5a || memory[2 * REGION_BYTES + i] != 0x5a)
 			die("memory outside the region was written to", i);
-	printf("victim: %u good messages are unhurt, %u bad ones were told\n", goods, bad);
+	printf("victim: %u good messages are unhurt, %u bad ones had an error\n", goods, bad);
 	fflush(stdout);
 	_exit(goods == GOODS ? 5 : 1); /* a regular end would wait for the forger to receive its answers */
 }

@@ -414,7 +414,7 @@ void orphaned(struct side *s)
 	want(fi_trecv(s->ep, in, 8, NULL, s->partner, 9, 0, &contexts[5]) == -FI_ECONNABORTED, "a tagged receive is posted");
 	want(fi_recv(s->ep, in, 8, NULL, s->partner, &contexts[4]) == -FI_ECONNABORTED, "an untagged receive is posted");
 	struct fi_cq_tagged_entry e;
-	want(fi_cq_sread(s->rx, &e, 1, NULL, 1000000) == -FI_ECONNABORTED, "a wait for what never comes");
+	want(fi_cq_sread(s->rx, &e, 1, NULL, 1000000) == -FI_ECONNABORTED, "a wait for a completion that never arrives");
 	printf("provider: rank 0 has lost its sidecar\n");
 	fflush(stdout);
 }

@@ -64,21 +64,21 @@ static struct fi_cq_tagged_entry peek(struct side *s, uint64_t tag, uint64_t fla
 			;
 		if (n == 1)
 			return e;
-		want(fi_cq_readerr(s->rx, &bad, 0) == 1 && bad.err == FI_ENOMSG && bad.op_context == context, "a look for a message: error %d", bad.err);
+		want(fi_cq_readerr(s->rx, &bad, 0) == 1 && bad.err == FI_ENOMSG && bad.op_context == context, "a peek: error %d", bad.err);
 	}
 }
 
-static void looks(struct side *s)
+static void peeks(struct side *s)
 {
 	static int found;
 	scenario = "peek, claim, discard";
 	struct fi_msg_tagged none = pattern(s, 99, &found);
 	must(fi_trecvmsg(s->ep, &none, FI_PEEK));
-	want(fails(s->rx, &found).err == FI_ENOMSG, "a look found a message that there is not");
+	want(fails(s->rx, &found).err == FI_ENOMSG, "a peek found a message that was not sent");
 	for (int i = 0; i < 3; i++) {
 		fill(out, WAITS, rank + (unsigned)i);
 		must(fi_tsend(s->ep, out, WAITS, NULL, s->partner, 5, &here));
-		want(peek(s, 5, 0, &found).len == WAITS, "the length that a look tells");
+		want(peek(s, 5, 0, &found).len == WAITS, "the length that a peek reports");
 		struct iovec v = {in, WAITS};
 		struct fi_msg_tagged c = pattern(s, 5, &found);
 		if (i == 2) {
@@ -108,7 +108,7 @@ static void looks(struct side *s)
 		 * received, while both ranks only poll. */
 		while (!ended) {
 			struct fi_cq_tagged_entry e;
-			want(fi_cq_read(s->rx, &e, 1) == -FI_EAGAIN, "a look has two ends");
+			want(fi_cq_read(s->rx, &e, 1) == -FI_EAGAIN, "a peek has two completions");
 			ended = fi_cq_read(s->tx, &e, 1) == 1;
 		}
 	}
@@ -181,21 +181,21 @@ static void ends(struct side *s)
  * the completion of its send, in whatever way it was sent. */
 static void own(struct side *s)
 {
-	enum { LOOKS = 10, ROUNDS = 300 };
+	enum { POLLS = 10, ROUNDS = 300 };
 	scenario = "a message to itself, at once";
 	for (int i = 0; i < ROUNDS; i++) {
 		struct fi_cq_tagged_entry e;
 		size_t n = (size_t)i % 5 * 2048;
-		int come = 0, gone = 0;
+		int arrived = 0, sent = 0;
 		bool injected = i % 2 != 0;
 		must(fi_trecv(s->ep, in, n, NULL, s->self, 3, 0, &there));
 		must(injected ? fi_tinject(s->ep, out, n, s->self, 3) : fi_tsend(s->ep, out, n, NULL, s->self, 3, &here));
-		for (int look = 0; look < LOOKS && come == 0; look++)
-			come = fi_cq_read(s->rx, &e, 1) == 1;
-		want(come == 1 && e.op_context == &there && e.len == n, "round %d: %zu bytes have not come after %d looks", i, n, LOOKS);
-		for (int look = 0; look < LOOKS && gone == 0 && !injected; look++)
-			gone = fi_cq_read(s->tx, &e, 1) == 1;
-		want(injected || (gone == 1 && e.op_context == &here), "round %d: the send has not ended", i);
+		for (int poll = 0; poll < POLLS && arrived == 0; poll++)
+			arrived = fi_cq_read(s->rx, &e, 1) == 1;
+		want(arrived == 1 && e.op_context == &there && e.len == n, "round %d: %zu bytes have not arrived after %d polls", i, n, POLLS);
+		for (int poll = 0; poll < POLLS && sent == 0 && !injected; poll++)
+			sent = fi_cq_read(s->tx, &e, 1) == 1;
+		want(injected || (sent == 1 && e.op_context == &here), "round %d: the send has not ended", i);
 	}
 	meet(s);
 	want(nothing(s->tx), "an injected message has a completion");
@@ -205,7 +205,7 @@ void tagged(struct side *s)
 {
 	calls(s);
 	own(s);
-	looks(s);
+	peeks(s);
 	matched(s);
 	ends(s);
 }
