@@ -314,7 +314,7 @@ func TestInterruptedWait(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nobody waits in the barrier: %s", out)
+			t.Fatalf("no rank waits in the barrier: %s", out)
 		}
 	}
 	time.Sleep(6 * time.Second) // they have waited for 5 s

@@ -35,7 +35,7 @@ func (p *tap) serve() {
 		}
 		b, err := net.Dial("tcp", p.to)
 		if err != nil {
-			_ = a.Close() // as if nobody were there
+			_ = a.Close() // as if no sidecar listened
 			continue
 		}
 		for _, way := range [][2]net.Conn{{a, b}, {b, a}} {

@@ -66,7 +66,7 @@ func prepareHand(t *testing.T, ranks ...int) *hand {
 		h.write(fmt.Sprintf("key%d", i), leaf.Key)
 	}
 	for _, l := range held {
-		_ = l.Close() // nobody has connected
+		_ = l.Close() // no client has connected
 	}
 	return h
 }

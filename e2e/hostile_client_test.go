@@ -181,7 +181,7 @@ func sends(list ...shm.Descriptor) func(*client) error {
 	}
 }
 
-// open is a receive of what nobody sends, so that it stays open.
+// open is a receive of a message that no rank sends, so that it stays open.
 var open = shm.Descriptor{Op: shm.OpRecv, Class: shm.ClassInline, InlineLen: 8, Tag: 1 << 40}
 
 const far = math.MaxUint64 - 4095 // plus a page, it is zero again
@@ -263,7 +263,7 @@ func garbage(c *client) error {
 		}
 		var d shm.Descriptor
 		d.Decode(&raw)
-		// The sidecar hangs up early on: nobody makes room any more.
+		// The sidecar hangs up early on: no process makes room any more.
 		if ok, err := c.submit.Push(&d); !ok || err != nil {
 			return err
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// beside runs a program as rank 1 of a job of four whose other ranks pass
+// runHostile runs a program as rank 1 of a job of four whose other ranks pass
 // blocks round a ring.
-func beside(t *testing.T, program string) *job {
+func runHostile(t *testing.T, program string) *job {
 	t.Helper()
 	return start(t, 4, 2, "/bin/sh", "-c", fmt.Sprintf("[ $OUTRIGGER_RANK = 1 ] && exec %s\nexec %s -rounds 100000000 -bytes 4096", program, filepath.Join(bin, "ring")))
 }
@@ -31,12 +31,12 @@ func self(t *testing.T) string {
 }
 
 // TestHostileClients: a client that lies loses its session, its job ends and
-// says why, and a job beside it does not notice.
+// says why, and a job on the same machine does not notice.
 func TestHostileClients(t *testing.T) {
 	good := start(t, 4, 2, ring("-rounds", "300", "-pause", "20ms")...)
 	for name, lie := range lies {
 		t.Run(name, func(t *testing.T) {
-			j := beside(t, self(t)+" "+hostileCommand+" "+name)
+			j := runHostile(t, self(t)+" "+hostileCommand+" "+name)
 			code, out := j.wait()
 			if code == 0 || !strings.Contains(out, lie.want) {
 				t.Errorf("exit code %d, want a reason with %q\n%s", code, lie.want, out)
@@ -51,7 +51,7 @@ func TestHostileClients(t *testing.T) {
 		})
 	}
 	if code, out := good.wait(); code != 0 || !strings.Contains(out, "every byte right") {
-		t.Errorf("the job beside them: exit code %d\n%s", code, out)
+		t.Errorf("the other job: exit code %d\n%s", code, out)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestHostileClients(t *testing.T) {
 func TestDyingClients(t *testing.T) {
 	for name := range deaths {
 		t.Run(name, func(t *testing.T) {
-			j := beside(t, self(t)+" "+hostileCommand+" "+name)
+			j := runHostile(t, self(t)+" "+hostileCommand+" "+name)
 			code, out := j.wait()
 			if code != 128+9 || !strings.Contains(out, "rank 1 (pod 0) was killed by SIGKILL") {
 				t.Errorf("exit code %d\n%s", code, out)
@@ -132,14 +132,14 @@ func TestExpelledLeaveNothing(t *testing.T) {
 
 // TestAbort: the rank that ends the job is named, with its reason and code.
 func TestAbort(t *testing.T) {
-	code, out := beside(t, self(t)+" "+hostileCommand+" abort").wait()
+	code, out := runHostile(t, self(t)+" "+hostileCommand+" abort").wait()
 	if code != 42 || !strings.Contains(out, "job failed: rank 1 (pod 0) ") || !strings.Contains(out, ": called abort: no sense in going on") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 
 // TestDeafClient: a client that does not read its completions stands still, and
-// nobody else: two other ranks go on exchanging, and it gets all its answers
+// no other rank: two other ranks go on exchanging, and it gets all its answers
 // when it reads.
 func TestDeafClient(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "done")
@@ -157,7 +157,7 @@ func TestDeafClient(t *testing.T) {
 
 // TestWrongVersion: two releases that do not fit say so.
 func TestWrongVersion(t *testing.T) {
-	code, out := beside(t, self(t)+" "+hostileCommand+" greet").wait()
+	code, out := runHostile(t, self(t)+" "+hostileCommand+" greet").wait()
 	if code != 1 || !strings.Contains(out, "refused: the client library speaks layout version 99, this sidecar version 1: use images of one release") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -191,7 +191,7 @@ func processes(t *testing.T, text string) []string {
 		if err != nil || e.Name() == fmt.Sprint(os.Getpid()) {
 			continue // no process
 		}
-		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ")) // somebody else's, or it has ended
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ")) // another user's, or it has ended
 		if strings.Contains(string(line), text) || strings.Contains(string(env), text) {
 			list = append(list, strings.ReplaceAll(string(line), "\x00", " "))
 		}

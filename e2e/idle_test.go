@@ -13,7 +13,7 @@ import (
 )
 
 // TestIdleStrangers: hundreds of connections that say nothing, from before the
-// sidecars have found each other to the end, keep nobody from connecting, nor from
+// sidecars have found each other to the end, keep no sidecar from connecting, nor from
 // connecting again.
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ var leavings = map[string]func(context.Context, *outrigger.Session) error{
 	"late receiver":  lateReceiver,
 	"early sender":   earlySender,
 	"early receiver": earlyReceiver,
-	"nobody":         nobodySends,
+	"no receiver":    nobodySends,
 	"gone before":    goneBefore,
 }
 
@@ -45,7 +45,7 @@ func playLeaving(t *testing.T, scene string, pods int) {
 	}
 }
 
-// TestLeaving: whoever leaves, and whatever is moving, nothing is lost that was
+// TestLeaving: whichever ranks leave, and whatever is moving, nothing is lost that was
 // sent, and who waits is told.
 func TestLeaving(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ const (
 
 // farewell ends rank 0 as soon as its messages are off its hands, and rank 1 when
 // it has seen them all. Rank 0 sends when the file is there; without a file it
-// sends one number, whoever listens.
+// sends one number, with or without a receiver.
 func farewell(file string) int {
 	err := sayFarewell(context.Background(), file)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestPodEndsFirst(t *testing.T) {
 	pods[0].sidecar.signal(unix.SIGTERM)
 	time.Sleep(time.Second) // it has time to do the wrong thing
 	if pods[0].sidecar.ended() {
-		t.Fatalf("the sidecar left while nobody had its messages\n%s", pods[0].sidecar.out)
+		t.Fatalf("the sidecar left before its messages were received\n%s", pods[0].sidecar.out)
 	}
 	pods[1].sidecar.signal(unix.SIGCONT)
 	pods[0].sidecar.wait(0)
@@ -229,7 +229,7 @@ func (h *hand) giveTo(user int) {
 	}
 }
 
-// TestPodIsKilled: whoever reads all pods' last words finds the rank that was
+// TestPodIsKilled: a reader of all pods' termination messages finds the rank that was
 // killed, and how.
 func TestPodIsKilled(t *testing.T) {
 	h := prepareHand(t, 2, 2)
@@ -263,7 +263,7 @@ func TestPodIsKilled(t *testing.T) {
 	}
 }
 
-// TestPeerNeverStarts: what nobody came for is said at the end, by name.
+// TestPeerNeverStarts: a message without a receiver is reported at the end, by name.
 func TestPeerNeverStarts(t *testing.T) {
 	h := prepareHand(t, 1, 1)
 	h.writeDocument()

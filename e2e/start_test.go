@@ -186,7 +186,7 @@ func leftBehind(t *testing.T, tmp string) []string {
 	return dirs
 }
 
-// TestReaderThatHasGone: a job whose output nobody reads any more ends and
+// TestReaderThatHasGone: a job whose output is no longer read ends and
 // cleans up.
 func TestReaderThatHasGone(t *testing.T) {
 	tmp := t.TempDir()

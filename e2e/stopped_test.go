@@ -40,7 +40,7 @@ func TestSidecarStoppedForGood(t *testing.T) {
 		"while it starts":        {4, 2, 10 * time.Millisecond},
 		"while ranks attach":     {4, 2, 60 * time.Millisecond},
 		"in the steady state":    {4, 2, 700 * time.Millisecond},
-		"nobody else is there":   {2, 1, 0},
+		"no other pod is there":  {2, 1, 0},
 		"alone, in steady state": {2, 1, 700 * time.Millisecond},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestLauncherStopped(t *testing.T) {
 	j.left()
 }
 
-// TestSidecarStoppedAndGoesOn: pods as a cluster has them, where nobody is told
+// TestSidecarStoppedAndGoesOn: pods as a cluster has them, where no process is told
 // that a process is stopped. The peers give a sidecar up; when it goes on, it is
 // told, and its ranks learn what all others have.
 func TestSidecarStoppedAndGoesOn(t *testing.T) {
@@ -101,7 +101,7 @@ func TestSidecarStoppedAndGoesOn(t *testing.T) {
 			pods[stopped].sidecar.signal(unix.SIGSTOP)
 			other.ranks.wait(1) // they have been told that it is lost
 			pods[stopped].sidecar.signal(unix.SIGCONT)
-			pods[stopped].ranks.wait(1) // and without end if nobody told them
+			pods[stopped].ranks.wait(1) // and without end if no process told them
 			reports := []podlife.Report{pods[0].report(), pods[1].report()}
 			want := fmt.Sprintf("sidecar of pod %d (ranks %d-%d) is lost: nothing heard for 3s", stopped, 2*stopped, 2*stopped+1)
 			for _, r := range reports {

@@ -18,15 +18,15 @@ import (
 // A rank that prints and prints, like one behind a pager, and the same with its
 // end.
 const (
-	chatty  = `trap 'exit 9' HUP; yes "a line that nobody reads" & echo $$ >$PIDS/$OUTRIGGER_RANK; wait`
-	failing = `yes "a line that nobody reads" & echo $$ >$PIDS/$OUTRIGGER_RANK; [ $OUTRIGGER_RANK = 1 ] && { sleep 1; kill -KILL $$; }; wait`
+	chatty  = `trap 'exit 9' HUP; yes "a line that is not read" & echo $$ >$PIDS/$OUTRIGGER_RANK; wait`
+	failing = `yes "a line that is not read" & echo $$ >$PIDS/$OUTRIGGER_RANK; [ $OUTRIGGER_RANK = 1 ] && { sleep 1; kill -KILL $$; }; wait`
 	shy     = `yes "a line" | head -n 20000`
 )
 
-// TestNobodyReads: the ranks' output goes into a pipe that nobody reads, as behind
+// TestOutputUnread: the ranks' output goes into a pipe that is not read, as behind
 // a pager that stands still. However the job ends, it ends, with its exit code, and
 // with its verdict if that can be read.
-func TestNobodyReads(t *testing.T) {
+func TestOutputUnread(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		script  string
@@ -72,7 +72,7 @@ func TestSomebodyReadsLate(t *testing.T) {
 	}
 }
 
-// quiet is a job whose output nobody reads.
+// quiet is a job whose output is not read.
 type quiet struct {
 	t    *testing.T
 	cmd  *exec.Cmd

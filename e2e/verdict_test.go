@@ -210,7 +210,7 @@ func TestGuiltyIsTold(t *testing.T) {
 
 var (
 	kills = flag.Int("kills", 6, "how many ranks, or sidecars, the Killed tests kill")
-	busy  = flag.Int("kills.busy", 0, "how many busy loops run beside them")
+	busy  = flag.Int("kills.busy", 0, "how many busy loops run at the same time")
 )
 
 // TestRankKilledOften: whenever a rank is killed it is named, and how it ended,
@@ -241,7 +241,7 @@ func TestRankKilledOften(t *testing.T) {
 }
 
 // TestSidecarKilledOften: the same for sidecars, from the moment at which they are
-// started: while ranks attach, while nobody has connected yet, and later.
+// started: while ranks attach, while no sidecar has connected yet, and later.
 func TestSidecarKilledOften(t *testing.T) {
 	t.Parallel()
 	startLoops(t)

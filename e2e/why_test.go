@@ -88,7 +88,7 @@ func TestWhy(t *testing.T) {
 }
 
 // Ranks that call different collectives are told so at once. The last rank of three
-// is the one that differs, and whoever notices it first speaks.
+// is the one that differs, and the sidecar that notices it first reports it.
 var disagreements = map[string]struct {
 	play func(context.Context, *outrigger.Comm) error
 	want []string // one of them is said
@@ -148,7 +148,7 @@ func wrongComm(ctx context.Context, w *outrigger.Comm) error {
 	return w.Barrier(ctx)
 }
 
-// twoRoots: each waits for the other, and nobody sends anything that could disagree.
+// twoRoots: each waits for the other, and no rank sends anything that could disagree.
 func twoRoots(ctx context.Context, w *outrigger.Comm) error {
 	return outrigger.Gather(ctx, w, make([]int64, 1), make([]int64, 2), w.Rank())
 }
@@ -184,7 +184,7 @@ func nothingSent(ctx context.Context, w *outrigger.Comm) error {
 	return errors.Join(outrigger.Alltoallv(ctx, w, make([]int64, 1), none, nil, make([]int64, 1), one, nil), w.Barrier(ctx))
 }
 
-// otherOrder: rank 1 has another schedule than the others, and nobody's message meets
+// otherOrder: rank 1 has another schedule than the others, and no rank's message meets
 // one that differs.
 func otherOrder(ctx context.Context, w *outrigger.Comm) error {
 	first := outrigger.OpFunc(w.Rank() != 1, func(_, _ []float64) {})

@@ -208,7 +208,7 @@ func lay(t *testing.T, dir string) (listen []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = l.Close() }() // nobody has connected
+		defer func() { _ = l.Close() }() // no client has connected
 		listen = append(listen, l.Addr().String())
 		doc.Pods = append(doc.Pods, bootstrap.Pod{Name: fmt.Sprint(i), Address: listen[i], FirstRank: i, Ranks: 1})
 		leaf, err := a.Leaf(i)

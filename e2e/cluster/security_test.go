@@ -14,7 +14,7 @@ import (
 )
 
 // A restricted namespace refuses what its level forbids, and our images run in
-// it as nobody in particular.
+// it as the user without rights.
 func TestRestrictedNamespace(t *testing.T) {
 	namespace := lab.Namespace(t, harness.Restricted)
 	for name, loosen := range map[string]func(*corev1.Pod){
@@ -33,9 +33,9 @@ func TestRestrictedNamespace(t *testing.T) {
 			t.Errorf("%s: created with the answer %v, want a refusal by PodSecurity", name, err)
 		}
 	}
-	create(t, namespace, pod("nobody", "", probe("c", "report")))
-	await(t, namespace, "nobody", ended)
-	if got := said(t, namespace, "nobody", "c"); !strings.Contains(got, "uid=65532 gid=65532\n") {
+	create(t, namespace, pod("unprivileged", "", probe("c", "report")))
+	await(t, namespace, "unprivileged", ended)
+	if got := said(t, namespace, "unprivileged", "c"); !strings.Contains(got, "uid=65532 gid=65532\n") {
 		t.Errorf("the probe reports\n%s\nwant uid and gid 65532", got)
 	}
 }

@@ -20,8 +20,8 @@ var cardAndChannel = map[string]int64{names.ResourceHCA: 1, names.ResourceIOAT: 
 // oneOfEach has a work queue too.
 var oneOfEach = map[string]int64{names.ResourceHCA: 1, names.ResourceIOAT: 1, names.ResourceDSA: 1}
 
-// nobody is a user without rights, as the images have it.
-const nobody = 65532
+// noRights is a user without rights, as the images have it.
+const noRights = 65532
 
 // standard are the devices that every container has (OCI runtime specification,
 // "Default Devices", and a terminal's).
@@ -51,7 +51,7 @@ func told(s *sight.Sight) map[string]string {
 
 // Pods of a namespace that enforces "restricted" get a card and a channel of one
 // NUMA node; exactly their files, which they can open; and the application
-// beside the sidecar gets nothing. Four pods take all of the four cards.
+// next to the sidecar gets nothing. Four pods take all of the four cards.
 func TestAllocation(t *testing.T) {
 	t.Run("kubelet", func(t *testing.T) { allocation(t, agent{}) })
 	t.Run("CDI", func(t *testing.T) { allocation(t, agent{args: []string{"--injection=cdi"}}) })
@@ -65,9 +65,9 @@ func allocation(t *testing.T, a agent) {
 	r.allocatable(names.ResourceDSA, 4)
 	var cards []string
 	for range 4 {
-		name := r.run(&pod{devices: cardAndChannel, user: nobody})
+		name := r.run(&pod{devices: cardAndChannel, user: noRights})
 		s := r.see(name, "outrigger")
-		if len(s.Devices) != 2 || len(s.Problems) != 0 || s.UID != nobody {
+		if len(s.Devices) != 2 || len(s.Problems) != 0 || s.UID != noRights {
 			t.Fatalf("%s: %+v", name, s)
 		}
 		nodes := map[int]bool{}
@@ -87,7 +87,7 @@ func allocation(t *testing.T, a agent) {
 			t.Errorf("the application sees %+v, %v", app, extra(app))
 		}
 	}
-	queue := r.see(r.run(&pod{devices: map[string]int64{names.ResourceDSA: 1}, user: nobody}), "outrigger")
+	queue := r.see(r.run(&pod{devices: map[string]int64{names.ResourceDSA: 1}, user: noRights}), "outrigger")
 	if diff := cmp.Diff(told(queue), extra(queue)); diff != "" || len(extra(queue)) != 1 {
 		t.Errorf("a work queue: %v, %s", extra(queue), diff)
 	}
@@ -111,7 +111,7 @@ func TestHealth(t *testing.T) {
 	tree.Plug(tree.VFs[0])
 	makeDevices(t, tree.Root)
 	r.allocatable(names.ResourceHCA, 4)
-	r.see(r.run(&pod{devices: map[string]int64{names.ResourceHCA: 4}, user: nobody}), "outrigger")
+	r.see(r.run(&pod{devices: map[string]int64{names.ResourceHCA: 4}, user: noRights}), "outrigger")
 	tree.Port(tree.InfiniBand, "1: DOWN", "2: Polling")
 	r.allocatable(names.ResourceHCA, 3)
 	tree.Port(tree.InfiniBand, "4: ACTIVE", "5: LinkUp")
@@ -151,12 +151,12 @@ func TestRestarts(t *testing.T) {
 			again := func() { r.startAgent(tree, agent{}) }
 			again()
 			r.allocatable(names.ResourceHCA, 4)
-			name := r.run(&pod{devices: oneOfEach, user: nobody})
+			name := r.run(&pod{devices: oneOfEach, user: noRights})
 			r.see(name, "app") // all of the pod runs: a kubelet that ends now breaks nothing off
 			held := r.see(name, "outrigger").Devices
 			restart(t, r, again)
 			r.allocatable(names.ResourceHCA, 4)
-			rest := r.see(r.run(&pod{devices: map[string]int64{names.ResourceHCA: 3}, user: nobody}), "outrigger").Devices
+			rest := r.see(r.run(&pod{devices: map[string]int64{names.ResourceHCA: 3}, user: noRights}), "outrigger").Devices
 			all := map[string]bool{}
 			for _, d := range append(rest, held...) {
 				if d.Kind == "hca" {
@@ -179,7 +179,7 @@ func TestPools(t *testing.T) {
 	r.allocatable("example.com/vf", 4)
 	users := map[string]int{}
 	for range 4 {
-		s := r.see(r.run(&pod{devices: map[string]int64{"example.com/vf": 1}, user: nobody}), "outrigger")
+		s := r.see(r.run(&pod{devices: map[string]int64{"example.com/vf": 1}, user: noRights}), "outrigger")
 		if diff := cmp.Diff(told(s), extra(s)); diff != "" || len(s.Devices) != 1 || len(s.Devices[0].Files) != 2 || !s.Devices[0].Shared {
 			t.Fatalf("%+v, files %s", s, diff)
 		}

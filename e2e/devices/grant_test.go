@@ -35,14 +35,14 @@ func TestMemlockNeedsCapability(t *testing.T) {
 	r := newRig(t, harness.Restricted)
 	r.startAgent(newTree(t), agent{})
 	r.allocatable(names.ResourceHCA, 4)
-	s := r.see(r.run(&pod{devices: oneOfEach, user: nobody, sidecar: []string{"-lower=65536", "-ask=1048576"}}), "outrigger")
+	s := r.see(r.run(&pod{devices: oneOfEach, user: noRights, sidecar: []string{"-lower=65536", "-ask=1048576"}}), "outrigger")
 	if !strings.Contains(s.Refusal, "the agent needs CAP_SYS_RESOURCE") {
 		t.Errorf("%+v", s)
 	}
 }
 
 // Everyone else is refused: a pod without a device that mounts the socket, the
-// application beside a sidecar that holds one, and a process of the node.
+// application next to a sidecar that holds one, and a process of the node.
 func TestRefusals(t *testing.T) {
 	r := newRig(t, harness.Privileged)
 	r.startAgent(newTree(t), agent{})
@@ -129,15 +129,15 @@ func TestConnection(t *testing.T) {
 	r.startAgent(newTree(t), agent{})
 	r.allocatable(names.ResourceHCA, 4)
 	job := map[string]string{names.LabelJob: "solver"}
-	one := r.run(&pod{devices: map[string]int64{names.ResourceHCA: 1}, user: nobody, labels: job, sidecar: []string{"-pod=1"}})
-	zero := r.run(&pod{devices: map[string]int64{names.ResourceHCA: 1}, user: nobody, labels: job, sidecar: []string{"-pod=0", "-peer=1"}})
+	one := r.run(&pod{devices: map[string]int64{names.ResourceHCA: 1}, user: noRights, labels: job, sidecar: []string{"-pod=1"}})
+	zero := r.run(&pod{devices: map[string]int64{names.ResourceHCA: 1}, user: noRights, labels: job, sidecar: []string{"-pod=0", "-peer=1"}})
 	if s := r.see(zero, "outrigger"); s.Heard != "pod 1" || s.Refusal != "" {
 		t.Errorf("pod 0: %+v", s)
 	}
 	if s := r.see(one, "outrigger"); s.Heard != "pod 0" || s.Refusal != "" {
 		t.Errorf("pod 1: %+v", s)
 	}
-	jobless := r.run(&pod{devices: map[string]int64{names.ResourceHCA: 1}, user: nobody, sidecar: []string{"-pod=2", "-peer=1"}})
+	jobless := r.run(&pod{devices: map[string]int64{names.ResourceHCA: 1}, user: noRights, sidecar: []string{"-pod=2", "-peer=1"}})
 	if s := r.see(jobless, "outrigger"); !strings.Contains(s.Refusal, "no job label") {
 		t.Errorf("a pod without a job: %+v", s)
 	}

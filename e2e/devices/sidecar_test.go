@@ -26,7 +26,7 @@ func TestSidecarAsksForMemlock(t *testing.T) {
 	r.startAgent(newTree(t), agent{})
 	r.allocatable(names.ResourceHCA, 4)
 	r.makeDocument()
-	p := &pod{devices: map[string]int64{names.ResourceHCA: 1}, user: nobody}
+	p := &pod{devices: map[string]int64{names.ResourceHCA: 1}, user: noRights}
 	p.change = func(s *corev1.PodSpec) {
 		c := &s.InitContainers[0]
 		c.Image = r.c.Image("outrigger-sidecar")

@@ -40,7 +40,7 @@ func (p place) halt() error {
 	layout := keeper.Layout{Dir: p.dir}
 	pid, err := control.Pid(layout.Socket())
 	if err != nil {
-		return nil // nobody keeps a cluster
+		return nil // there is no cluster
 	}
 	first, err := parentOf(pid)
 	if err != nil {
@@ -53,7 +53,7 @@ func (p place) halt() error {
 	defer unix.Close(fd)
 	// The descriptor is of the process that had this number when it was opened.
 	// If the keeper still listens, that was its parent, and the number cannot
-	// have gone to somebody else.
+	// have gone to another process.
 	if again, err := control.Pid(layout.Socket()); err != nil || again != pid || !isFirst(first) {
 		return fmt.Errorf("end the cluster: process %d is not its first; try again", first)
 	}

@@ -37,7 +37,7 @@ type Option func(*Environment)
 
 // WithControllers adds Kubernetes' own controllers and its scheduler, at the
 // speed of this machine: Jobs make pods, pods get nodes, what has lost its owner
-// goes. Nodes are the caller's to make, and nobody watches over their health.
+// goes. Nodes are the caller's to make, and no controller watches their health.
 func WithControllers(e *Environment) { e.controllers = true }
 
 // Env starts an Environment; any number can run at the same time. Its programs

@@ -28,7 +28,7 @@ func cluster(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// A cluster of its own name lives beside the others; killed without a word it
+// A cluster of its own name lives next to the others; killed without a word it
 // can be brought up again; taken down it leaves nothing.
 func TestKilledClusterComesBackAndLeavesNothing(t *testing.T) {
 	const name = "story"

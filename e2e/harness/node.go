@@ -46,7 +46,7 @@ func (c *Cluster) Node(name string) (*Node, error) {
 // log and kubelet as /var/log and /var/lib/kubelet.
 func (n *Node) Path(name string) string { return filepath.Join(n.cluster.layout.NodeDir(n.Name), name) }
 
-// StopKubelet ends the kubelet; its pods go on, and nobody reports on them.
+// StopKubelet ends the kubelet; its pods go on, and no kubelet reports on them.
 func (n *Node) StopKubelet() error { return n.ask("Control.Stop", node.Kubelet) }
 
 // StartKubelet starts the kubelet that StopKubelet ended.

@@ -58,7 +58,7 @@ func (p place) take() (*os.File, error) {
 	return f, nil
 }
 
-// removeLeftovers removes what a cluster leaves that nobody took down: its
+// removeLeftovers removes what a cluster leaves that was not taken down: its
 // processes ended with its keeper, and so did its mounts and networks. The lock
 // must be held.
 func (p place) removeLeftovers() error {

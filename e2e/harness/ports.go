@@ -8,15 +8,15 @@ import (
 )
 
 // Ports that tests give to programs lie below those that the kernel gives to
-// connections (ip_local_port_range, from 32768 on unless somebody has changed it): an
-// outgoing connection of somebody else must not have one before its program listens.
+// connections (ip_local_port_range, from 32768 on unless an administrator has changed it): an
+// outgoing connection of another process must not have one before its program listens.
 const (
 	portsFrom = 20_000
 	portsTo   = 32_000
 	portTries = 1_000
 )
 
-// FreePorts finds TCP ports of 127.0.0.1 that nobody listens on. Another listener may
+// FreePorts finds TCP ports of 127.0.0.1 on which no process listens. Another listener may
 // take one before it is used; then the program that was to listen says so.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
@@ -27,7 +27,7 @@ func FreePorts(n int) ([]int, error) {
 		port := portsFrom + rand.IntN(portsTo-portsFrom)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			continue // somebody has it
+			continue // it is in use
 		}
 		defer l.Close() // only at the end, so that all differ
 		ports = append(ports, port)

@@ -207,7 +207,7 @@ func peak(t *testing.T, dir string) int64 {
 	return 0
 }
 
-// TestTooLowALimit: where somebody has lowered the limit, the rank that has no
+// TestTooLowALimit: where an administrator has lowered the limit, the rank that has no
 // memory is named in the sidecar's last words, with what to do.
 func TestTooLowALimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")

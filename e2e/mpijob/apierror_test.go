@@ -84,7 +84,7 @@ func webhookForJobs(ns string, at admissionv1.WebhookClientConfig) *admissionv1.
 	}
 }
 
-// refusedUntilGone runs a job beside a webhook because of which the API server has
+// refusedUntilGone runs a job in the presence of a webhook because of which the API server has
 // an error, with these words, for who makes a Job. When it is gone the job runs, with
 // the document that it had.
 func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguration, words string) {
@@ -124,10 +124,10 @@ func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguratio
 	}
 }
 
-// While somebody's webhook is down that is asked about Jobs, the API server has an
+// While another vendor's webhook is down that is asked about Jobs, the API server has an
 // error for who makes one.
 func TestWebhookThatIsDown(t *testing.T) {
 	ns := restricted(t)
-	down := webhookForJobs(ns, admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: ns, Name: "nobody"}})
+	down := webhookForJobs(ns, admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: ns, Name: "absent"}})
 	refusedUntilGone(t, down, "site.example.com")
 }

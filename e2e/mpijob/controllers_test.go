@@ -53,7 +53,7 @@ func controllerOf(t *testing.T, name string) {
 		}
 		say := ns
 		if u.GetNamespace() != "" {
-			say = "" // kubectl takes none beside another one
+			say = "" // kubectl takes no second one
 		}
 		objects[say] = append(objects[say], string(raw))
 	}

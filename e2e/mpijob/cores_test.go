@@ -20,7 +20,7 @@ import (
 )
 
 // A Guaranteed pod whose sidecar asks for a whole CPU, on nodes with the static
-// CPU manager: the sidecar has a core that nobody else of the node has, by the
+// CPU manager: the sidecar has a core that no other container of the node has, by the
 // kubelet's word and by the kernel's; the application has none of its own.
 func TestSidecarHasACore(t *testing.T) {
 	j := example(restricted(t), "core", "ring", "-rounds", "400", "-pause", "20ms")

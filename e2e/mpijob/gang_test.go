@@ -55,7 +55,7 @@ func allOrNone(t *testing.T, scheduler string, kind v1alpha1.Gang, words string)
 	t.Helper()
 	ns := restricted(t)
 	free := allocatable(t)
-	// One pod takes more than half of a node: beside it there is room for one more.
+	// One pod takes more than half of a node: next to it there is room for one more.
 	half := resource.NewMilliQuantity(free*6/10, resource.DecimalSI).String()
 	filler := example(ns, "filler", "probe")
 	filler.Spec = idle(ns, "filler").Spec

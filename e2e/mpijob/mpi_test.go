@@ -21,7 +21,7 @@ import (
 var hpccInput string
 
 // stock is a job of 4 ranks over two nodes in an image of others' packages, in which
-// nothing is Outrigger's, with a root that nobody can write to.
+// nothing is Outrigger's, with a root that no process can write to.
 func stock(ns, image string, mpi v1alpha1.MPI, command ...string) *v1alpha1.MPIJob {
 	j := example(ns, image, "unused")
 	j.Spec.MPI = mpi
@@ -135,7 +135,7 @@ func overTCP(t *testing.T, p *corev1.Pod) (sent uint64) {
 }
 
 // The HPC Challenge, with the Open MPI of Debian's packages, is right over four
-// ranks on two nodes in a restricted namespace. Nobody can write into its image.
+// ranks on two nodes in a restricted namespace. Its image is read-only.
 func TestStockMPI(t *testing.T) { challenge(t, "hpcc", 600, hpcc) }
 
 // The same by a script with an mpirun, which starts its daemons across the nodes

@@ -44,7 +44,7 @@ func TestNarrowed(t *testing.T) {
 
 	left := submit(t, example(other, "left", "ring", "-rounds", "20"))
 	j := submit(t, idle(ns, "quiet"))
-	p, beside := podOf(t, j, 0), podOf(t, j, 1)
+	p, second := podOf(t, j, 0), podOf(t, j, 1)
 	host, own := "http://"+p.Status.PodIP, "http://127.0.0.1"
 	outside, inside := []string{}, []string{}
 	for _, path := range []string{"/metrics", "/report", "/why"} {
@@ -54,7 +54,7 @@ func TestNarrowed(t *testing.T) {
 	probe := func(pod string, urls ...string) string {
 		return kubectl(t, append([]string{"exec", "-n", ns, pod, "-c", "app", "--", "/usr/local/bin/probe", "fetch"}, urls...)...)
 	}
-	for line := range strings.Lines(probe(beside.Name, outside...)) {
+	for line := range strings.Lines(probe(second.Name, outside...)) {
 		if strings.Contains(line, " 200 ") {
 			t.Errorf("another pod reads %s", line)
 		}
@@ -64,7 +64,7 @@ func TestNarrowed(t *testing.T) {
 			t.Errorf("who is in the pod does not read %s", line)
 		}
 	}
-	if said := probe(beside.Name, fmt.Sprint(host, ":", names.PortMetrics, "/healthz")); !strings.Contains(said, " 200 ") {
+	if said := probe(second.Name, fmt.Sprint(host, ":", names.PortMetrics, "/healthz")); !strings.Contains(said, " 200 ") {
 		t.Errorf("the kubelet does not see health: %s", said)
 	}
 	if s := becomes(t, submit(t, example(ns, "runs", "ring", "-rounds", "20")), v1alpha1.ConditionComplete).Status; strings.Join(s.Transports, "") != "tcp" {

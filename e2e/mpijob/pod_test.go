@@ -52,7 +52,7 @@ func TestKeysByToken(t *testing.T) {
 	p := podOf(t, j, 0)
 	secrets := new(corev1.SecretList)
 	if err := api.List(t.Context(), secrets, client.InNamespace(ns)); err != nil || len(secrets.Items) != 0 {
-		t.Errorf("%d Secrets beside a job, %v", len(secrets.Items), err)
+		t.Errorf("%d Secrets in the namespace of a job, %v", len(secrets.Items), err)
 	}
 	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "keys"}, new(networkingv1.NetworkPolicy)); err != nil {
 		t.Errorf("the job's policy: %v", err)

@@ -25,7 +25,7 @@ var few = []string{"-iter", "5", "-msglog", "14:18"}
 var patterns = []string{"PingPong", "Exchange", "Allreduce", "Alltoall", "Bcast"}
 
 // The MPIs that PyPI has run the programs that others have built for them, over two
-// nodes in a restricted namespace. Nobody can write into their images, and only Open
+// nodes in a restricted namespace. Their images are read-only, and only Open
 // MPI wants a /tmp.
 func TestPyPI(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func editor(t *testing.T, ns string) string {
 	return user
 }
 
-// as runs kubectl as somebody, and returns all that it says.
+// as runs kubectl as a user, and returns all that it says.
 func as(t *testing.T, user, ns string, args ...string) (string, error) {
 	t.Helper()
 	out, err := lab.Kubectl(t.Context(), append([]string{"--as=" + user, "-n", ns}, args...)...).CombinedOutput()
@@ -58,7 +58,7 @@ func ephemeral(p *corev1.Pod, name, more string) []string {
 }
 
 // debugged has an administrator look into a pod's sidecar by an ephemeral container, into
-// which nobody else gets: by its name, for of a container that somebody enters the API
+// which no other user gets: by its name, for of a container that a user enters the API
 // server tells nothing else.
 func debugged(t *testing.T, ns, user string, p *corev1.Pod) {
 	t.Helper()

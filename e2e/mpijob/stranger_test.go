@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// A pod of another job, and whoever knows a job's id but has no key of it, can
+// A pod of another job, and a process that knows a job's id but has no key of it, can
 // neither join nor read nor stop the job, which runs on.
 func TestStrangers(t *testing.T) {
 	theirs, ours := restricted(t), restricted(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A Job that is nobody's MPIJob gets sidecars from the webhook, when its pods
+// A Job that belongs to no MPIJob gets sidecars from the webhook, when its pods
 // name an MPIJob that leaves them to others; the MPIJob tells how they do.
 func TestPodsOfOthers(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestPodsOfOthers(t *testing.T) {
 }
 
 // A real StatefulSet, which replaces pods as soon as they have ended: the job ends
-// well all the same, once, and nobody joins it again.
+// well all the same, once, and no pod joins it again.
 func TestPodsOfAStatefulSet(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
 )
 
-// The engine beside perftest, without the processes around it: a rank's rings are worked
+// The engine compared with perftest, without the processes around it: a rank's rings are worked
 // on by the thread that does the turns, as perftest's buffer is.
 
 var profile = flag.String("rdma.profile", "", "TestEngineCost: write where the time of a longer run went to this file, as go test -cpuprofile does")

@@ -23,7 +23,7 @@ type image struct{ kernel, initrd string }
 // library is where Debian has libraries.
 const library = "usr/lib/x86_64-linux-gnu"
 
-// programs of the guest, beside what a test brings.
+// programs of the guest, in addition to what a test brings.
 var programs = []string{
 	"usr/bin/ib_write_lat", "usr/bin/ib_write_bw", "usr/bin/ib_read_lat", "usr/bin/rping", "usr/bin/ibv_devinfo", "bin/ip", "sbin/tc", "usr/bin/rdma",
 }

@@ -313,7 +313,7 @@ func figure(t *testing.T, in, pattern string) float64 {
 }
 
 // TestWindows: puts and gets of windows between two machines are remote writes and
-// reads of the device, with right results, beside locks and counters.
+// reads of the device, with right results, together with locks and counters.
 func TestWindows(t *testing.T) {
 	c := newCast(t)
 	c.job(plan.Step{Name: "windows", Program: []string{"windows"}, Devices: granted}, 1, required)

@@ -201,7 +201,7 @@ func mpiUseOf(t *testing.T, said []Outcome, step string) (sum mpiUse) {
 }
 
 // libraries are the files of what programs and libraries load when they start, and what
-// those load, each from the first of the folders that has it, beside those given.
+// those load, each from the first of the folders that has it, in addition to those given.
 func libraries(folders []string, files ...string) ([]string, error) {
 	var found []string
 	seen := map[string]bool{}

@@ -76,7 +76,7 @@ func TestReuse(t *testing.T) {
 			case "budget":
 				// A large message's buffers are registered for their own side or for the peer,
 				// as it happens: the receiver's may be halved, and fit. The sender has small
-				// ones beside them.
+				// ones next to them.
 				if i == 0 && (evicted == 0 || count("gathered") == 0) {
 					t.Error("with more than 2 MiB of buffers under a budget of 1 MiB nothing is evicted, or nothing gathered")
 				}

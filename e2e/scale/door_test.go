@@ -139,7 +139,7 @@ func (c counts) total() (all, writes int) {
 }
 
 // secondLooks is how often the issuer has looked for a caller at the API server, and
-// how many calls that took: it begins with the pod, which nobody else gets by name, and
+// how many calls that took: it begins with the pod, which no other caller gets by name, and
 // gets the MPIJob, the Job, and the pods of that place, if it comes so far.
 func (c counts) secondLooks() (looks, cost int) {
 	looks = c[call{"get", "pods"}]

@@ -92,7 +92,7 @@ func addNode(ctx context.Context, t *testing.T, client kubernetes.Interface, nam
 		t.Fatal(err)
 	}
 	// A new node is tainted as not ready, and the controller that would change
-	// that does not run: nobody sees to the health of these nodes.
+	// that does not run: no controller looks after the health of these nodes.
 	for subresource, patch := range map[string]string{
 		"": `{"spec":{"taints":null}}`,
 		"status": `{"status":{"capacity":{"cpu":"100k","memory":"100Ti","pods":"100k"},"allocatable":{"cpu":"100k","memory":"100Ti","pods":"100k"},` +

@@ -72,7 +72,7 @@ func TestLargeJob(t *testing.T) {
 	}
 	looks, cost := made.secondLooks()
 	if most := 20 + int(took/time.Second)*2; calls-cost > most {
-		t.Errorf("%d calls beside %d for second looks, want at most %d: 20, and two for each second", calls-cost, cost, most)
+		t.Errorf("%d calls in addition to %d for second looks, want at most %d: 20, and two for each second", calls-cost, cost, most)
 	}
 	// issuer.shareBurst, and shareRate a second.
 	if most := 100 + int(took/time.Second+1)*10; looks > most {

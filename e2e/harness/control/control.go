@@ -1,6 +1,6 @@
 // Package control is how the processes of the test cluster are asked for
 // something: net/rpc over a Unix socket. Who listens is known by the kernel, so
-// that nobody needs a file of process numbers, which could be stale.
+// that no caller needs a file of process numbers, which could be stale.
 package control
 
 import (
@@ -33,7 +33,7 @@ func Serve(socket string, service any) (net.Listener, error) {
 // Nothing is the argument or the answer of a request that has none.
 type Nothing struct{}
 
-// Ask makes one request. Its error is the other side's, or says that nobody
+// Ask makes one request. Its error is the other side's, or says that no process
 // listens at socket.
 func Ask(socket, method string, argument, answer any) error {
 	client, err := rpc.Dial("unix", socket)

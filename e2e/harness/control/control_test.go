@@ -24,7 +24,7 @@ func (*Clerk) Double(n int, answer *int) error {
 func TestControl(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "clerk.sock")
 	if _, err := control.Pid(socket); err == nil {
-		t.Error("somebody listens before anybody does")
+		t.Error("a process listens before the first one does")
 	}
 	listener, err := control.Serve(socket, &Clerk{})
 	if err != nil {
@@ -44,6 +44,6 @@ func TestControl(t *testing.T) {
 		t.Error(err)
 	}
 	if err := control.Ask(socket, "Clerk.Double", 1, &got); err == nil {
-		t.Error("nobody listens and somebody answers")
+		t.Error("no process listens, and a request is answered")
 	}
 }

@@ -50,7 +50,7 @@ func serveUDP(packets net.PacketConn, find resolve) {
 		}
 		reply, err := answer(query[:n], find, plainBytes)
 		if err != nil {
-			continue // not a query; there is nobody to tell
+			continue // not a query: no answer is due
 		}
 		_, _ = packets.WriteTo(reply, from) // a lost reply is asked for again
 	}

@@ -130,7 +130,7 @@ func (k *keeper) controlPlane(ctx context.Context) error {
 	return errors.Join(k.runs.Start(k.plane.Controllers()), k.runs.Start(k.plane.Scheduler()), k.proxy())
 }
 
-// proxy runs a kube-proxy beside the API server, which calls webhooks by their
+// proxy runs a kube-proxy next to the API server, which calls webhooks by their
 // Services.
 func (k *keeper) proxy() error {
 	text, err := node.ProxyConfig("control-plane", k.plane.Kubeconfig(node.Proxy), podRange)

@@ -46,7 +46,7 @@ var lives = map[string]func(){
 			os.Exit(9)
 		}
 	},
-	// Leaves an orphan and waits until somebody has collected it.
+	// Leaves an orphan and waits until a process has collected it.
 	"orphan": func() {
 		out, err := exec.Command("/bin/sh", "-c", "sleep 0.01 >/dev/null & echo $!").Output()
 		if err != nil {

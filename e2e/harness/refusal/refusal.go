@@ -1,5 +1,5 @@
-// Package refusal is an admission webhook of somebody else's that refuses: the
-// API server then answers whoever makes an object with the webhook's status code,
+// Package refusal is an admission webhook of another vendor that refuses: the
+// API server then answers each client that makes an object with the webhook's status code,
 // which need not be 403.
 package refusal
 

@@ -20,7 +20,7 @@ type Step struct {
 	Ranks    []string `json:",omitempty"` // of each pod, such as 0-1
 	Devices  string   `json:",omitempty"` // what the device plugin would say; empty: none granted
 	MPI      string   `json:",omitempty"` // of the program, as the launcher's --mpi
-	Env      []string `json:",omitempty"` // of the ranks, beside the machine's
+	Env      []string `json:",omitempty"` // of the ranks, in addition to the machine's
 
 	// Of a command: one for each machine. The second is tried again while the first
 	// is not there yet.
