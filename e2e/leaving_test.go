@@ -20,7 +20,7 @@ var leavings = map[string]func(context.Context, *outrigger.Session) error{
 	"late receiver":  lateReceiver,
 	"early sender":   earlySender,
 	"early receiver": earlyReceiver,
-	"no receiver":    nobodySends,
+	"no receiver":    noReceiver,
 	"gone before":    goneBefore,
 }
 
@@ -159,9 +159,9 @@ func goneBefore(ctx context.Context, s *outrigger.Session) error {
 	return nil
 }
 
-// nobodySends: a receive, a probe and a send end when the rank that they are for
+// noReceiver: a receive, a probe and a send end when the rank that they are for
 // has left in good order.
-func nobodySends(ctx context.Context, s *outrigger.Session) error {
+func noReceiver(ctx context.Context, s *outrigger.Session) error {
 	w := s.World()
 	if w.Rank() == 1 {
 		return s.Close()

@@ -60,8 +60,8 @@ func TestOutputUnread(t *testing.T) {
 	}
 }
 
-// TestSomebodyReadsLate: a job that ends well loses nothing.
-func TestSomebodyReadsLate(t *testing.T) {
+// TestOutputReadLate: a job that ends well loses nothing.
+func TestOutputReadLate(t *testing.T) {
 	j := unread(t, false, nil, shy)
 	j.started()
 	time.AfterFunc(time.Second, func() { go func() { _, _ = io.Copy(&j.late, j.pipe); close(j.read) }() })
