@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocument: the document is what the comments and definitions make.
+// TestDocument compares the document with the one that the comments and definitions give.
 func TestDocument(t *testing.T) {
 	want, err := reference("../..")
 	if err != nil {

@@ -21,7 +21,7 @@ func parse(file string) (source, error) {
 // constant is a condition or a reason: its value, and what its comment says of it.
 type constant struct{ value, meaning, remedy string }
 
-// constants are the string constants whose name has the prefix, or whose type is kind.
+// constants returns the string constants whose name has the prefix, or whose type is kind.
 func (s source) constants(prefix, kind string) (found []constant, err error) {
 	for _, d := range s.tree.Decls {
 		decl, ok := d.(*ast.GenDecl)
@@ -29,7 +29,7 @@ func (s source) constants(prefix, kind string) (found []constant, err error) {
 			continue
 		}
 		for _, spec := range decl.Specs {
-			v := spec.(*ast.ValueSpec) // those of a const declaration are
+			v := spec.(*ast.ValueSpec) // specs of a const declaration are value specs
 			of, _ := v.Type.(*ast.Ident)
 			if kind == "" && !strings.HasPrefix(v.Names[0].Name, prefix) || kind != "" && (of == nil || of.Name != kind) {
 				continue
@@ -49,7 +49,7 @@ func (s source) constants(prefix, kind string) (found []constant, err error) {
 
 func explained(v *ast.ValueSpec) (c constant, err error) {
 	name := v.Names[0].Name
-	if c.value, err = strconv.Unquote(v.Values[0].(*ast.BasicLit).Value); err != nil { // they are strings
+	if c.value, err = strconv.Unquote(v.Values[0].(*ast.BasicLit).Value); err != nil { // the constants are strings
 		return c, fmt.Errorf("%s: %w", name, err)
 	}
 	text, found := strings.CutPrefix(v.Doc.Text(), name+": ")
@@ -80,7 +80,7 @@ func table(list []constant, remedies bool) string {
 	return b.String()
 }
 
-// sections are the parts of a package comment with a heading.
+// sections returns the parts of a package comment that have a heading.
 func (s source) sections() string {
 	text := "\n" + markdown(s.tree.Doc.Text())
 	_, text, _ = strings.Cut(text, "\n# ")
@@ -92,7 +92,7 @@ var (
 	document = regexp.MustCompile(`\bdocs/([a-z./-]+\.(?:md|yaml))`)
 )
 
-// markdown is a comment as the document has it: claims are hidden, documents are links.
+// markdown returns a comment as Markdown: claims become hidden comments, documents become links.
 func markdown(text string) string {
 	text = claim.ReplaceAllString(text, "<!-- $1 -->")
 	return document.ReplaceAllString(text, "[$1]($1)")

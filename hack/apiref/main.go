@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// reference is the text of the document.
+// reference returns the text of the document.
 func reference(root string) (string, error) {
 	job, err := definition(root, "mpijobs")
 	if err != nil {

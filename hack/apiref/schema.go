@@ -70,7 +70,7 @@ func (s *schema) each(path string, visit func(path string, s *schema, required b
 	}
 }
 
-// fields is the table of a definition's spec.
+// fields returns the table of a definition's spec.
 func (s *schema) fields() string {
 	var rows []string
 	s.Properties["spec"].each("", func(path string, s *schema, required bool) {
@@ -83,7 +83,7 @@ func (s *schema) fields() string {
 	return "| field | default | what it may be | meaning |\n|---|---|---|---|\n" + strings.Join(rows, "")
 }
 
-// rules is what holds for a definition as a whole.
+// rules returns the rules of a definition as a whole.
 func (s *schema) rules() string {
 	var b strings.Builder
 	for _, of := range []*schema{s, s.Properties["spec"]} {
@@ -103,7 +103,7 @@ func (s *schema) statusFields() string {
 	return b.String()
 }
 
-// bracketed is what hack/crd adds to a description; the table has columns for it.
+// bracketed matches the text that hack/crd adds to a description: the table has columns for it.
 var bracketed = regexp.MustCompile(` \[[^\]]*\]$`)
 
 func plain(text string) string {
@@ -118,7 +118,7 @@ func (s *schema) preset(required bool) string {
 	case required:
 		return "required"
 	case s.Default != nil:
-		raw, _ := json.Marshal(s.Default) // it was JSON
+		raw, _ := json.Marshal(s.Default) // the default was parsed from JSON
 		return "`" + strings.Trim(string(raw), `"`) + "`"
 	case m != nil:
 		return "`" + m[1] + "`"
@@ -126,7 +126,7 @@ func (s *schema) preset(required bool) string {
 	return ""
 }
 
-// bounds says what a field may be; its own name is in the row already.
+// bounds returns the values that a field may have, without the field's name, which is in the row.
 func (s *schema) bounds(path string) string {
 	own := path[strings.LastIndexByte(path, '.')+1:] + " is "
 	switch {
@@ -158,7 +158,7 @@ func maximum(p *float64) int64 {
 	return int64(*p)
 }
 
-// span is a range; most 0: it has no end.
+// span returns a range as text. A most of 0 means that there is no upper bound.
 func span(least, most int64) string {
 	if most == 0 {
 		return fmt.Sprintf("at least %d", least)

@@ -1,10 +1,9 @@
-// Package arch checks the laws of the house: which room of the module may know
-// which, and what a room may contain. The rooms and their kinds stand in
-// rooms.txt; the reasons for the laws stand in ARCHITECTURE.md. The check is
-// this package's test, `make arch`.
+// Package arch checks the laws of the module's structure: which packages a package (a room) may
+// import, and what a package may contain. The file rooms.txt lists the packages and their kinds;
+// ARCHITECTURE.md has the reasons for the laws. The check is this package's test, `make arch`.
 //
-// Source files are read whatever their build tags are, so that a law holds for
-// the code that this machine does not compile too.
+// Source files are read with any build tags, so that a law holds also for code that this
+// machine does not compile.
 package arch
 
 // Law is one rule. Check returns one line for each violation, "path: what is

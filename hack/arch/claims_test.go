@@ -10,8 +10,8 @@ import (
 )
 
 // claims are sentences of these documents that a change could make untrue without
-// anybody noticing. A comment behind each, which readers do not see, says what it is
-// about and which test fails when it is not so:
+// a test noticing. A hidden comment behind each sentence names its subject and the test that fails
+// if the sentence is wrong:
 //
 //	<!-- claim of SUBJECT: FOLDER TestName -->
 var (
@@ -19,7 +19,7 @@ var (
 	marked = "<!-- claim"
 )
 
-// claimed are the documents, with what each of them makes claims about.
+// claimed maps each document to the subjects of its claims.
 var claimed = map[string][]string{
 	"mpijob.md":           {"memory", "runPolicy", "certificates", "deadlines", "logs", "conditions", "releases"},
 	"mpijob-reference.md": {"memory", "runPolicy", "certificates", "deadlines", "logs", "conditions", "releases", "ranks"},
@@ -28,7 +28,8 @@ var claimed = map[string][]string{
 	"security.md":         {"users"},
 }
 
-// TestClaims: what the documents say of these subjects has tests, which there are.
+// TestClaims checks that each claim of the documents names a test that exists, and that each
+// subject has a claim.
 func TestClaims(t *testing.T) {
 	for name, subjects := range claimed {
 		text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
@@ -41,7 +42,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// unproved are the claims of a text without a test, and the subjects without a claim.
+// unproved returns the claims of a text without a test, and the subjects without a claim.
 func unproved(text string, subjects []string, hasTest func(folder, name string) bool) (wrong []string) {
 	found := claim.FindAllStringSubmatch(text, -1)
 	if n := strings.Count(text, marked); n != len(found) {
@@ -73,7 +74,7 @@ func hasTest(folder, name string) bool {
 	return false
 }
 
-// TestUnproved: each way in which claims can be wrong is told.
+// TestUnproved checks that each kind of wrong claim is reported.
 func TestUnproved(t *testing.T) {
 	there := func(folder, name string) bool { return folder == "a" && name == "TestA" }
 	for text, want := range map[string]string{

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// A function of a C file that others may call, at its definition; and what is no code.
+// The definition of a C function with external linkage; and comments and strings, which are no code.
 var (
 	cFunction = regexp.MustCompile(`(?m)^(?:[a-z_0-9]+[ \*]+)+(\w+)\([^;{]*\)\s*\{`)
 	cComment  = regexp.MustCompile(`(?s)/\*.*?\*/|"(?:\\.|[^"\\])*"`)
 	cWord     = regexp.MustCompile(`\b\w+\b`)
 )
 
-// cCalls are the files whose functions each C file of a folder names.
+// cCalls returns, for each C file of a folder, the files whose functions it names.
 func cCalls(t *testing.T, folder string) map[string][]string {
 	files, err := filepath.Glob(filepath.Join(folder, "*.c"))
 	if err != nil || len(files) == 0 {
@@ -47,7 +47,7 @@ func cCalls(t *testing.T, folder string) map[string][]string {
 	return calls
 }
 
-// cycle is files that call each other, in order; nil: there are none.
+// cycle returns files that call each other in a circle, in order, or nil.
 func cycle(calls map[string][]string) []string {
 	done := map[string]bool{}
 	var path []string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// makes runs make at the root of the tree, without the flags of a make around this test.
+// makes runs make at the root of the tree, without the flags of the make that runs this test.
 func makes(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"--no-print-directory", "-C", "../.."}, args...)...)
@@ -24,7 +24,8 @@ func makes(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// TestMakeListsItsTargets: each that has a description, whatever its name is made of.
+// TestMakeListsItsTargets checks that make lists each target that has a description, also if its
+// name has unusual characters.
 func TestMakeListsItsTargets(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -42,7 +43,8 @@ func TestMakeListsItsTargets(t *testing.T) {
 	}
 }
 
-// TestDemoBuildsWhatItRuns, and nothing else: it is the first command of a new user.
+// TestDemoBuildsWhatItRuns checks that make demo builds the programs that it runs, and nothing
+// else: it is the first command of a new user.
 func TestDemoBuildsWhatItRuns(t *testing.T) {
 	const want = "go build -o bin/ ./sidecar/cmd/outrigger ./sidecar/cmd/outrigger-sidecar ./sidecar/cmd/outrigger-launch ./clientlib/examples/npb\n"
 	if out := makes(t, "-n", "demo"); !strings.Contains(out, want) || strings.Count(out, "go build") != 1 {

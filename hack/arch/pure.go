@@ -20,7 +20,7 @@ var impure = []string{
 // types and constants are free: time is an argument of a pure room.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 
-// pureRoomsArePure looks at everything but tests in the pure rooms.
+// pureRoomsArePure checks all files except tests of the pure packages.
 func pureRoomsArePure(t *Tree) []string {
 	var wrong []string
 	for _, p := range t.Packages {

@@ -42,8 +42,7 @@ func listOutside(root, module string) (map[string][]string, error) {
 }
 
 // reach finds the nearest package that the package in dir depends on, itself
-// included, and that stop accepts. It returns the way there, import path by
-// import path, or nil. Tests do not count: they are not linked into a binary.
+// included, and that stop accepts. It returns the chain of import paths to that package, or nil. Tests do not count: they are not linked into a binary.
 func (t *Tree) reach(dir string, stop func(imported string) bool) []string {
 	start := t.Module + "/" + dir
 	cameFrom := map[string]string{start: ""}

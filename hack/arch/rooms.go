@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Kind is what a room is, and so what it may know.
+// Kind is the kind of a package, which decides what the package may import.
 type Kind string
 
-// The kinds, from the ground up.
+// The kinds, from the lowest layer to the highest.
 const (
 	Contract Kind = "contract" // api: the bytes and names that both sides agree on
 	Pure     Kind = "pure"     // rules without clock, goroutine, lock, I/O or unsafe
@@ -46,7 +46,7 @@ type Room struct {
 	Inner []string
 }
 
-// roomsFile is where a module keeps its list, relative to its root.
+// roomsFile is the path of the list of packages, relative to the module's root.
 const roomsFile = "hack/arch/rooms.txt"
 
 // readRooms reads lines of the form "dir  kind  # what it is", of which those of the core

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// linesMax is where one idea stops being readable in one file.
+// linesMax is the most lines of a file: a longer one has more than one idea.
 const linesMax = 700
 
-// nobodysNames say nothing about what is inside.
-var nobodysNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "types"}
+// vagueNames do not describe the content of a package or file.
+var vagueNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "types"}
 
 // unsafeFilesAreNamed lets a reader see from `ls` where memory is not checked
 // by the compiler.
@@ -27,7 +27,7 @@ func unsafeFilesAreNamed(t *Tree) []string {
 	return wrong
 }
 
-// filesAreReadable bounds the length of what a person writes.
+// filesAreReadable bounds the lines of files that are not generated.
 func filesAreReadable(t *Tree) []string {
 	var wrong []string
 	for _, p := range t.Packages {
@@ -40,17 +40,17 @@ func filesAreReadable(t *Tree) []string {
 	return wrong
 }
 
-// namesAreConcepts refuses packages and files that are named for nothing.
+// namesAreConcepts reports packages and files with vague names.
 func namesAreConcepts(t *Tree) []string {
 	var wrong []string
 	for _, p := range t.Packages {
 		name := strings.TrimSuffix(p.Files[0].Syntax.Name.Name, "_test")
-		if slices.Contains(nobodysNames, name) {
+		if slices.Contains(vagueNames, name) {
 			wrong = append(wrong, fmt.Sprintf("%s: package %s is named for nothing; name the concept", p.Dir, name))
 		}
 		for _, f := range p.Files {
 			base := strings.TrimSuffix(strings.TrimSuffix(path.Base(f.Path), ".go"), "_test")
-			if slices.Contains(nobodysNames, strings.TrimSuffix(base, "_unsafe")) {
+			if slices.Contains(vagueNames, strings.TrimSuffix(base, "_unsafe")) {
 				wrong = append(wrong, fmt.Sprintf("%s: the file is named for nothing; name the concept", f.Path))
 			}
 		}

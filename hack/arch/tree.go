@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Tree is a module as its source says it is.
+// Tree is a module as read from its source.
 type Tree struct {
 	Module   string
 	Rooms    []Room
@@ -119,7 +119,7 @@ func readPackages(root string) ([]*Package, error) {
 	return order, nil
 }
 
-// foreign reports whether the go command would pass this folder by.
+// foreign reports whether the go command would ignore this folder.
 func foreign(dir string) bool {
 	base := filepath.Base(dir)
 	if base == "testdata" || base == "vendor" || base[0] == '.' || base[0] == '_' {

@@ -22,8 +22,8 @@ func everyPackageIsARoom(t *Tree) []string {
 	return wrong
 }
 
-// importsGoDown holds each room to the kinds that its kind may know. A package
-// that is no room is everyPackageIsARoom's finding.
+// importsGoDown checks that each package imports only the kinds that its kind may import. Packages
+// that are not in rooms.txt are reported by everyPackageIsARoom.
 func importsGoDown(t *Tree) []string {
 	var wrong []string
 	for _, p := range t.Packages {
@@ -46,8 +46,8 @@ func importsGoDown(t *Tree) []string {
 // coreRoom is the core; the folders below it are its rooms.
 const coreRoom = "sidecar/internal/core"
 
-// coreKeepsItsRooms holds the rooms of the core to the arrows of rooms.txt. No other room
-// imports them: it asks the core.
+// coreKeepsItsRooms checks that the rooms of the core import each other only as the arrows of
+// rooms.txt allow, and that no package outside the core imports them.
 func coreKeepsItsRooms(t *Tree) []string {
 	var wrong []string
 	for _, p := range t.Packages {
@@ -68,7 +68,7 @@ func coreKeepsItsRooms(t *Tree) []string {
 	return wrong
 }
 
-// verbsRoom is the only room that speaks C.
+// verbsRoom is the only package that may use cgo.
 const verbsRoom = "sidecar/internal/link/verbs"
 
 // cgoStaysInVerbs keeps `import "C"` in one room, so that everything else
@@ -106,8 +106,8 @@ func isKubernetes(imported string) bool {
 	return strings.HasPrefix(imported, "k8s.io/") || strings.HasPrefix(imported, "sigs.k8s.io/")
 }
 
-// testRoomsStayOutOfBinaries keeps the simulator and the link suite out of
-// whatever is shipped. Tools are not: they stay with the source.
+// testRoomsStayOutOfBinaries keeps the simulator and the link suite out of programs that are
+// shipped. Tools are not shipped.
 func testRoomsStayOutOfBinaries(t *Tree) []string {
 	isTest := func(imported string) bool {
 		dir, ours := t.dirOf(imported)

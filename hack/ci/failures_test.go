@@ -1,4 +1,4 @@
-// Package ci tests what CI's scripts say.
+// Package ci tests the output of CI's scripts.
 package ci
 
 import (
@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write what hack/failures tells")
 
-// TestFailures: of each log in testdata hack/failures tells what is written below it.
+// TestFailures checks that hack/failures prints, for each log in testdata, the text below the log.
 func TestFailures(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestHelp: hack/test-rdma that is asked what it does, or told what it does not know, says
-// so and starts nothing. It finds no program to start: a run would end at once.
+// TestHelp checks that hack/test-rdma with --help or an unknown argument prints its usage and
+// starts nothing. It has no program to start, so that a run would fail at once.
 func TestHelp(t *testing.T) {
 	few := t.TempDir()
 	for _, name := range []string{"bash", "dirname"} {

@@ -53,7 +53,7 @@ func printEnds(folder string, lines int) error {
 	return nil
 }
 
-// lastLines is the end of a text.
+// lastLines returns the last lines of a text.
 func lastLines(text []byte, lines int) []byte {
 	all := bytes.SplitAfter(text, []byte("\n"))
 	return bytes.Join(all[max(0, len(all)-1-lines):], nil)

@@ -10,7 +10,7 @@ func TestLastLines(t *testing.T) {
 	}{
 		{"a\nb\nc\n", 2, "b\nc\n"},
 		{"a\nb\n", 5, "a\nb\n"},
-		{"a\nb", 1, "a\nb"}, // a line that is being written comes on top
+		{"a\nb", 1, "a\nb"}, // an incomplete last line is added to them
 		{"", 3, ""},
 	} {
 		if got := string(lastLines([]byte(c.text), c.lines)); got != c.want {

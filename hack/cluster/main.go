@@ -43,7 +43,7 @@ func execute() (int, error) {
 	var program *exec.ExitError
 	switch {
 	case errors.As(err, &program):
-		return program.ExitCode(), nil // it has said why
+		return program.ExitCode(), nil // the program has printed the reason
 	case err != nil:
 		return 1, err
 	}

@@ -45,13 +45,13 @@ func execCommand() *cobra.Command {
 	return cmd
 }
 
-// attached runs a program on this terminal.
+// attached runs a program with this terminal.
 func attached(program *exec.Cmd) error {
 	program.Stdin, program.Stdout, program.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return program.Run()
 }
 
-// nodeCommands are what can be done to a node, one command each.
+// nodeCommands returns the commands that act on a node.
 func nodeCommands() []*cobra.Command {
 	var commands []*cobra.Command
 	for _, c := range []struct {

@@ -1,9 +1,8 @@
-// Command crd makes generated resource definitions fit for people. It takes out
-// the descriptions of the embedded pod template, which are Kubernetes' own and two
-// thirds of the file: what is left fits into the annotation in which `kubectl
-// apply` keeps what it has applied (256 KiB). And it writes default and bounds of
-// a field into its description, in brackets at the end: `kubectl explain` shows
-// nothing else of them.
+// Command crd changes generated resource definitions for their readers. It removes the descriptions
+// of the embedded pod template, which are Kubernetes' own and two thirds of the file: the rest fits
+// into the annotation in which `kubectl apply` keeps the applied object (256 KiB). And it writes the
+// default and the bounds of a field into its description, in brackets at the end, because `kubectl
+// explain` does not show them otherwise.
 package main
 
 import (
@@ -39,8 +38,8 @@ func shorten(path string) error {
 	return os.WriteFile(path, append([]byte("---\n"), text...), 0o644)
 }
 
-// walk visits everything; within is below the schema of a pod template, whose
-// own description stays.
+// walk visits all nodes. within means that node is below the schema of a pod template, whose own
+// description is kept.
 func walk(node any, within bool) {
 	switch node := node.(type) {
 	case []any:
@@ -83,7 +82,7 @@ func limit(list map[string]any) {
 	}
 }
 
-// bounds are a field's default and what it may be.
+// bounds returns a field's default and its bounds as text.
 func bounds(schema map[string]any) string {
 	var parts []string
 	switch d := schema["default"].(type) {
@@ -112,7 +111,7 @@ func bounds(schema map[string]any) string {
 	return strings.Join(parts, "; ")
 }
 
-// number is a bound without an exponent.
+// number returns a bound without an exponent.
 func number(v any) any {
 	if f, ok := v.(float64); ok {
 		return int64(f)

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestValuesArrive: what an admin may say of the pods is what they get, and all
-// of them are for Linux.
+// TestValuesArrive checks that the chart's values about pods are in their specifications, and that
+// all pods select Linux nodes.
 func TestValuesArrive(t *testing.T) {
 	list := render(t, everything)
 	for name, arg := range map[string]string{"outrigger-operator": "--log-level=debug", "outrigger-devplugin": "--interval=10s"} {
@@ -62,7 +62,7 @@ func TestValuesArrive(t *testing.T) {
 	}
 }
 
-// TestSidecarResourcesArrive: the value is what the operator is told, which reads such a text in
+// TestSidecarResourcesArrive checks that the operator's argument has the value, which it reads in
 // TestChartsResourcesReachThePods (operator/cmd/outrigger-operator).
 func TestSidecarResourcesArrive(t *testing.T) {
 	for values, want := range map[string]string{
@@ -82,8 +82,8 @@ func TestSidecarResourcesArrive(t *testing.T) {
 	}
 }
 
-// TestAlerts: each alert that docs/devices.md calls worth one is there, and each
-// asks for a metric that there is.
+// TestAlerts checks that each alert that docs/devices.md names exists, and that each alert uses a
+// metric that exists.
 func TestAlerts(t *testing.T) {
 	sources := ""
 	for _, path := range []string{"../../devplugin/cmd/outrigger-devplugin/metrics.go", "../../operator/internal/controller/metrics.go"} {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// everything turns on what is off by default.
+// everything has values that turn on what is off by default.
 const everything = `
 operator:
   {priorityClassName: high, nodeSelector: {a: b}, tolerations: [{operator: Exists}], affinity: {nodeAffinity: {}}, labels: {x: "y"}, annotations: {x: "y"},
@@ -43,7 +43,7 @@ networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {name: monitorin
 monitoring: {namespaceLabel: true, operatorToken: {enabled: true, secret: scraper}, rules: {enabled: true, labels: {release: prometheus}}, podMonitors: {enabled: true, labels: {release: prometheus}}, dashboard: {enabled: true, annotations: {folder: HPC}}}
 `
 
-// variants are values under which the chart is held to all of its promises.
+// variants are values with which all tests of the chart run.
 var variants = map[string]string{
 	"default":      "",
 	"everything":   everything,
@@ -70,8 +70,8 @@ func render(t *testing.T, values string) []*unstructured.Unstructured {
 // foreign kinds belong to operators whose types are not among Kubernetes' own.
 var foreign = []string{"monitoring.coreos.com/v1 PodMonitor", "monitoring.coreos.com/v1 PrometheusRule", "cert-manager.io/v1 Certificate"}
 
-// TestObjects: each object is one that Kubernetes knows, field by field, with a
-// name, our labels, and in the release's namespace if it has one.
+// TestObjects checks that each object has only fields that Kubernetes knows, a name and our labels,
+// and is in the release's namespace if its kind has one.
 func TestObjects(t *testing.T) {
 	for what, values := range variants {
 		seen := map[string]bool{}

@@ -39,7 +39,7 @@ func read(t *testing.T, text string) figures {
 	return f
 }
 
-// words says met, missed or absent for each target in order.
+// words returns met, missed or absent for each target in order.
 func words(verdicts []verdict) string {
 	var b strings.Builder
 	for _, v := range verdicts {

@@ -60,7 +60,7 @@ func (r row) label() string {
 	return r.Name + ", " + r.Unit
 }
 
-// verdict is the last two cells of a row.
+// verdict returns the last two cells of a row: the target, and whether it was met.
 func (r row) verdict(columns []string) string {
 	if r.Target == nil {
 		return " | |"
@@ -79,7 +79,7 @@ func (r row) verdict(columns []string) string {
 	return " " + text + " | **missed:** " + strings.Join(missed, "; ") + " |"
 }
 
-// missed is a line for each run that misses targets, of those that are not outdated.
+// missed returns a line for each run that misses targets and is not outdated.
 func missed(runs map[string]*run) string {
 	var b strings.Builder
 	targets, met := 0, 0

@@ -11,7 +11,7 @@ import (
 
 const docs = "../../../docs"
 
-// TestDocuments: the documents have what the files of results have.
+// TestDocuments checks that the documents have the figures of the files of results.
 func TestDocuments(t *testing.T) {
 	texts, err := documents(docs)
 	if err != nil {

@@ -41,7 +41,7 @@ type target struct {
 	Of      []string     `json:"of,omitempty"`     // the columns that it bounds; absent: all
 	Ratio   bool         `json:"ratio,omitempty"`  // it bounds the ratios, and not the values
 	Missed  bool         `json:"missed,omitempty"` // the command's verdict, of figures that are rounded here
-	Source  string       `json:"source,omitempty"` // of what the target follows from
+	Source  string       `json:"source,omitempty"` // what the target follows from
 }
 
 // value is a cell: nothing, a number, the numbers of single runs, or a number with the

@@ -1,5 +1,5 @@
-// Command holder is the program in the pods of e2e/devices: it says in one line
-// of JSON what devices it sees, and what the node's agent answers to it.
+// Command holder is the program in the pods of e2e/devices: it prints one line of JSON with the
+// devices that it finds and the answers of the node's agent.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/devices/sight"
 )
 
-// patience is how long the other pod of a job may take to come.
+// patience is how long the other pod of a job may take to start.
 const patience = 2 * time.Minute
 
 type options struct {
@@ -65,7 +65,7 @@ func look(ctx context.Context, o *options) *sight.Sight {
 		if err == nil && d.Type()&fs.ModeCharDevice != 0 {
 			s.Files[name] = describe(name)
 		}
-		return nil // what cannot be read is not seen, which is the question
+		return nil // a device that cannot be read is not listed
 	}); err != nil {
 		s.Problems = append(s.Problems, err.Error())
 	}
@@ -78,7 +78,7 @@ func look(ctx context.Context, o *options) *sight.Sight {
 	return s
 }
 
-// describe gives a device's number, and whether it can be opened.
+// describe returns a device's number, and whether it can be opened.
 func describe(name string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(name, &st); err != nil {
@@ -89,11 +89,11 @@ func describe(name string) string {
 	if err != nil {
 		return number + " closed: " + err.Error()
 	}
-	_ = f.Close() // it was opened to see that it can be
+	_ = f.Close() // it was opened only to check that it can be
 	return number
 }
 
-// talk does what was asked for, in the order of the options.
+// talk makes the requests to the agent that the options name, in their order.
 func talk(ctx context.Context, o *options, s *sight.Sight) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -129,7 +129,7 @@ func limit(soft uint64) error {
 	return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: soft, Max: now.Max})
 }
 
-// meet connects to the peer or waits for it, and gives what the other has said.
+// meet connects to the peer or waits for it, and returns the text that the peer has sent.
 func meet(ctx context.Context, c *grant.Client, o *options) (string, error) {
 	if err := c.Join(ctx, o.pod); err != nil {
 		return "", err

@@ -16,13 +16,13 @@ import (
 )
 
 // certify asks an issuer for a certificate with each of some tokens, and prints
-// a line for each: its name, the answer's status, and what it says; of a
-// certificate, whose it is. A token @FILE is read from a file.
+// a line for each: its name, the status of the answer, and its text, or the subject of the
+// certificate. A token @FILE is read from a file.
 func certify(ctx context.Context, args []string) error {
 	if len(args) < 2 {
 		return errors.New("certify URL NAME=TOKEN and more of these")
 	}
-	//nolint:gosec // it wants a certificate, from any server
+	//nolint:gosec // the probe accepts any server
 	client := &http.Client{Timeout: answerTime, Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}}}
 	for _, a := range args[1:] {
 		name, token, _ := strings.Cut(a, "=")
@@ -73,8 +73,8 @@ func certifyBy(ctx context.Context, client *http.Client, url, name, token string
 	return nil
 }
 
-// fetch prints a line for each URL: it, the answer's status and the first line of
-// what it says, or that there is no answer.
+// fetch prints a line for each URL: the URL, the status and the first line of the answer, or that
+// there is no answer.
 func fetch(ctx context.Context, args []string) error {
 	client := &http.Client{Timeout: answerTime}
 	for _, url := range args {

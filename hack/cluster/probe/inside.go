@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// inside prints what a container has that could matter to an attacker who has
-// taken it over: capabilities, devices, mounts.
+// inside prints what an attacker in a container could use: capabilities, devices, mounts.
 func inside(context.Context, []string) error {
 	for file, wanted := range map[string]string{"/proc/self/status": "Cap", "/proc/self/mountinfo": ""} {
 		f, err := os.Open(file)
@@ -31,6 +30,6 @@ func inside(context.Context, []string) error {
 		if err == nil && d.Type()&os.ModeDevice != 0 {
 			fmt.Println("device", path)
 		}
-		return nil // what cannot be read cannot be used either
+		return nil // a file that cannot be read cannot be used either
 	})
 }

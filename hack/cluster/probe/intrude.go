@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// answerTime is how long a stranger waits for what it should not get.
+// answerTime is how long an unauthenticated client waits for an answer that it should not get.
 const answerTime = 15 * time.Second
 
-// between is the pause after a try: of strangers a sidecar writes one line a second into its log.
+// between is the pause after a try: a sidecar logs one line a second about refused connections.
 const between = 1200 * time.Millisecond
 
-// intrude tries to get in at another job's sidecar, and prints a line for each
-// try: what it was, and the first word of the answer, refused or taken. DIR has
-// pairs of a certificate and a key, NAME.crt and NAME.key.
+// intrude tries to connect to another job's sidecar, and prints a line for each try: its name, and
+// refused or taken. DIR has pairs of a certificate and a key, NAME.crt and NAME.key.
 func intrude(ctx context.Context, args []string) error {
 	if len(args) != 4 {
 		return errors.New("intrude HOST PEERS-PORT METRICS-PORT DIR")
@@ -36,7 +35,7 @@ func intrude(ctx context.Context, args []string) error {
 	tries := []try{
 		{"garbage", saying("GET / HTTP/1.1\r\n\r\n" + strings.Repeat("x", 1000))},
 		{"silence", saying("")},
-		{"ticket", saying("OUTRDAT1" + strings.Repeat("7", 200))}, // a data connection's, guessed
+		{"ticket", saying("OUTRDAT1" + strings.Repeat("7", 200))}, // the ticket of a data connection, guessed
 		{"anonymous", shaking(nil)},
 	}
 	for _, file := range certs {
@@ -66,24 +65,25 @@ func intrude(ctx context.Context, args []string) error {
 	return nil
 }
 
-// try is one way in: talk says something, and returns where an answer would be.
+// try is one attempt: talk sends something, and returns the connection on which an answer would
+// arrive.
 type try struct {
 	name string
 	talk func(net.Conn) net.Conn
 }
 
-// saying is a stranger that says this in plain text.
+// saying returns an attempt that sends words in plain text.
 func saying(words string) func(net.Conn) net.Conn {
 	return func(c net.Conn) net.Conn {
-		_, _ = io.WriteString(c, words) // the answer counts
+		_, _ = io.WriteString(c, words) // only the answer counts
 		return c
 	}
 }
 
-// shaking is a stranger that takes any server, and has this certificate.
+// shaking returns an attempt that makes a TLS handshake with this certificate and accepts any server.
 func shaking(pair *tls.Certificate) func(net.Conn) net.Conn {
 	return func(c net.Conn) net.Conn {
-		own := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // it connects to any server
+		own := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} //nolint:gosec // the probe accepts any server
 		if pair != nil {
 			own.Certificates = []tls.Certificate{*pair}
 		}
@@ -91,7 +91,7 @@ func shaking(pair *tls.Certificate) func(net.Conn) net.Conn {
 	}
 }
 
-// at prints whether a sidecar answers: those it takes it greets first.
+// at prints whether a sidecar answers: the sidecar sends its greeting first to a client that it accepts.
 func (t *try) at(ctx context.Context, address string) error {
 	c, err := (&net.Dialer{Timeout: answerTime}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -113,8 +113,8 @@ func (t *try) at(ctx context.Context, address string) error {
 	return nil
 }
 
-// answered takes away the first byte of a sidecar, which everybody gets: it says
-// that it runs, and accepts no connection.
+// answered removes the first byte that a sidecar sends. Every client gets it: it says that the
+// sidecar runs, and does not accept the connection.
 type answered struct {
 	net.Conn
 	heard bool
@@ -130,7 +130,7 @@ func (a *answered) Read(b []byte) (int, error) {
 	return a.Conn.Read(b)
 }
 
-// request prints what a sidecar's web server makes of a request.
+// request prints the answer of a sidecar's web server to a request.
 func request(ctx context.Context, method, url, path string) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {

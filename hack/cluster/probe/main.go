@@ -1,5 +1,5 @@
 // Command probe is the program in the test cluster's pods: it holds a pod's
-// namespaces (pause), and does one small thing at a time that a test looks at.
+// namespaces (pause), and carries out one small command at a time whose output a test checks.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// patience is how long a probe tries what may not be there yet.
+// patience is how long a probe repeats a command whose target may not exist yet.
 const patience = 2 * time.Minute
 
 // probes take their arguments and, when ctx ends, return.
@@ -54,8 +54,8 @@ func run(ctx context.Context, args []string) error {
 	return probe(ctx, args[1:])
 }
 
-// pause waits to be ended. As the first process of a shared process namespace
-// it also collects what the containers leave.
+// pause waits for the end of ctx. As the first process of a shared process namespace
+// it also reaps processes that the containers leave.
 func pause(ctx context.Context, _ []string) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -73,7 +73,7 @@ func pause(ctx context.Context, _ []string) error {
 	}
 }
 
-// serve answers every connection to an address with a line: who it is.
+// serve answers every connection to an address with a line that names this pod.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("serve ADDRESS")
@@ -96,14 +96,14 @@ func serve(ctx context.Context, args []string) error {
 }
 
 func whoami() string {
-	name, _ := os.Hostname() // empty: the test sees it
+	name, _ := os.Hostname() // if it is empty, the test fails
 	if node := os.Getenv("NODE"); node != "" {
 		name += " on " + node
 	}
 	return name
 }
 
-// dial prints what serve says at an address, once it does.
+// dial prints the line of serve at an address, when serve answers.
 func dial(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("dial ADDRESS")
@@ -123,7 +123,7 @@ func dial(ctx context.Context, args []string) error {
 	})
 }
 
-// lookup prints the addresses of a name, once it has any.
+// lookup prints the addresses of a name, when it has some.
 func lookup(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("lookup NAME")
@@ -138,7 +138,7 @@ func lookup(ctx context.Context, args []string) error {
 	})
 }
 
-// write puts a line into a file and stays, as a sidecar does.
+// write writes a line into a file and keeps running, as a sidecar does.
 func write(ctx context.Context, args []string) error {
 	if len(args) != 2 {
 		return errors.New("write FILE LINE")
@@ -149,7 +149,7 @@ func write(ctx context.Context, args []string) error {
 	return pause(ctx, nil)
 }
 
-// read prints a file, once it is there.
+// read prints a file, when it exists.
 func read(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("read FILE")
@@ -164,8 +164,8 @@ func read(ctx context.Context, args []string) error {
 	})
 }
 
-// report prints who runs here and what it sees of the files that it is asked
-// for, as a test of devices and of security settings wants it.
+// report prints the user of this process and the state of the files that its arguments name, for
+// tests of devices and of security settings.
 func report(_ context.Context, args []string) error {
 	fmt.Printf("uid=%d gid=%d\n", os.Getuid(), os.Getgid())
 	for _, v := range os.Environ() {
@@ -181,7 +181,7 @@ func report(_ context.Context, args []string) error {
 	return nil
 }
 
-// persist tries until there is no error; then it has done its one thing.
+// persist repeats a command until it returns no error.
 func persist(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

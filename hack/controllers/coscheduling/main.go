@@ -1,6 +1,6 @@
 // Command coscheduling is Kubernetes' scheduler with the plugin of
 // scheduler-plugins that places the pods of a PodGroup all or none. The project's
-// own scheduler has twelve plugins more, and what they need.
+// own scheduler has twelve more plugins, and their dependencies.
 package main
 
 import (
