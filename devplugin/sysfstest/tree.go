@@ -120,7 +120,7 @@ func (tree *Tree) PCI(f Function) {
 	tree.Bind(f, f.Driver)
 }
 
-// Bind gives a function another driver; "" takes it away.
+// Bind returns a function another driver; "" takes it away.
 func (tree *Tree) Bind(f Function, driver string) {
 	tree.t.Helper()
 	tree.Remove(path.Join(f.dir(), "driver"))

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var update = flag.Bool("update", false, "write the answers in testdata again")
 
-// command runs the program and gives what it prints.
+// command runs the program and returns its output.
 func command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -94,8 +94,8 @@ func TestInventoryOfNothing(t *testing.T) {
 	}
 }
 
-// The plan changes nothing, and says what keeps it back; here is no kubelet, and
-// the interface is of no namespace that this test is in.
+// The plan changes nothing, and prints what prevents its steps: this test has no kubelet, and the
+// interface is in another network namespace.
 func TestSRIOVPlan(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	for config, want := range map[string]string{
@@ -115,9 +115,9 @@ func TestSRIOVPlan(t *testing.T) {
 	}
 }
 
-// The agent makes the functions while it runs, and its metrics tell how each
-// card fares. Here a plain file stands for the kernel: it takes the number and
-// makes nothing, which is a card that fails.
+// The agent makes virtual functions while it runs, and its metrics have the state of each card. A
+// plain file takes the place of the kernel's attribute: it accepts the number and makes no function,
+// as a card that fails.
 func TestAgentSRIOV(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	o := agentOptions(t, n.Root)
@@ -153,7 +153,7 @@ func write(t *testing.T, config string) string {
 	return file
 }
 
-// Each wrong setting is named, and nothing is started.
+// An error names each wrong setting, and the agent does not start.
 func TestRefusedSettings(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--config: open":            {"--config", "/nonexistent/pools.yaml"},
@@ -193,8 +193,7 @@ func get(t *testing.T, a *agent, path string) (int, string) {
 	return w.Code, string(body)
 }
 
-// Without a kubelet the agent lives, looks at its devices and says that it is
-// not ready.
+// Without a kubelet the agent runs, scans its devices and reports that it is not ready.
 func TestAgent(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	a, err := newAgent(agentOptions(t, n.Root))
@@ -273,7 +272,7 @@ func await(t *testing.T, a *agent, metric string) {
 	}
 }
 
-// An agent that has stopped looking calls itself ill.
+// An agent that no longer scans reports that it is unhealthy.
 func TestHealthz(t *testing.T) {
 	o := agentOptions(t, t.TempDir())
 	o.grantSocket = "" // it would be closed by run
@@ -306,7 +305,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// TestProbeAmongStrangers: strangers' half requests do not keep the kubelet's probe out.
+// TestProbeAmongStrangers checks that the kubelet's probe is answered while other clients hold
+// connections with incomplete requests.
 func TestProbeAmongStrangers(t *testing.T) {
 	o := agentOptions(t, t.TempDir())
 	o.grantSocket = ""
@@ -356,7 +356,8 @@ func TestProbeAmongStrangers(t *testing.T) {
 	}
 }
 
-// TestFirstAllocation: before the kubelet has said what containers hold none gets a device.
+// TestFirstAllocation checks that no container gets a device before the kubelet has reported which
+// devices containers hold.
 func TestFirstAllocation(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	o := agentOptions(t, n.Root)

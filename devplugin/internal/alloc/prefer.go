@@ -1,4 +1,4 @@
-// Package alloc chooses which of several devices a container shall get.
+// Package alloc chooses which of several devices a container gets.
 //
 // The kubelet asks for one resource at a time and does not say for which
 // container, nor what that container got of another resource. Joining an HCA
@@ -31,7 +31,7 @@ type Candidate struct {
 	Hardware string
 }
 
-// Request is one question of the kubelet.
+// Request is one request of the kubelet for a preference.
 type Request struct {
 	Available []Candidate
 	Must      []string // IDs that must be in the answer; a subset of Available
@@ -45,7 +45,7 @@ type Request struct {
 	Spread bool
 }
 
-// Prefer gives Size IDs of those available, the required ones first. In
+// Prefer returns Size IDs of those available, the required ones first. In
 // descending weight, the answer
 //
 //  1. has the required devices,
@@ -85,13 +85,13 @@ func Prefer(r *Request) []string {
 	return c.answer
 }
 
-// choice is a preference in the making.
+// choice is a preference that is being computed.
 type choice struct {
 	request *Request
 	answer  []string
 	chosen  map[string]bool
-	used    map[string]int // how many chosen ones each piece of hardware has
-	left    map[string]int // and how many that are not
+	used    map[string]int // chosen candidates of each piece of hardware
+	left    map[string]int // candidates of it that are not chosen
 }
 
 // choose adds a device to the answer.
@@ -112,8 +112,8 @@ func (c *choice) freeByNode() map[int][]Candidate {
 	return free
 }
 
-// bestNode ranks the nodes. A device whose node is unknown is as near to
-// everything as it is far: such devices are a node of their own, the last.
+// bestNode ranks the nodes. Devices whose node is unknown count as one node of their own, which is
+// the last in the ranking.
 func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
 	need := c.request.Size - len(c.answer)
 	type rank struct{ node, unknown, required, near, small, partner, free int }
@@ -138,7 +138,7 @@ func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
 	return best.node
 }
 
-// flag is 1 for what counts against a node.
+// flag returns 1 if a condition counts against a node, else 0.
 func flag(against bool) int {
 	if against {
 		return 1
@@ -146,7 +146,7 @@ func flag(against bool) int {
 	return 0
 }
 
-// stack is the free devices of one piece of hardware on a node, the first on top.
+// stack has the free devices of one piece of hardware on a node, the first one on top.
 type stack struct {
 	choice *choice
 	free   []Candidate // by ID

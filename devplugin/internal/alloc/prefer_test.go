@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// devices writes candidates as "id@node", or "id@node/hardware".
+// devices parses candidates of the form "id@node" or "id@node/hardware".
 func devices(t *testing.T, text string) []Candidate {
 	t.Helper()
 	var list []Candidate
@@ -72,7 +72,7 @@ func nodesOf(all []Candidate, ids []string) int {
 	return len(nodes)
 }
 
-// fewest tries every subset of the size: the slow, obvious optimum.
+// fewest tries every subset of the size, and so finds the optimum slowly.
 func fewest(all []Candidate, size int) int {
 	best := len(all) + 1
 	for set := range 1 << len(all) {

@@ -55,7 +55,7 @@ var (
 // fileMax bounds the name of a file, with what replace adds to it (255 bytes on Linux).
 const fileMax = 240
 
-// Check says why a resource can have no description.
+// Check returns why a resource cannot have a description, or nil.
 func Check(resource string) error {
 	if !kindName.MatchString(resource) {
 		return fmt.Errorf("resource %s: CDI wants a letter at the beginning of both parts of the name; give it another name, or let the kubelet add the files (--injection=kubelet)", resource)
@@ -74,8 +74,8 @@ type Directory struct {
 	HostDev string
 }
 
-// file is the place of a resource's description. The name says whose it is, so
-// that a restarted plugin writes over its own.
+// file returns the path of a resource's description. It has the resource's name, so that a
+// restarted plugin replaces its own file.
 func (d *Directory) file(resource string) string {
 	return filepath.Join(d.Path, strings.ReplaceAll(resource, "/", "-")+".json")
 }
@@ -118,7 +118,7 @@ func (d *Directory) nodes(files []string) []node {
 	return nodes
 }
 
-// Remove takes the description of a resource away.
+// Remove removes the description of a resource.
 func (d *Directory) Remove(resource string) error {
 	if err := os.Remove(d.file(resource)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -46,8 +46,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A device that goes is gone from the description, and the last one takes the
-// file with it.
+// A device that disappears is removed from the description, and the file is removed with the last
+// device.
 func TestDevicesGo(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	for _, step := range []struct {
@@ -68,7 +68,7 @@ func TestDevicesGo(t *testing.T) {
 	}
 }
 
-// What did not change is not written: runtimes read a changed directory again.
+// An unchanged description is not written again, because runtimes read a changed directory again.
 func TestUnchanged(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	for range 2 {
@@ -95,7 +95,7 @@ func TestNowhere(t *testing.T) {
 	}
 }
 
-// TestCheck: what a runtime would not take is said before a container needs it.
+// TestCheck checks that a name that a runtime would refuse is an error before a container needs it.
 func TestCheck(t *testing.T) {
 	for name, want := range map[string]string{
 		"outrigger.dev/hca": "", "Example.com/a_b.c-1": "",
@@ -109,7 +109,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestOddName: a device whose name CDI does not allow spoils no other's description.
+// TestOddName checks that a device whose name CDI does not allow does not prevent the description
+// of the others.
 func TestOddName(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	for range 2 { // the second one finds the file

@@ -45,7 +45,7 @@ func TestMemlock(t *testing.T) {
 	}
 }
 
-// Who holds no device gets nothing, whatever it asks, and is told why.
+// A caller without a device gets nothing, whatever it requests, and the answer has the reason.
 func TestWithoutDevice(t *testing.T) {
 	r := newRig(t)
 	for name, ask := range map[string]func(*grant.Client) error{
@@ -178,7 +178,7 @@ func TestBrokerRefuses(t *testing.T) {
 	refused(t, jobless.Join(t.Context(), 0), "no job label")
 }
 
-// A pod's place is free again when its connection has ended.
+// The number of a pod can be joined again when its connection has ended.
 func TestRejoin(t *testing.T) {
 	r := newRig(t)
 	first := r.sidecar("job", 0)
@@ -203,8 +203,8 @@ func TestConnectionsOfOnePod(t *testing.T) {
 	refused(t, err, "connections of one pod")
 }
 
-// Bytes that are no message end the connection with an answer, and descriptors
-// that come with it are not kept.
+// Bytes that are no message end the connection with an answer, and descriptors that arrive with them
+// are closed.
 func TestNonsense(t *testing.T) {
 	r := newRig(t)
 	for name, text := range map[string]string{
@@ -230,8 +230,8 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// The kernel's limit, of a real process: soft is raised to what is asked, hard
-// is kept, nothing is lowered.
+// The kernel's limit of a real process: the soft limit is raised to the requested one, the hard
+// limit is kept, and no limit is lowered.
 func TestRaise(t *testing.T) {
 	child := exec.CommandContext(t.Context(), "sleep", "600")
 	if err := child.Start(); err != nil {

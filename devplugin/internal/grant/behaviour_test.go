@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// An agent that starts takes its predecessor's place at once, and the end of
-// the predecessor does not take the socket away from it.
+// An agent that starts replaces its predecessor at once, and the end of the predecessor does not
+// remove the socket of the new one.
 func TestSuccessor(t *testing.T) {
 	old := newRig(t)
 	next := newRigAt(t, nil, old.socket)
@@ -37,8 +37,8 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// Who is refused learns why, also when it asks only after the agent has hung
-// up, and whatever the length of the reason.
+// A refused caller receives the reason, of any length, also if it sends its request after the agent
+// has closed the connection for writing.
 func TestRefusalIsHeard(t *testing.T) {
 	long := strings.Repeat("because\x01", 1000)
 	r := newRigFor(t, identifierFunc(func(context.Context, int) (*Caller, error) { return nil, errors.New(long) }))
@@ -58,7 +58,7 @@ func TestRefusalIsHeard(t *testing.T) {
 	}
 }
 
-// A request ends with its context while the agent finds out who is calling.
+// A request ends with its context while the agent identifies the caller.
 func TestAskEndsWithContext(t *testing.T) {
 	asked := make(chan struct{})
 	r := newRigFor(t, identifierFunc(func(ctx context.Context, _ int) (*Caller, error) {
@@ -75,8 +75,8 @@ func TestAskEndsWithContext(t *testing.T) {
 	}
 }
 
-// A sidecar that does not take its events loses its connection, and its place;
-// the one that asked for it goes on.
+// A sidecar that does not read its events loses its connection and its membership; the sidecar that
+// requested the connection continues.
 func TestStoppedReader(t *testing.T) {
 	r := newRig(t)
 	zero := r.sidecar("job", 0)
@@ -97,7 +97,7 @@ func TestStoppedReader(t *testing.T) {
 	}
 }
 
-// The same thing is logged once, and counted each time.
+// A repeated result is logged once, and counted each time.
 func TestLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	r := newRecord(slog.New(slog.NewTextHandler(&out, nil)))
@@ -121,8 +121,8 @@ func TestLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestLogOfOneCaller: a caller that asks for another thing each time does not fill the log,
-// and takes no line of others.
+// TestLogOfOneCaller checks that a caller that sends a different request each time does not fill the
+// log, and that the log lines of other callers are not dropped for it.
 func TestLogOfOneCaller(t *testing.T) {
 	var out bytes.Buffer
 	r := newRecord(slog.New(slog.NewTextHandler(&out, nil)))

@@ -111,7 +111,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// An attempt alone is no job.
+// A pod with the label of the attempt alone has no job.
 func TestJob(t *testing.T) {
 	d := Directory{JobLabels: []string{"name", "attempt"}}
 	for want, labels := range map[string]map[string]string{"": {"attempt": "1"}, "a/1": {"name": "a", "attempt": "1"}, "a/": {"name": "a"}} {

@@ -24,8 +24,9 @@ func (p *pods) Identify(ctx context.Context, pid int) (*Caller, error) {
 	return &Caller{PID: pid, Namespace: "ns", Pod: "good", PodUID: "good", Container: "outrigger", Devices: 1}, nil
 }
 
-// TestOnePodKeepsNoOtherOut: a pod that calls without end, while the container runtime is slow
-// to say who it is, has its share of connections and of look-ups, and another one its grant.
+// TestOnePodKeepsNoOtherOut checks that a pod that calls without end gets only its share of
+// connections and of identifications while the container runtime is slow, and that another pod gets
+// its grant.
 func TestOnePodKeepsNoOtherOut(t *testing.T) {
 	who := new(pods)
 	who.now.Store("flood")
@@ -64,8 +65,8 @@ func TestOnePodKeepsNoOtherOut(t *testing.T) {
 	}
 }
 
-// TestOrigin: callers are told apart by their pods, as the kernel knows them, and those outside
-// of pods are of one.
+// TestOrigin checks that callers are grouped by the pods that the kernel reports, and that all
+// callers outside of pods form one group.
 func TestOrigin(t *testing.T) {
 	d := &Directory{Proc: t.TempDir()}
 	const a, b = "0a7c3b8e-1111-4222-8333-444455556666", "0a7c3b8e-1111-4222-8333-444455557777"

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// visitors names the callers in the order in which they connect: all of them
+// visitors is an Identifier that returns the callers in the order in which they connect: all of them
 // are this test's process.
 type visitors struct {
 	mu   sync.Mutex
@@ -46,7 +46,7 @@ func (v *visitors) Identify(_ context.Context, pid int) (*Caller, error) {
 	return c, nil
 }
 
-// limits notes what would have been raised.
+// limits is a Limiter that records the limits that it is asked to set.
 type limits struct {
 	mu    sync.Mutex
 	bytes map[int]uint64
@@ -83,7 +83,7 @@ func newRig(t *testing.T) *rig {
 	return newRigFor(t, nil)
 }
 
-// newRigFor is an agent that asks who, or the rig's visitors without one.
+// newRigFor returns an agent with the Identifier who; if it is nil, with the rig's visitors.
 func newRigFor(t *testing.T, who Identifier) *rig {
 	t.Helper()
 	return newRigAt(t, who, filepath.Join(shortDir(t), "run", "grant.sock"))
@@ -114,7 +114,7 @@ func newRigAt(t *testing.T, who Identifier, socket string) *rig {
 	return r
 }
 
-// shortDir is a directory with a short name: that of a socket has 107 bytes.
+// shortDir returns a directory with a short name, because the path of a socket has at most 107 bytes.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	//nolint:usetesting // t.TempDir's names may be too long for a socket
@@ -149,7 +149,7 @@ func (r *rig) sidecar(job string, pod int) *grant.Client {
 	return c
 }
 
-// sidecarAgain is a sidecar that may not be let in yet.
+// sidecarAgain connects as a sidecar whose join may be refused, and returns the error.
 func (r *rig) sidecarAgain(job string, pod int) error {
 	r.t.Helper()
 	c := r.caller(&Caller{Namespace: "ns", PodUID: "again", Job: job, Devices: 1})

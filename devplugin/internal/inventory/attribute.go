@@ -16,9 +16,9 @@ import (
 // most a page.
 const attributeMax = 4096
 
-// attribute reads one sysfs attribute without its line end. A missing file is
-// the empty string, because drivers leave out what they do not have; one that
-// cannot be read, or is not text, is a warning too.
+// attribute reads one sysfs attribute without its line end. If the file is missing, it returns the
+// empty string, because drivers omit attributes that they do not have; if the file cannot be read,
+// or is not text, it also adds a warning.
 func (s *scan) attribute(dir, name string) string {
 	where := path.Join(dir, name)
 	f, err := s.fs.Open(where)
@@ -46,13 +46,13 @@ func (s *scan) attribute(dir, name string) string {
 	return text
 }
 
-// isText reports whether a name or a text can be said to a kubelet, in metrics and to people.
+// isText reports whether a name or a text may be passed to a kubelet, to metrics and to users.
 func isText(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
 }
 
-// number reads an attribute that is a decimal number in [low, high]. A missing
-// attribute is missing; nonsense is missing too, and a warning.
+// number reads an attribute that is a decimal number in [low, high]. ok is false if the attribute is
+// missing, and if it is no such number, which is also a warning.
 func (s *scan) number(dir, name string, missing, low, high int) int {
 	text := s.attribute(dir, name)
 	if text == "" {
@@ -93,11 +93,10 @@ func (s *scan) pciID(dir, name string) string {
 	return fmt.Sprintf("%04x", n)
 }
 
-// numa reads the node of a device. The kernel says -1 when the firmware does
-// not tell it.
+// numa reads the NUMA node of a device. The kernel has -1 if the firmware does not report it.
 func (s *scan) numa(dir string) int { return s.number(dir, "numa_node", NoNUMA, NoNUMA, 1<<16) }
 
-// list gives the names in a directory, sorted naturally; a missing directory is
+// list returns the names in a directory, sorted naturally; a missing directory is
 // empty. A name that is not text is left out: a kubelet would take no device of
 // the resource, and a container that may name devices can choose one.
 func (s *scan) list(dir string) []string {
@@ -124,7 +123,7 @@ func (s *scan) list(dir string) []string {
 	return names
 }
 
-// link gives the target of a symbolic link, or "" when there is none.
+// link returns the target of a symbolic link, or "" when there is none.
 func (s *scan) link(name string) string {
 	target, err := fs.ReadLink(s.fs, name)
 	if err != nil {
@@ -133,7 +132,7 @@ func (s *scan) link(name string) string {
 	return target
 }
 
-// base gives the last element of a link's target: a driver's name, an IOMMU
+// base returns the last element of a link's target: a driver's name, an IOMMU
 // group, a PCI address.
 func (s *scan) base(name string) string {
 	target := s.link(name)
@@ -143,7 +142,7 @@ func (s *scan) base(name string) string {
 	return path.Base(target)
 }
 
-// numbered says whether a name is a prefix and then a decimal number, as the
+// numbered reports whether a name is a prefix and then a decimal number, as the
 // kernel names devices of a class. Only such names become paths below /dev.
 func numbered(name, prefix string) bool {
 	number, found := strings.CutPrefix(name, prefix)

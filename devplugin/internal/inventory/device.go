@@ -7,7 +7,7 @@ package inventory
 
 import "slices"
 
-// Kind is what a device is good for.
+// Kind is the kind of a device.
 type Kind string
 
 // The kinds of device.
@@ -20,15 +20,14 @@ const (
 // Kinds lists every kind in the order of a report.
 var Kinds = []Kind{HCA, IOAT, DSA}
 
-// NoNUMA is the NUMA node of a device whose node the firmware does not tell.
+// NoNUMA is the NUMA node of a device whose node the firmware does not report.
 const NoNUMA = -1
 
-// Device is one thing that can be allocated, with everything that a pool can
-// select on.
+// Device is one device that can be allocated, with all attributes that a pool can select by.
 type Device struct {
-	// ID is what the kubelet calls the device. It outlives a reboot and a
-	// change of driver wherever the hardware lets it: a PCI address, not a name
-	// that depends on the order of probing.
+	// ID is the name of the device for the kubelet. Where the hardware permits, it stays the same
+	// after a reboot and a change of driver: a PCI address, and not a name that depends on the order
+	// of probing.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
 	// Name is the kernel's name: mlx5_0, wq1.0; a PCI address for I/OAT.
@@ -44,21 +43,20 @@ type Device struct {
 	NUMA int `json:"numa"`
 	// Files are the device files that a user needs, relative to /dev.
 	Files []string `json:"files,omitempty"`
-	// HostUse says what the node itself does over the device: its default route,
-	// storage that is mounted.
+	// HostUse is the node's own use of the device: its default route, storage that is mounted.
 	HostUse []string `json:"hostUse,omitempty"`
-	// Problems say why the device cannot be used now; a device without
-	// problems is healthy.
+	// Problems are the reasons why the device cannot be used now. A device without problems is
+	// healthy.
 	Problems []string `json:"problems,omitempty"`
 
 	RDMA  *RDMA  `json:"rdma,omitempty"`  // of an HCA
 	Queue *Queue `json:"queue,omitempty"` // of a DSA work queue
 }
 
-// Healthy says whether the device can be given to a pod now.
+// Healthy reports whether the device can be given to a pod now.
 func (d *Device) Healthy() bool { return len(d.Problems) == 0 }
 
-// Function says what an HCA is in terms of SR-IOV.
+// Function is the kind of an HCA in terms of SR-IOV.
 type Function string
 
 // The functions of an HCA.
@@ -68,7 +66,7 @@ const (
 	Software Function = "software" // rxe, siw: no PCI function at all
 )
 
-// RDMA is what only an HCA has.
+// RDMA has the attributes of an HCA.
 type RDMA struct {
 	Function Function `json:"function"`
 	// PF names the physical function of a virtual one, in all the ways that a
@@ -114,7 +112,7 @@ type GID struct {
 	Netdev string `json:"netdev,omitempty"`
 }
 
-// Queue is what only a DSA work queue has.
+// Queue has the attributes of a DSA work queue.
 type Queue struct {
 	Device    string `json:"device"` // dsa1
 	Group     int    `json:"group"`
@@ -127,7 +125,7 @@ type Queue struct {
 	BatchMax  uint64 `json:"batchMax,omitempty"`
 }
 
-// HasLinkType says whether one of the ports is of the link type.
+// HasLinkType reports whether one of the ports is of the link type.
 func (r *RDMA) HasLinkType(linkType string) bool {
 	return slices.ContainsFunc(r.Ports, func(p Port) bool { return p.LinkType == linkType })
 }

@@ -7,9 +7,8 @@ import (
 
 const dsaQueues = "sys/bus/dsa/devices"
 
-// queues finds the user work queues. The accelerators themselves and the
-// engines stand in the same directory, and so do the queues of IAA, which
-// compresses and does not copy.
+// queues returns the user work queues. The same directory has the accelerators, the engines, and the
+// queues of IAA, which compresses and does not copy.
 func (s *scan) queues() {
 	for _, name := range s.list(dsaQueues) {
 		accelerators, number, found := strings.Cut(name, ".")
@@ -53,8 +52,8 @@ func (s *scan) queue(dir, name, accelerator, address string) Device {
 	return d
 }
 
-// queueProblems: a queue without PASID cannot work on the virtual addresses of
-// a process, which is the only way that a pod may use it.
+// queueProblems returns the problems of a queue. Without PASID a queue cannot use the virtual
+// addresses of a process, and a pod may use no other addresses.
 func (s *scan) queueProblems(dir, parent string) []string {
 	var problems []string
 	if state := s.attribute(dir, "state"); state != "enabled" {

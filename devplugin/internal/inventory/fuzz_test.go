@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
-// FuzzScan: whatever sysfs says, a scan ends, is sorted, stays bounded, and
-// names no file outside the directories that it may name.
+// FuzzScan checks that, with any content of sysfs, a scan ends, its result is sorted and bounded, and
+// it names files only in the directories that it may name.
 func FuzzScan(f *testing.F) {
 	n := sysfstest.NewNode(f)
 	files := []string{
@@ -48,7 +48,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// loops says whether a link could lead to itself. Only links downwards from
+// loops reports whether a link can lead to itself. Only links downwards from
 // the root, into the real tree, cannot.
 func loops(name, target string) bool {
 	return !strings.HasPrefix(target, strings.Repeat("../", strings.Count(name, "/"))+"sys/devices/")

@@ -13,8 +13,8 @@ const (
 	classVerbs = "sys/class/infiniband_verbs"
 )
 
-// hcas finds the RDMA devices. A function that has lost its driver has no RDMA
-// device and is not seen here: who has been told of it sees it disappear.
+// hcas returns the RDMA devices. A function that has lost its driver has no RDMA device and is not
+// in the list: a device that was in an earlier list disappears.
 func (s *scan) hcas() {
 	files := s.verbsFiles()
 	use := s.hostUse()
@@ -43,7 +43,7 @@ func (s *scan) verbsFiles() map[string]string {
 	files := map[string]string{}
 	for _, name := range s.list(classVerbs) {
 		if !numbered(name, "uverbs") {
-			continue // abi_version stands in the same directory
+			continue // abi_version is in the same directory
 		}
 		if hca := s.attribute(path.Join(classVerbs, name), "ibdev"); hca != "" {
 			files[hca] = path.Join("infiniband", name)
@@ -52,7 +52,7 @@ func (s *scan) verbsFiles() map[string]string {
 	return files
 }
 
-// function gives the PCI address of an RDMA device, "" when it has none.
+// function returns the PCI address of an RDMA device, "" when it has none.
 func (s *scan) function(name string) string {
 	if address := s.base(path.Join(classHCA, name, "device")); isAddress(address) {
 		return address
@@ -72,7 +72,7 @@ func (s *scan) hca(name string) Device {
 		d.RDMA.Netdevs = s.list(path.Join(pci, "net"))
 		s.sriov(pci, address, d.RDMA)
 	} else if parent := s.attribute(dir, "parent"); parent != "" {
-		// A software device stands on a network interface.
+		// A software device uses a network interface.
 		d.RDMA.Netdevs = []string{parent}
 		d.RDMA.PF = []string{name, parent}
 		d.Driver = strings.TrimRight(name, "_0123456789")
@@ -83,7 +83,7 @@ func (s *scan) hca(name string) Device {
 	return d
 }
 
-// sriov fills in what a function is to others. pci is its directory.
+// sriov sets the attributes of a function that concern SR-IOV. pci is the function's directory.
 func (s *scan) sriov(pci, address string, r *RDMA) {
 	physical := pci
 	if owner := s.base(path.Join(pci, "physfn")); owner != "" {
@@ -98,8 +98,7 @@ func (s *scan) sriov(pci, address string, r *RDMA) {
 	r.PF = slices.Concat([]string{address}, s.list(path.Join(physical, "infiniband")), s.list(path.Join(physical, "net")))
 }
 
-// vfNumber asks the physical function which of its virtual ones lives at the
-// address.
+// vfNumber returns the number of the virtual function of a physical function that has the address.
 func (s *scan) vfNumber(pci, address string) int {
 	for _, name := range s.list(path.Join(pci, "physfn")) {
 		number, isVF := strings.CutPrefix(name, "virtfn")
@@ -114,7 +113,7 @@ func (s *scan) vfNumber(pci, address string) int {
 	return 0
 }
 
-// isAddress says whether a name is a PCI address: domain:bus:device.function.
+// isAddress reports whether a name is a PCI address: domain:bus:device.function.
 func isAddress(name string) bool {
 	var domain, bus, device, function uint
 	if n, err := fmt.Sscanf(name, "%x:%02x:%02x.%1x", &domain, &bus, &device, &function); n != 4 || err != nil {

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Where the node tells what it does with its own interfaces. The first process
-// is in the node's network and sees its mounts, whatever namespace reads this.
+// Files that show how the node uses its own interfaces. The first process is in the node's network
+// namespace and has its mounts, whatever namespace the agent is in.
 const (
 	routes4    = "proc/1/net/route"
 	routes6    = "proc/1/net/ipv6_route"
@@ -23,10 +23,10 @@ const (
 	nvmeClass  = "sys/class/nvme"
 )
 
-// Bounds of what is believed of those files.
+// Bounds of what is read from those files.
 const (
 	tableMax = 4 << 20
-	lowerMax = 8 // interfaces on interfaces on interfaces
+	lowerMax = 8 // levels of interfaces above interfaces
 )
 
 // Flags of a route (Linux, route.h, ipv6_route.h).
@@ -40,15 +40,14 @@ type route struct {
 	dev string
 }
 
-// remote are file systems whose data come over the network.
+// remote are the file systems whose data is on a server.
 var remote = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "beegfs", "fuse.glusterfs", "9p", "orangefs"}
 
-// server finds addresses in what a mount says of its source and options.
+// server matches addresses in the source and the options of a mount.
 var server = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:]+`)
 
-// hostUse says what the node itself does over each PCI function: its default
-// route, and the storage that is mounted. Who hands such a card to a container
-// for its own use shares the node's life line with it.
+// hostUse returns the node's own uses of each PCI function: its default route, and the storage that
+// is mounted. If a container gets such a card, it can cut the node off from its network or storage.
 func (s *scan) hostUse() map[string][]string {
 	routes := slices.Concat(s.routes4(), s.routes6())
 	use := map[string][]string{}
@@ -76,8 +75,7 @@ func (s *scan) hostUse() map[string][]string {
 	return use
 }
 
-// over is the interface by which an address is reached: that of the longest
-// prefix.
+// over returns the interface by which an address is reached: the route with the longest prefix.
 func over(routes []route, to netip.Addr) string {
 	best := route{}
 	for _, r := range routes {
@@ -88,8 +86,8 @@ func over(routes []route, to netip.Addr) string {
 	return best.dev
 }
 
-// functionsOf are the PCI functions behind an interface: its own, or those of
-// the interfaces below it (a bond, a bridge, a VLAN).
+// functionsOf returns the PCI functions of an interface: its own, or those of the interfaces below it
+// (a bond, a bridge, a VLAN).
 func (s *scan) functionsOf(dev string, depth int) []string {
 	if strings.ContainsAny(dev, "/") || dev == "" || dev == ".." || depth > lowerMax {
 		return nil
@@ -107,7 +105,7 @@ func (s *scan) functionsOf(dev string, depth int) []string {
 	return found
 }
 
-// lines of a table; none where it is not to be seen.
+// lines returns the lines of a table, or none if the table cannot be read.
 func (s *scan) lines(name string) []string {
 	f, err := s.fs.Open(name)
 	if err != nil {
@@ -171,15 +169,14 @@ func (s *scan) routes6() []route {
 	return all
 }
 
-// mount is storage whose server is at an address, or behind an interface that is
-// named.
+// mount is storage whose server has an address, or is reached by a named interface.
 type mount struct {
 	what   string
 	server netip.Addr
 	dev    string
 }
 
-// storage is what the node has mounted over the network: file systems
+// storage returns the storage that the node uses over the network: mounted file systems
 // (proc_pid_mountinfo(5)), and NVMe over fabrics.
 func (s *scan) storage() []mount {
 	var all []mount

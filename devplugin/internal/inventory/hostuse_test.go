@@ -40,7 +40,7 @@ func tables(n *sysfstest.Node, four, six string) {
 	n.Set("proc/1/net/ipv6_route", text)
 }
 
-// TestHostUse: over which cards the node itself works.
+// TestHostUse checks the node's own uses of its cards.
 func TestHostUse(t *testing.T) {
 	const zero6 = "00000000000000000000000000000000"
 	for what, c := range map[string]struct {
@@ -98,8 +98,8 @@ func TestHostUse(t *testing.T) {
 	}
 }
 
-// TestIDsStay: a device's ID does not change when a second RDMA device appears
-// on its function, whatever its name, nor when that goes again.
+// TestIDsStay checks that a device's ID does not change when a second RDMA device, of any name,
+// appears on its function, nor when the second device disappears.
 func TestIDsStay(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	const address = "0000:d8:00.0"

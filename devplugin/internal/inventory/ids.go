@@ -5,15 +5,14 @@ import (
 	"slices"
 )
 
-// ids remembers what RDMA devices are called to the kubelet. A PCI address
-// survives renaming, so that a function's device is called by it. A function may
-// get a second RDMA device while a container holds the first: the first keeps
-// the address, and those that come later have their names behind it.
+// ids has the IDs of RDMA devices for the kubelet. The ID of a function's device is the PCI address,
+// which a renaming does not change. A function may get a second RDMA device while a container holds
+// the first: the first keeps the address as its ID, and the ID of a later one is address and name.
 type ids struct {
 	held map[string]string // by PCI address: the name of the device that is called by it alone
 }
 
-// name gives each device of a scan its ID.
+// name returns each device of a scan its ID.
 func (m *ids) name(found []Device) {
 	if m.held == nil {
 		m.held = map[string]string{}

@@ -68,7 +68,7 @@ func (s *scan) gids(port string) []GID {
 	return gids
 }
 
-// portProblems says why an HCA cannot carry a message. One active port is
+// portProblems returns why an HCA cannot carry a message. One active port is
 // enough: the second port of a card is often not cabled.
 func portProblems(ports []Port) []string {
 	active := slices.ContainsFunc(ports, func(p Port) bool { return p.State == "active" || p.State == "active_defer" })

@@ -61,8 +61,7 @@ func startKubelet(t *testing.T, dir string) *fakeKubelet {
 	return k
 }
 
-// stop ends the kubelet as a crash does: its socket stays when it is not
-// started again.
+// stop ends the kubelet as a crash does: its socket stays until it is started again.
 func (k *fakeKubelet) stop() {
 	k.mu.Lock()
 	for _, c := range k.clients {
@@ -136,11 +135,11 @@ func told(devices []*api.Device) string {
 	return strings.Join(words, " ")
 }
 
-// patience is how long the tests wait for what must come. It bounds a hang and
-// is no measure of speed.
+// patience is how long the tests wait for an event that must occur. It bounds a hang, and is no
+// measure of speed.
 const patience = 30 * time.Second
 
-// expect waits until a resource's devices are as told.
+// expect waits until a resource has the given devices.
 func (k *fakeKubelet) expect(resource, want string) {
 	k.t.Helper()
 	deadline := time.After(patience)

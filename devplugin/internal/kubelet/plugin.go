@@ -47,7 +47,8 @@ type Config struct {
 	// GrantSocket is the node agent's socket, on the node and in the container;
 	// "" is none. A container with a device of ours gets its directory.
 	GrantSocket string
-	// Before is called before each allocation, which its error refuses; nil: nothing is.
+	// Before, if it is not nil, is called before each allocation. If it returns an error, the
+	// allocation is refused.
 	Before func(context.Context) error
 	// Retry is the first pause after a failed registration; the pause doubles
 	// up to 30 times of it. The default is one second.
@@ -56,8 +57,8 @@ type Config struct {
 	// plugin: it connects to the plugin later, and if that fails it says so in its own log
 	// alone. The default is 30 seconds; the kubelet gives up after 10.
 	Watch time.Duration
-	// Look is how often the sockets are looked at when no file event comes; the
-	// default is two seconds.
+	// Look is the interval of checks of the sockets without a file event; the default is two
+	// seconds.
 	Look time.Duration
 	Log  *slog.Logger
 }
@@ -94,7 +95,7 @@ func New(c Config, l Ledger) *Plugin {
 	return &Plugin{config: c, ledger: l, changed: make(chan struct{})}
 }
 
-// Changed tells the kubelet the devices again.
+// Changed sends the devices to the kubelet again.
 func (p *Plugin) Changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -95,7 +95,7 @@ func (r *rig) kubelet() *fakeKubelet {
 
 const bothPFs = "0000:3b:00.0@0 0000:d8:00.0@1"
 
-// The plugin may be first, and the kubelet's directory may not even exist.
+// The plugin may start before the kubelet, also if the kubelet's directory does not exist.
 func TestKubeletComesLater(t *testing.T) {
 	r := newRig(t)
 	if err := os.Remove(r.dir); err != nil {
@@ -120,7 +120,7 @@ func TestKubeletThatDoesNotAsk(t *testing.T) {
 	k.ignore = 2
 	r.start()
 	k.expect(hca, bothPFs)
-	// A kubelet may ask before the plugin knows that it has accepted it.
+	// A kubelet may request the devices before the plugin has received the answer to its registration.
 	for end := time.Now().Add(10 * time.Second); r.plugin.Registrations() < 3 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -130,8 +130,8 @@ func TestKubeletThatDoesNotAsk(t *testing.T) {
 	}
 }
 
-// A cable is pulled, a card disappears, both come back: the kubelet is told
-// each time without being asked.
+// A cable is pulled, a card disappears, and both return: the plugin sends the devices to the kubelet
+// after each event.
 func TestHealthFlips(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -158,8 +158,8 @@ func (r *rig) replug() {
 	r.node.HCA(r.node.InfiniBand)
 }
 
-// However a resource is called, its socket has a name that fits into the
-// kubelet's directory, and one of its own.
+// The socket of each resource has a path that is short enough, and different from those of others,
+// whatever the resource's name is.
 func TestLongNames(t *testing.T) {
 	r := newRig(t)
 	seen := map[string]bool{}
@@ -187,8 +187,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A kubelet that starts again empties the directory; the plugin is there again
-// by itself.
+// A kubelet that starts again empties the directory; the plugin makes its socket and registers again.
 func TestKubeletRestart(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -221,7 +220,7 @@ func TestWatchIsLost(t *testing.T) {
 	k.expect(hca, bothPFs)
 }
 
-// The plugin itself starts again: the same socket, the same devices.
+// A plugin that starts again has the same socket and the same devices.
 func TestPluginRestart(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -238,7 +237,7 @@ func TestPluginRestart(t *testing.T) {
 	k.expect(hca, bothPFs)
 }
 
-// A plugin that was killed leaves its socket; its successor takes the place.
+// A plugin that was killed leaves its socket, which its successor replaces.
 func TestSocketLeftBehind(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -254,8 +253,8 @@ func TestSocketLeftBehind(t *testing.T) {
 	k.expect(hca, bothPFs)
 }
 
-// Two plugins of one resource would take the socket from each other for ever:
-// the older one gives up and leaves the younger one's socket alone.
+// Two plugins of one resource must not replace each other's socket for ever: the older one ends, and
+// does not remove the socket of the younger one.
 func TestReplaced(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -285,7 +284,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// Refusals are no end: the plugin asks again.
+// A plugin whose registration was refused registers again.
 func TestRefusedRegistration(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -334,7 +333,7 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// With CDI the container runtime adds the files, and the kubelet only names.
+// With CDI, the container runtime adds the device files, and the kubelet passes the devices' names.
 func TestAllocateCDI(t *testing.T) {
 	r := newRig(t)
 	config := r.config()

@@ -43,8 +43,7 @@ func serve(p *Plugin, l net.Listener, own uint64) *server {
 	return s
 }
 
-// stop ends all answers. The socket file goes only when it is still this
-// server's.
+// stop ends all answers. It removes the socket file only if the file is still this server's.
 func (s *server) stop() {
 	if identify(s.plugin.socket()).inode == s.own {
 		_ = os.Remove(s.plugin.socket()) // a kubelet that starts at this moment may remove it too
@@ -82,13 +81,13 @@ func (s *server) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 	return options(), nil
 }
 
-// ListAndWatch tells the devices, and tells them again at each change, until
-// the kubelet goes away.
+// ListAndWatch sends the devices, and sends them again after each change, until the kubelet ends the
+// call.
 func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	s.begin.Do(func() { close(s.watched) })
 	defer s.forget()
 	for {
-		changed := s.plugin.nextChange() // asked for before the list, so that no change is between them
+		changed := s.plugin.nextChange() // taken before the list, so that no change is lost
 		if err := stream.Send(&api.ListAndWatchResponse{Devices: list(s.plugin.ledger.Units(s.plugin.config.Resource))}); err != nil {
 			return err
 		}
@@ -116,7 +115,7 @@ func list(units []offer.Unit) []*api.Device {
 	return all
 }
 
-// GetPreferredAllocation says which devices would be best.
+// GetPreferredAllocation returns the devices that a container should get.
 func (s *server) GetPreferredAllocation(_ context.Context, r *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	out := &api.PreferredAllocationResponse{}
 	for _, c := range r.ContainerRequests {
@@ -126,9 +125,8 @@ func (s *server) GetPreferredAllocation(_ context.Context, r *api.PreferredAlloc
 	return out, nil
 }
 
-// Allocate says what a container gets with its devices: files that it may read
-// and write but not make anew, and one variable. The error reaches the pod's
-// status.
+// Allocate returns what a container gets with its devices: files that it may read and write but not
+// create, and one variable. The error is in the pod's status.
 func (s *server) Allocate(ctx context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
 	out := &api.AllocateResponse{}
 	if before := s.plugin.config.Before; before != nil {
@@ -169,9 +167,8 @@ func (p *Plugin) response(h *offer.Handout) *api.ContainerAllocateResponse {
 	return r
 }
 
-// mountGrants gives the agent's socket to a container: its directory, because
-// the socket itself is another file after each start of the agent. The kubelet
-// merges what several resources give alike.
+// mountGrants adds the mount of the directory with the agent's socket. The socket itself is another
+// file after each start of the agent. The kubelet merges equal mounts of several resources.
 func (p *Plugin) mountGrants(r *api.ContainerAllocateResponse) {
 	if p.config.GrantSocket == "" {
 		return

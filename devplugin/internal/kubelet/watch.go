@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity tells one socket file from the next of the same name. The inode
-// alone would not do: file systems use it again at once.
+// identity distinguishes a socket file from a later one of the same name. The inode alone is not
+// sufficient: file systems reuse it at once.
 type identity struct {
 	inode   uint64
 	changed unix.Timespec
@@ -28,10 +28,9 @@ func identify(path string) identity {
 	return identity{inode: st.Ino, changed: st.Ctim}
 }
 
-// watch waits for something to happen in the kubelet's directory. File events
-// make it quick, the ticker makes it sure: events are lost when their queue
-// overflows, when the directory itself is made anew, or when the node has no
-// inotify instances left.
+// watch waits for changes in the kubelet's directory. File events report them at once. A ticker
+// reports those whose events are lost, because the queue overflows, the directory was replaced, or
+// the node has no inotify instance left.
 type watch struct {
 	dir    string
 	events *fsnotify.Watcher // nil: the ticker alone
@@ -59,7 +58,7 @@ func (w *watch) close() {
 	}
 }
 
-// wait returns when something may have happened, or the context has ended.
+// wait returns when the directory may have changed, or the context has ended.
 func (w *watch) wait(ctx context.Context) { w.waitOr(ctx, nil, nil) }
 
 // waitOr returns when other is closed, too, and reports whether it did because of late.
@@ -82,15 +81,15 @@ func (w *watch) waitOr(ctx context.Context, other <-chan struct{}, late <-chan t
 	return false
 }
 
-// renew watches a directory that was made anew. Adding one that is watched
-// already changes nothing.
+// renew watches the directory if it was replaced. Adding a directory that is watched already has no
+// effect.
 func (w *watch) renew() {
 	if _, err := os.Stat(w.dir); err == nil && w.events != nil {
 		_ = w.events.Add(w.dir) // the ticker does without it
 	}
 }
 
-// pause waits for a time, whatever happens in the directory.
+// pause waits for a time, and ignores the directory.
 func (w *watch) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

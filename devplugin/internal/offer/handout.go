@@ -12,9 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// rdmaCM is the connection manager's file, relative to /dev. The management
-// datagram files (umad, issm) are never given: who holds one can reconfigure
-// the whole subnet.
+// rdmaCM is the connection manager's file, relative to /dev. A container never gets the management
+// datagram files (umad, issm): with one it could reconfigure the whole subnet.
 const rdmaCM = "infiniband/rdma_cm"
 
 // Handout is what a container gets for the units of one resource.
@@ -27,7 +26,7 @@ type Handout struct {
 	Env map[string]string
 }
 
-// Prefer answers which of the available units a container should get.
+// Prefer returns which of the available units a container should get.
 func (l *Ledger) Prefer(name string, available, must []string, size int) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,8 +47,8 @@ func (l *Ledger) Prefer(name string, available, must []string, size int) []strin
 	return alloc.Prefer(request)
 }
 
-// partners counts the healthy devices on each NUMA node that an HCA goes
-// together with, or that go together with an HCA, and that can still be had.
+// partners counts, for each NUMA node, the healthy free devices of the other kinds: copy engines for
+// an HCA, and HCAs for a copy engine.
 func (l *Ledger) partners(kind inventory.Kind) map[int]int {
 	count := map[int]int{}
 	for i := range l.resources {
@@ -66,14 +65,14 @@ func (l *Ledger) partners(kind inventory.Kind) map[int]int {
 	return count
 }
 
-// exhausted says whether every unit of a device is in use.
+// exhausted reports whether every unit of a device is in use.
 func (r *resource) exhausted(d *inventory.Device) bool {
 	return !slices.ContainsFunc(r.unitIDs(d.ID), func(unit string) bool { return !r.used[unit] })
 }
 
-// Allocate says what a container gets for the units. It refuses a unit that it
-// does not know, and one whose device cannot work now: a pod that fails at once
-// is started somewhere else, one that hangs is not.
+// Allocate returns what a container gets for the units. It refuses an unknown unit, and a unit whose
+// device cannot work now: a pod that fails at once is started on another node, and a pod that hangs
+// is not.
 func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +116,7 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 	return h, nil
 }
 
-// files are the device files of one device of the resource.
+// files returns the device files of one device of the resource.
 func (r *resource) files(d *inventory.Device) []string {
 	files := slices.Clone(d.Files)
 	if r.pool.RDMACM {
@@ -126,9 +125,8 @@ func (r *resource) files(d *inventory.Device) []string {
 	return files
 }
 
-// Files are the device files that a resource gives with each device, by its ID.
-// A device that is only ill is among them: a container that holds it may start
-// again while its cable is unplugged.
+// Files returns the device files of each device of a resource, by its ID. Unhealthy devices are
+// included: a container that holds one may start again while its cable is unplugged.
 func (l *Ledger) Files(name string) map[string][]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,17 +10,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// holdTime is how long a unit counts as held after the kubelet last said so. A kubelet
-// that starts knows no pods for some seconds.
+// holdTime is how long a unit counts as held after the kubelet's last report of it. A kubelet that
+// starts reports no pods for some seconds.
 const holdTime = 30 * time.Second
 
-// unit is what the kubelet has given to a container: also of a resource that this agent
+// unit is a unit that the kubelet has allocated to a container: also of a resource that this agent
 // offered under an earlier configuration, or that another plugin offers.
 type unit struct{ resource, id string }
 
-// Hold has the next Update know which units containers hold, by resource, as the kubelet
-// says (pod-resources API). An agent that has started knows nothing else of what its
-// predecessor gave.
+// Hold sets the units that containers hold, by resource, as the kubelet reports them (pod-resources
+// API), for the next Update. An agent that has started has no other knowledge of its predecessor's
+// allocations.
 func (l *Ledger) Hold(held map[string][]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *Ledger) Known() bool {
 	return l.known
 }
 
-// holds gives the devices of which containers hold units of this very resource.
+// holds returns the devices of which containers hold units of this very resource.
 func (r *resource) holds(held map[unit]time.Time) (ids []string) {
 	for u := range held {
 		id, ok := r.split(u.id)
@@ -61,7 +61,7 @@ func (r *resource) holds(held map[unit]time.Time) (ids []string) {
 	return ids
 }
 
-// withheld gives the devices with what is wrong with those that a container holds under
+// withheld returns the devices with what is wrong with those that a container holds under
 // another name, which the kubelet would give once more: of a resource that was renamed,
 // or whole where shares are offered now, or the other way round.
 func (r *resource) withheld(list []inventory.Device, held map[unit]time.Time) []inventory.Device {
@@ -72,7 +72,7 @@ func (r *resource) withheld(list []inventory.Device, held map[unit]time.Time) []
 		}
 		id, _, share := strings.Cut(u.id, shareMark)
 		if share && r.pool.Sharing == pool.Shared {
-			continue // of a device that many share anyway
+			continue // a share of a device that many containers share
 		}
 		if o, two := by[id]; !two || u.resource+u.id < o.resource+o.id {
 			by[id] = u

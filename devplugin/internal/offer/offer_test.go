@@ -25,7 +25,7 @@ func newLedger(t *testing.T, config string) *Ledger {
 
 func scan(n *sysfstest.Node) []inventory.Device { return inventory.Scan(n.FS()).Devices }
 
-// counted writes a resource as the kubelet counts it; ! is an ill unit.
+// counted writes a resource as the kubelet counts it; ! marks an unhealthy unit.
 func counted(l *Ledger, name string) string {
 	var words []string
 	for _, u := range l.Units(name) {
@@ -38,8 +38,7 @@ func counted(l *Ledger, name string) string {
 	return strings.Join(words, " ")
 }
 
-// A cable, a driver and a queue: each goes and comes back, and each step is one
-// change for the log.
+// A cable, a driver and a queue are removed and return: each step is one change for the log.
 func TestHealth(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf]}}, {kind: ioat, select: {names: ['0000:00:04.0']}}, {kind: dsa, select: {names: [wq0.0]}}]")
@@ -99,7 +98,7 @@ func TestWithdrawn(t *testing.T) {
 	step("0000:3b:00.2@0 0000:3b:00.3@0", 1)
 }
 
-// The plugin starts before the drivers: no device is no error.
+// The plugin may start before the drivers: a node without devices is no error.
 func TestBeforeTheDriver(t *testing.T) {
 	l := New(pool.Default())
 	if changes := l.Update(inventory.Scan(sysfstest.New(t).FS()).Devices); changes != nil || l.Units("outrigger.dev/hca") != nil {
@@ -273,7 +272,8 @@ func TestGivenBack(t *testing.T) {
 	want(channels[1])
 }
 
-// A container may start again while its device is ill, and not when it is gone.
+// A container may start again while its device is unhealthy, and not after the device has
+// disappeared.
 func TestFiles(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf]}}]")

@@ -6,7 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
 )
 
-// Assign gives each pool its devices: the result has one list for each pool, in
+// Assign returns each pool its devices: the result has one list for each pool, in
 // the order of the configuration. A device is in one list at most.
 //
 // held are the IDs that each resource has offered before. A pool keeps what it
@@ -25,7 +25,7 @@ func (c *Config) Assign(all []inventory.Device, held map[string][]string) [][]in
 	return lists
 }
 
-// retainHeld gives the devices that the pool holds and that still match it.
+// retainHeld returns the devices that the pool holds and that still match it.
 func (p *Pool) retainHeld(all []inventory.Device, held []string, taken map[string]bool) []inventory.Device {
 	var kept []inventory.Device
 	for i := range all {
@@ -63,8 +63,8 @@ func same(d inventory.Device) func(inventory.Device) bool {
 	return func(other inventory.Device) bool { return other.ID == d.ID }
 }
 
-// Matches says whether the pool wants a device, whatever other pools do. A
-// device's health plays no part: what it is does not change with its cable.
+// Matches reports whether the pool selects a device, regardless of other pools. The health of the
+// device is not considered: an unplugged cable does not change the kind of a device.
 func (p *Pool) Matches(d *inventory.Device) bool {
 	s := &p.Select
 	if p.Kind != d.Kind || !p.usable(d) {
@@ -86,17 +86,16 @@ func (p *Pool) Matches(d *inventory.Device) bool {
 	return true
 }
 
-// spared says whether a device that is new to the pool may be offered although
+// spared reports whether a device that is new to the pool may be offered although
 // the node uses it itself. What the pool has offered before stays: a container
 // may hold it.
 func (p *Pool) spared(d *inventory.Device) bool {
 	return len(d.HostUse) == 0 || p.HostUse == HostUseInclude || len(p.Select.Names) > 0
 }
 
-// usable leaves out what could never be given away in this pool's way: an I/OAT
-// function that the host itself uses, a dedicated queue where many share, and a
-// physical function whose virtual ones are offered, unless the pool asks for it
-// by its kind or name.
+// usable reports whether a device can be offered by this pool at all. These cannot: an I/OAT function
+// that the host uses, a dedicated queue in a pool with sharing, and a physical function whose virtual
+// functions are offered, unless the pool selects it by function or name.
 func (p *Pool) usable(d *inventory.Device) bool {
 	switch d.Kind {
 	case inventory.HCA:
@@ -110,7 +109,7 @@ func (p *Pool) usable(d *inventory.Device) bool {
 	return true
 }
 
-// among says whether a list has the value, or asks nothing.
+// among reports whether a list has the value, or is empty.
 func among[T comparable](list []T, value T) bool {
 	return len(list) == 0 || slices.Contains(list, value)
 }

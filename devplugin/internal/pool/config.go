@@ -21,7 +21,7 @@ type Config struct {
 	SRIOV []VirtualFunctions `json:"sriov,omitempty"`
 }
 
-// Sharing says how many containers may use a device.
+// Sharing decides how many containers may use a device.
 type Sharing string
 
 // The ways of sharing.
@@ -30,7 +30,7 @@ const (
 	Shared    Sharing = "shared"
 )
 
-// HostUse says whether a pool takes what the node itself uses.
+// HostUse decides whether a pool has devices that the node itself uses.
 type HostUse string
 
 // The values of HostUse.
@@ -39,7 +39,7 @@ const (
 	HostUseInclude HostUse = "include"
 )
 
-// Placement says which of several shared devices a container gets.
+// Placement decides which of several shared devices a container gets.
 type Placement string
 
 // The placements.
@@ -48,7 +48,7 @@ const (
 	Pack   Placement = "pack"
 )
 
-// Pool is one resource and the devices that it has.
+// Pool is a resource and the selection of its devices.
 type Pool struct {
 	// Resource is the name that pods ask for. The default is the kind's:
 	// outrigger.dev/hca, /ioat or /dsa.
@@ -90,8 +90,7 @@ type Selector struct {
 	Labels    []string             `json:"labels,omitempty"`    // of DSA queues: the name that accel-config gave
 }
 
-// VirtualFunctions is how many virtual functions a physical one shall have, and
-// how they are set up.
+// VirtualFunctions is the number of virtual functions of a physical one, and their settings.
 type VirtualFunctions struct {
 	// PF is the PCI address or a network interface of the physical function.
 	PF string `json:"pf"`
@@ -109,8 +108,7 @@ type VirtualFunctions struct {
 	Addresses string `json:"addresses,omitempty"`
 }
 
-// Resize says when virtual functions may be taken away to make another number
-// of them.
+// Resize decides when virtual functions may be removed to make another number of them.
 type Resize string
 
 // The values of Resize.
@@ -169,7 +167,7 @@ func (c *Config) complete() {
 	}
 }
 
-// at is an error with the path of the field that it is about.
+// at returns an error with the path of the field that it is about.
 func at(path, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...))
 }

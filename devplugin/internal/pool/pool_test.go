@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
-// assigned writes who has what: one line for each pool.
+// assigned writes the devices of each pool, one line for a pool.
 func assigned(c *Config, all []inventory.Device, held map[string][]string) string {
 	var b strings.Builder
 	for i, list := range c.Assign(all, held) {
@@ -82,7 +82,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// A device that comes or goes moves no other one to another resource.
+// A device that appears or disappears moves no other device to another resource.
 func TestAssignIsSteady(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	c := mustParse(t, "pools: [{kind: hca, count: 2, select: {functions: [pf, vf]}}, {kind: hca, resource: example.com/rest, select: {functions: [pf, vf, software]}}]")
@@ -149,7 +149,7 @@ func TestDefaultOffersEverything(t *testing.T) {
 	}
 }
 
-// Every contradiction names its place.
+// The error of each contradiction has the path of the field.
 func TestRefused(t *testing.T) {
 	for config, want := range map[string]string{
 		"{}":                                "pools: no pool",

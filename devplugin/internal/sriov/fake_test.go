@@ -78,7 +78,7 @@ func (k *kernel) unplug() {
 
 func (k *kernel) host() *Host { return &Host{Root: k.Root, Links: links{k}, Attributes: attributes{k}} }
 
-// said gives the writes since the last time, one a line.
+// said returns the writes since the last time, one a line.
 func (k *kernel) said() string {
 	text := strings.Join(k.log, "\n")
 	k.log = nil

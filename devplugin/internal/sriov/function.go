@@ -118,7 +118,7 @@ type Use struct {
 	Devices []string
 }
 
-// holds says why a virtual function must not be touched, "" when it is free.
+// holds returns why a virtual function must not be touched, "" when it is free.
 func (u *Use) holds(vf *VF) string {
 	address := plain(vf.Address)
 	for _, id := range u.Devices {

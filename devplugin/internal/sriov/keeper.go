@@ -99,7 +99,7 @@ func (k *Keeper) tend(i int) Condition {
 	return k.note(e, c)
 }
 
-// takesAway says whether functions that are there would be taken away.
+// takesAway reports whether functions that are there would be taken away.
 func takesAway(want *pool.VirtualFunctions, f *Function, used *Use) bool {
 	if f.Count == 0 {
 		return false

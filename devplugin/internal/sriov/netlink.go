@@ -76,7 +76,7 @@ func trust(v uint32) Trust {
 	return TrustUnknown
 }
 
-// known gives nil for the address 0, which is that of a function that was not
+// known returns nil for the address 0, which is that of a function that was not
 // given one.
 func known(address net.HardwareAddr) net.HardwareAddr {
 	for _, b := range address {

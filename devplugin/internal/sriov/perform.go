@@ -70,7 +70,7 @@ func (h *Host) setNumber(dir string, n int) error {
 	return err
 }
 
-// reset gives a function to its driver anew. The kernel does not say whether a
+// reset returns a function to its driver anew. The kernel does not say whether a
 // driver has taken it.
 func (h *Host) reset(f *Function, vf int) error {
 	if vf >= len(f.VFs) {
