@@ -8,13 +8,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestBacklog: a rank whose messages wait for a link is not heard until they have
-// gone, and its neighbour is. The count stays right over a broken connection, of
-// it is not known how much has arrived, and over the peer's end.
+// TestBacklog checks that no descriptors are taken from a rank that has too many messages
+// waiting for a link, while its neighbour is served. The count of waiting messages stays right
+// after a connection breaks, when it is unknown how many messages have arrived, and after the
+// peer's end.
 func TestBacklog(t *testing.T) {
 	x := newCrowd(t)
 	p := &x.core.peers[1]
-	x.room = 101 // the greeting, too
+	x.room = 101 // the greeting is one of them
 	say := func(rank SessionID) {
 		d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
 		d.SetInline([]byte("12345678"))

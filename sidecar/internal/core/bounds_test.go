@@ -14,14 +14,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A peer with a valid certificate that asks on and on is cut off, each time
-// before it has made the sidecar keep much.
+// TestBoundsOfAPeer checks that a peer with a valid certificate that sends requests without
+// end is disconnected before the sidecar has allocated much memory for it.
 func TestBoundsOfAPeer(t *testing.T) {
 	for name, x := range map[string]struct {
 		frame   wire.Header
 		payload []byte
-		most    int // frames until it is cut off
-		inUse   int // bytes a frame may make the sidecar keep
+		most    int // frames until it is disconnected
+		inUse   int // bytes that a frame may make the sidecar allocate
 	}{
 		"empty eager messages":        {wire.Header{Type: wire.Eager, Src: 1, Context: 5}, nil, 4097, 400},
 		"eager messages of 64 KiB":    {wire.Header{Type: wire.Eager, Src: 1, Context: 5, A: 64 << 10, Length: 64 << 10}, make([]byte, 64<<10), 17, 512 << 10},
@@ -63,8 +63,8 @@ func TestBoundsOfAPeer(t *testing.T) {
 	}
 }
 
-// A receiver that never asks for more than one part at a time, but for all of
-// them at once, is bounded, too.
+// TestBoundOfPulls checks that a receiver that requests one part at a time, but the part of
+// every message at once, is bounded as well.
 func TestBoundOfPulls(t *testing.T) {
 	s := exposing(t)
 	d := shm.Descriptor{Op: shm.OpSend, Class: shm.ClassArena, Req: 1, Peer: 1}
@@ -86,7 +86,8 @@ func TestBoundOfPulls(t *testing.T) {
 	}
 }
 
-// Silent sends have no request number, and a bound all the same.
+// TestBoundOfSilentSends checks that the number of silent sends is bounded, although they have
+// no request numbers.
 func TestBoundOfSilentSends(t *testing.T) {
 	s := exposing(t)
 	d := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: 1}
@@ -96,13 +97,13 @@ func TestBoundOfSilentSends(t *testing.T) {
 	for ; err == nil && n < 3*p2p.SilentLimit; n++ {
 		err = s.core.Submit(2, 0, &d)
 	}
-	// Those that credit lets through are over at once.
+	// Sends within the credit end at once.
 	if err == nil || n > p2p.SilentLimit+4096+1 {
 		t.Errorf("after %d silent sends: %v", n, err)
 	}
 }
 
-// ended is the number of a send that has ended.
+// ended returns the number of a send that has ended.
 func (s *story) ended() uint64 {
 	s.t.Helper()
 	d := shm.Descriptor{Op: shm.OpSend, Class: shm.ClassArena, Req: 9, Peer: 1}
@@ -115,8 +116,9 @@ func (s *story) ended() uint64 {
 	return id
 }
 
-// Who names a request that has ended may be late; who names one that there never
-// was lies (P§6).
+// TestRequestsThatThereNeverWere checks that a frame that names a request that never existed
+// is a protocol violation, while a frame that names a request that has ended is not: it may be
+// late (P§6).
 func TestRequestsThatThereNeverWere(t *testing.T) {
 	for name, x := range map[string]struct {
 		frame   wire.Header
@@ -150,7 +152,8 @@ func TestRequestsThatThereNeverWere(t *testing.T) {
 	}
 }
 
-// What LAYOUT calls the end of a session is one.
+// TestDescriptorsThatCannotBeMeant checks that a session ends with each descriptor for which
+// LAYOUT says so.
 func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 	inline := func(d shm.Descriptor) shm.Descriptor {
 		d.SetInline([]byte("12345678"))
@@ -195,7 +198,7 @@ func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 	}
-	// What may be late does nothing.
+	// Descriptors that may be late have no effect.
 	s := exposing(t)
 	for _, d := range []shm.Descriptor{{Op: shm.OpCancel, Req: 7}, {Op: shm.OpReduced, Req: 7}} {
 		if err := s.core.Submit(2, 0, &d); err != nil {
@@ -204,8 +207,9 @@ func TestDescriptorsThatCannotBeMeant(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreNoAnswers: a rank leaves to which its peer's ranks have announced all
-// that they may. That they are told so is not what a peer asks for on and on.
+// TestRefusalsAreNoAnswers: a rank leaves while its peer's ranks have announced as many
+// messages to it as they may. The refusals of these messages do not count as answers to the
+// peer's requests.
 func TestRefusalsAreNoAnswers(t *testing.T) {
 	const many = 3
 	ports := &lone{regions: map[link.Region][]byte{}}
@@ -220,7 +224,7 @@ func TestRefusalsAreNoAnswers(t *testing.T) {
 	if err := c.Deliver(1, 1, &wire.Header{Type: wire.Ack, Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.ofPeers = ranks.NewAllowance(1<<40, 0) // this is of another bound
+	c.ofPeers = ranks.NewAllowance(1<<40, 0) // this test is not of this bound
 	n := uint64(0)
 	announce := func() error {
 		n++

@@ -10,9 +10,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestLastWordKeepsRegistration: who has said that it takes nothing more of a message
-// does not reach for its memory, whatever became of the message. Neighbours that share
-// the registration go on with it.
+// TestLastWordKeepsRegistration checks that a registration ends in order when the peer has
+// said that it takes no more of a message, whether the message was cancelled or refused: the
+// peer does not access the memory any more. Other users of the registration may keep it.
 func TestLastWordKeepsRegistration(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -56,9 +56,8 @@ func TestLastWordKeepsRegistration(t *testing.T) {
 	}
 }
 
-// TestCancelsAreWithinThePeersBounds: whatever the ranks of a sidecar cancel, it asks
-// a peer for no more messages back than that answers at once: a pod may have open many times
-// as many sends.
+// TestCancelsAreWithinThePeersBounds checks that a sidecar has at most p2p.RetractWindow
+// unanswered cancels at a peer, although its ranks may cancel many times as many sends.
 func TestCancelsAreWithinThePeersBounds(t *testing.T) {
 	const ranks, each = 2, shm.MaxRequests - 1
 	x := newCrowd(t)

@@ -11,13 +11,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// overtaking is a link whose casts are in place at once, and whose writes are when they
-// end: a notification cast meanwhile overtakes them.
+// overtaking is a link whose casts are in place at once, and whose writes are in place only
+// when they end: a notification that is cast meanwhile overtakes them.
 type overtaking struct {
 	*lone
-	ring   []byte // the peer's
-	full   int    // so many casts are not taken
-	broken bool   // nor are writes
+	ring   []byte // the peer's ring
+	full   int    // the number of casts that the link refuses
+	broken bool   // the link refuses writes, too
 	casts  int
 }
 
@@ -39,7 +39,7 @@ func (o *overtaking) Write(peer link.Peer, token uint64, src link.Ref, dst link.
 	return o.lone.Write(peer, token, src, dst, notify)
 }
 
-// end puts all writes in place, in their order, and tells of their ends.
+// end puts all writes in place, in their order, and reports their ends.
 func (o *overtaking) end(c *Core) {
 	list := o.writes
 	o.writes = nil
@@ -49,8 +49,9 @@ func (o *overtaking) end(c *Core) {
 	}
 }
 
-// basic is a core with both rings of the channel Basic open. send sends a message, comes has
-// one come by the ring, and words looks at what the peer hears of slots.
+// basic returns a core with both rings of the channel Basic open. send sends a message, comes
+// lets one arrive through the ring, and words checks the numbers of slots that the peer is
+// notified of.
 func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func(when string, filled, emptied uint64)) {
 	t.Helper()
 	o = &overtaking{lone: &lone{regions: map[link.Region][]byte{}}, ring: make([]byte, eagerring.Basic.Bytes())}
@@ -103,9 +104,9 @@ func basic(t *testing.T) (c *Core, o *overtaking, send, comes func(), words func
 	return c, o, send, comes, words
 }
 
-// TestNoCastBesideWrites: while a write to a ring is under way nothing is cast into it. The
-// words of the channel Basic would go back: how many slots are filled, and how many of the
-// other ring are empty again.
+// TestNoCastBesideWrites checks that nothing is cast into a ring while a write to it is in
+// flight. Otherwise two counters of the channel Basic could go back: the number of slots that
+// are filled, and the number of slots of the other ring that are empty again.
 func TestNoCastBesideWrites(t *testing.T) {
 	c, o, send, comes, words := basic(t)
 	send()
@@ -130,14 +131,14 @@ func TestNoCastBesideWrites(t *testing.T) {
 	if words("after that", 4, 4); o.casts != 6 {
 		t.Errorf("%d are cast when all writes have ended", o.casts-3)
 	}
-	o.full = 1 // the slot: its word must not come first
+	o.full = 1 // the cast of the slot is refused: its counter must not arrive first
 	if send(); o.casts != 6 || len(o.writes) != 2 {
 		t.Errorf("%d are cast behind a write of the same frame, which has %d", o.casts-6, len(o.writes))
 	}
 }
 
-// TestRefusedWrites: a ring of which a write is refused is given up, and nothing waits for
-// that: frames go by the connection.
+// TestRefusedWrites checks that a ring is given up when a write to it is refused, and that no
+// frame waits for it: frames go by the connection.
 func TestRefusedWrites(t *testing.T) {
 	for what, first := range map[string]func(send, comes func()){
 		"a frame":                     func(send, _ func()) { send() },

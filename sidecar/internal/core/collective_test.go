@@ -8,8 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A client that calls its whole arena a block of parameters is refused before
-// the sidecar takes as much memory for a copy: it has none to spare.
+// TestHugeBlockIsNotCopied checks that a client that names its whole arena as the block of
+// parameters is refused before the sidecar allocates a copy, for which it has no memory to
+// spare.
 func TestHugeBlockIsNotCopied(t *testing.T) {
 	s := exposing(t)
 	s.ports.Bytes(link.Ref{Region: RegionFirst + 1}) // the test's arena is made now

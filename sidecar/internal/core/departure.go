@@ -21,7 +21,7 @@ const leaveDelay = 100 * time.Millisecond
 // parting is the work that follows from ranks that have left.
 type parting struct {
 	departed []uint32 // ranks of this sidecar, in order
-	tellAt   int64    // when the peers are told of the last ones; 0: they were told
+	tellAt   int64    // when the peers are notified of the last ones; 0: they were
 
 	sweeping bool // requests that wait for ranks that have left have to be ended
 	again    bool // another rank has left since the sweep began
@@ -29,8 +29,8 @@ type parting struct {
 	at       uint32
 }
 
-// abortsAfter is how long after such a message an abort is taken for its consequence. An MPI aborts at
-// once, but the machine may be busy.
+// abortsAfter is the time after such a message in which an abort is taken for its consequence.
+// An MPI aborts at once, but the machine may be busy.
 const abortsAfter = 1e9
 
 // Deserted returns why the MPI of a session gives up, if a message of it has just ended because
@@ -61,8 +61,8 @@ func (c *Core) Aborted(now int64, rank, code uint32) {
 	c.failJob(f)
 }
 
-// depart notes that a rank of this sidecar has left. Its neighbours are told by a frame Left, too,
-// behind what the rank has sent to them.
+// depart notes that a rank of this sidecar has left. The other ranks of this sidecar are
+// notified by a frame Left, too, after the messages that the rank has sent to them.
 func (c *Core) depart(rank uint32) {
 	c.parting.departed = append(c.parting.departed, rank)
 	if c.parting.tellAt == 0 {

@@ -11,11 +11,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// A rank that waits for a lock and leaves does not get it.
+// TestNoLockForWhoHasLeft checks that a rank that leaves while it waits for a lock does not
+// get it.
 func TestNoLockForWhoHasLeft(t *testing.T) {
 	s := exposing(t)
-	s.ask(wire.Lock, 1, 11, 1) // rank 1 holds
-	s.ask(wire.Lock, 2, 21, 1) // rank 2 waits, and leaves
+	s.ask(wire.Lock, 1, 11, 1) // rank 1 holds the lock
+	s.ask(wire.Lock, 2, 21, 1) // rank 2 waits for it, and leaves
 	s.seq++
 	if err := s.core.Deliver(2, 1, &wire.Header{Type: wire.Left, Seq: s.seq, Src: 2}, nil); err != nil {
 		t.Fatal(err)
@@ -29,8 +30,9 @@ func TestNoLockForWhoHasLeft(t *testing.T) {
 	}
 }
 
-// A peer that ends after its goodbye, with something still owed, is called again
-// and given up: no request waits for it for ever.
+// TestRequestsAtAPeerThatEndsAfterBye checks that the sidecar reconnects to a peer that ends
+// after its goodbye while it still owes something, and gives it up: no request waits for it
+// for ever.
 func TestRequestsAtAPeerThatEndsAfterBye(t *testing.T) {
 	for _, what := range []string{"send", "recv", "get"} {
 		x := newCrowd(t)
@@ -62,8 +64,8 @@ func TestRequestsAtAPeerThatEndsAfterBye(t *testing.T) {
 	}
 }
 
-// A synchronous sender is told when its receiver leaves while the payload is
-// still arriving.
+// TestSyncSenderOfAnArrivingMessage checks that a synchronous sender is notified when its
+// receiver leaves while the payload is still arriving.
 func TestSyncSenderOfAnArrivingMessage(t *testing.T) {
 	x := newCrowd(t)
 	c := x.core
@@ -105,8 +107,8 @@ func newStatuses(x *manyPeers) *statuses {
 	return s
 }
 
-// A collective whose step fails at once does not go on: others would get bytes
-// that was never sent.
+// TestCollectiveEndsWithItsFirstFailedStep checks that a collective ends when a step fails at
+// once. If it went on, other ranks would receive bytes that the root never sent.
 func TestCollectiveEndsWithItsFirstFailedStep(t *testing.T) {
 	x := newCrowd(t)
 	s := newStatuses(x)
@@ -121,7 +123,7 @@ func TestCollectiveEndsWithItsFirstFailedStep(t *testing.T) {
 		d.SetBody(0, shm.CollBlockBytes, 0, 0)
 		x.submit(rank, d)
 	}
-	c.LinkUp(3, 0, link.Caps{}) // to itself
+	c.LinkUp(3, 0, link.Caps{}) // the connection of the sidecar to itself
 	for range 20 {
 		n := len(x.frames)
 		for c.Flush(3, x) {
@@ -143,7 +145,7 @@ func TestCollectiveEndsWithItsFirstFailedStep(t *testing.T) {
 	}
 }
 
-// What waits for a peer that is denied ends with it.
+// TestOrphanOfADeniedPeer checks that requests that wait for a rejected peer end with it.
 func TestOrphanOfADeniedPeer(t *testing.T) {
 	x := newCrowd(t)
 	c := x.core
@@ -161,8 +163,8 @@ func TestOrphanOfADeniedPeer(t *testing.T) {
 	if l := c.Leftover(); l.Sends != 1 {
 		t.Fatal(l)
 	}
-	c.Tick(4e9)                   // dead, after this turn's Advance
-	c.LinkUp(4e9, 1, link.Caps{}) // the next turn's mail
+	c.Tick(4e9)                   // the peer is dead, after this turn's Advance
+	c.LinkUp(4e9, 1, link.Caps{}) // an event of the next turn
 	for c.Advance(21e9) > 0 {
 	}
 	c.LinkDown(22e9, 1, link.ErrBroken)
@@ -176,8 +178,8 @@ func TestOrphanOfADeniedPeer(t *testing.T) {
 	}
 }
 
-// Announced messages are taken back in any order, each found by its name, and
-// nothing is kept of them.
+// TestRetract checks that announced messages can be retracted in any order, each by its
+// number, and that no memory of them is left.
 func TestRetract(t *testing.T) {
 	x := newCrowd(t)
 	const n = 1000
@@ -188,7 +190,7 @@ func TestRetract(t *testing.T) {
 	for i := range uint64(n) {
 		x.deliver(wire.Header{Type: wire.Retract, A: n - i, Src: 2}, nil)
 	}
-	x.deliver(wire.Header{Type: wire.Retract, A: 1, Src: 2}, nil) // too late
+	x.deliver(wire.Header{Type: wire.Retract, A: 1, Src: 2}, nil) // too late: it was retracted already
 	for x.core.Flush(3, x) {
 	}
 	taken, late := 0, 0
@@ -210,7 +212,7 @@ func TestRetract(t *testing.T) {
 	}
 }
 
-// asked is a core whose rank exposes windows that other pods have asked for.
+// asked returns a core whose rank exposes windows that other pods have asked for.
 func asked(t *testing.T, holders, windows int) *Core {
 	t.Helper()
 	podOf := make([]int32, 1+holders)
@@ -240,8 +242,8 @@ func asked(t *testing.T, holders, windows int) *Core {
 	return c
 }
 
-// TestWindowsEndInSteps: a rank leaves whose windows are reached from hundreds of pods.
-// Each is told of each window, some of them in one step.
+// TestWindowsEndInSteps: a rank leaves whose windows are accessed from hundreds of pods. Each
+// pod is notified of the end of each window, a bounded number of them in one step.
 func TestWindowsEndInSteps(t *testing.T) {
 	const holders, windows = 300, 20
 	c := asked(t, holders, windows)
@@ -263,8 +265,8 @@ func TestWindowsEndInSteps(t *testing.T) {
 	}
 }
 
-// TestHoldersLeaveInSteps: a pod is lost that thousands of windows are reached from.
-// It is forgotten, a bounded number of holders in one step.
+// TestHoldersLeaveInSteps: a pod is lost that accessed thousands of windows. It is removed
+// from the windows' holders, a bounded number of them in one step.
 func TestHoldersLeaveInSteps(t *testing.T) {
 	for _, x := range []struct{ holders, windows int }{{2, 3000}, {200, 150}} {
 		c := asked(t, x.holders, x.windows)
@@ -281,8 +283,9 @@ func TestHoldersLeaveInSteps(t *testing.T) {
 	}
 }
 
-// TestAbortOfTheDeserted: if the MPI of a rank aborts because a message had no receiver any more,
-// the rank that has left is to blame; an abort later than that is the rank's own.
+// TestAbortOfTheDeserted: if the MPI of a rank aborts at once because a message had no
+// receiver any more, the failure names the rank that has left. A later abort names the rank
+// that aborts.
 func TestAbortOfTheDeserted(t *testing.T) {
 	for _, c := range []struct {
 		after int64
@@ -307,8 +310,8 @@ func TestAbortOfTheDeserted(t *testing.T) {
 	}
 }
 
-// TestLocksOfWhoHasLeft: the locks of a rank that leaves end however many windows there are, a
-// bounded number in one Advance, also while windows are freed.
+// TestLocksOfWhoHasLeft checks that the locks of a rank that leaves end however many windows
+// there are, a bounded number in one Advance, also if windows are freed meanwhile.
 func TestLocksOfWhoHasLeft(t *testing.T) {
 	const windows = 4096 - 1
 	x := newCrowd(t)
@@ -344,7 +347,7 @@ func TestLocksOfWhoHasLeft(t *testing.T) {
 		if all += n; n > advanceItems+1 {
 			t.Errorf("%d locks end in one step", n)
 		}
-		if freed < 5 { // those that were locked first
+		if freed < 5 { // the windows that were locked first
 			x.submit(0, shm.Descriptor{Op: shm.OpWinFree, Req: 1, Context: 100 + freed})
 			freed++
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestElemForThoseWhoKnowIt: the type of a message's elements goes to peers that have said
-// in their greeting that they take it, and to no other, also when the message was made
-// before the greeting came.
+// TestElemForThoseWhoKnowIt checks that the type of a message's elements is sent only to peers
+// whose greeting has the feature, also if the message was submitted before the greeting
+// arrived.
 func TestElemForThoseWhoKnowIt(t *testing.T) {
 	for _, knows := range []uint64{0, wire.FeatureElem, ^uint64(0)} {
 		ports := &lone{regions: map[link.Region][]byte{}}
@@ -55,7 +55,7 @@ func TestElemForThoseWhoKnowIt(t *testing.T) {
 	}
 }
 
-// heard is a lone core's surroundings that keep its completions.
+// heard is a lone that records the completions of its core.
 type heard struct {
 	lone
 	done []shm.Descriptor
@@ -63,8 +63,8 @@ type heard struct {
 
 func (h *heard) Complete(_ SessionID, d *shm.Descriptor) { h.done = append(h.done, *d) }
 
-// TestNothingBeyondFeatures: a client is told of data and types of messages only if it has
-// offered the feature, whether it receives the message or probes for it.
+// TestNothingBeyondFeatures checks that a client receives the data and the type of a message
+// only if it has offered the feature, in receives and in probes.
 func TestNothingBeyondFeatures(t *testing.T) {
 	for _, x := range []struct{ feature, data, elem uint64 }{{0, 0, 0}, {shm.FeatureData, 1, 0}, {shm.FeatureTypes, 0, 1}, {shm.FeaturesAll, 1, 1}} {
 		ports := &heard{lone: lone{regions: map[link.Region][]byte{}}}
@@ -116,7 +116,8 @@ func TestNothingBeyondFeatures(t *testing.T) {
 	}
 }
 
-// TestElemRefused: a type together with data or a reply, and one that is none.
+// TestElemRefused checks that a send is refused if it has a type together with data or a
+// reply, or an invalid type.
 func TestElemRefused(t *testing.T) {
 	for name, d := range map[string]shm.Descriptor{
 		"with data":    {Flags: shm.FlagTyped | shm.FlagData, Status: 1},

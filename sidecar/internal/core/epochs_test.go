@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// epochal is a duo whose two ranks have the window.
+// epochal returns a duo whose two ranks both have the window.
 func epochal(t *testing.T) *duo {
 	t.Helper()
 	d := known(t)
@@ -24,7 +24,7 @@ func tellPeer(op shm.Op, req, peer uint32) shm.Descriptor {
 	return shm.Descriptor{Op: op, Req: req, Peer: peer, Context: reachWin}
 }
 
-// TestEpoch: an epoch is two frames in addition to its accesses.
+// TestEpoch checks that an epoch takes two frames in addition to its accesses.
 func TestEpoch(t *testing.T) {
 	d := epochal(t)
 	for _, x := range []struct {
@@ -32,7 +32,7 @@ func TestEpoch(t *testing.T) {
 		pod    int
 		d      shm.Descriptor
 		frames string
-		ends   []uint32 // requests, of both pods
+		ends   []uint32 // requests that end, in both pods
 	}{
 		{"start waits", 0, tellPeer(shm.OpStart, 1, 1), "", nil},
 		{"post", 1, tellPeer(shm.OpPost, 2, 0), "post", []uint32{1, 2}},
@@ -63,8 +63,8 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestCompleteIsLast: behind a put that has failed and went by frames, and behind a
-// get that is being answered.
+// TestCompleteIsLast checks that the end of an epoch follows a put that has failed and was
+// repeated by frames, and a get that is being answered.
 func TestCompleteIsLast(t *testing.T) {
 	d := epochal(t)
 	d.ports[0].refuse = 2
@@ -79,8 +79,9 @@ func TestCompleteIsLast(t *testing.T) {
 	}
 }
 
-// TestEpochEnds: no request waits for a rank that is gone, in a window that is not there, or
-// beyond what may wait; and a window is not freed under who waits.
+// TestEpochEnds checks that no request of an epoch waits for a rank that is gone, in a window
+// that does not exist, or beyond the bound of what may wait, and that a window cannot be freed
+// while requests wait in it.
 func TestEpochEnds(t *testing.T) {
 	for name, x := range map[string]struct {
 		play   func(d *duo)

@@ -26,7 +26,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// TestOwnWords: a reason for which there is no room ends with a mark, and not in a number.
+// TestOwnWords checks that a reason that is too long is cut with a mark, and not within a
+// number.
 func TestOwnWords(t *testing.T) {
 	x := strings.Repeat("x", ownText-10)
 	for text, want := range map[string]string{
@@ -42,8 +43,8 @@ func TestOwnWords(t *testing.T) {
 	}
 }
 
-// TestGetsOfWhoKnows: the memory that answers a get is free when the job has failed, and
-// the peer that asked knows and has closed its connection.
+// TestGetsOfWhoKnows: the job has failed, and the peer whose get is being answered knows of
+// the failure. When its connection closes, the memory that answers the get is free.
 func TestGetsOfWhoKnows(t *testing.T) {
 	x := newCrowd(t)
 	p := &x.core.peers[1]

@@ -11,15 +11,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// manyPeers is a core of pod 0 that hosts the ranks 0 and 1, and talks to the ranks 2
-// and 3 of pod 1. Arenas are of any size: what is read and written of them is
-// counted, and is all the same memory.
+// manyPeers is a core of pod 0 that hosts the ranks 0 and 1, and is connected to pod 1 with
+// the ranks 2 and 3. Arenas have any size: all of them are the same memory, and the bytes that
+// are read and written there are counted.
 type manyPeers struct {
 	lone
 	t       *testing.T
 	core    *Core
 	scratch []byte
-	touched uint64 // bytes of arenas, since it was last set to 0
+	touched uint64 // bytes of arenas that were read or written since this was last set to 0
 	room    int    // frames that the link still takes; negative: any number
 	done    int    // completions
 	ended   func(SessionID, *shm.Descriptor)
@@ -37,7 +37,7 @@ func newCrowd(t *testing.T) *manyPeers {
 	return x
 }
 
-// gathering is a manyPeers whose link gathers.
+// gathering returns a manyPeers whose link gathers.
 func gathering(t *testing.T, g Gatherer) *manyPeers {
 	t.Helper()
 	x := &manyPeers{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1, gatherer: g}
@@ -53,7 +53,7 @@ func (x *manyPeers) attach() {
 	if x.core, err = New(Config{Self: 0, PodOf: []int32{0, 0, 1, 1}, Pods: 2, Gatherer: x.gatherer}, x); err != nil {
 		t.Fatal(err)
 	}
-	// These tests are of other bounds than that of the bytes of all of them.
+	// These tests are not of the bounds of all ranks' and all peers' bytes.
 	x.core.ofRanks, x.core.ofPeers = ranks.NewAllowance(1<<40, 0), ranks.NewAllowance(1<<40, 0)
 	for rank := range uint32(2) {
 		base := RegionFirst + link.Region(2*rank)
@@ -115,15 +115,16 @@ func (x *manyPeers) deliver(h wire.Header, payload []byte) {
 	}
 }
 
-// arena makes a descriptor of n bytes of arena memory.
+// arena returns a descriptor of n bytes of arena memory.
 func arena(op shm.Op, peer uint32, req uint32, n uint64) shm.Descriptor {
 	d := shm.Descriptor{Op: op, Class: shm.ClassArena, Peer: peer, Req: req, Context: 9}
 	d.SetBody(0, n, 0, 0)
 	return d
 }
 
-// A rank that puts, accumulates or is got from half a gigabyte makes only so many
-// frames as the link can use, and what another rank says next goes behind those.
+// TestOneSidedIsPaced checks that a rank that puts, accumulates or serves a get of half a
+// gigabyte makes only as many frames as the link can use, and that the next frame of another
+// rank is sent directly behind those.
 func TestOneSidedIsPaced(t *testing.T) {
 	const large = 512 << 20
 	for name, begin := range map[string]func(x *manyPeers){
@@ -163,8 +164,8 @@ func TestOneSidedIsPaced(t *testing.T) {
 	}
 }
 
-// Large messages of two ranks take turns, fragment by fragment, however many one
-// of them has.
+// TestStreamsTakeTurns checks that the large messages of two ranks take turns, fragment by
+// fragment, however many messages one of them has.
 func TestStreamsTakeTurns(t *testing.T) {
 	x := newCrowd(t)
 	for i := range uint32(20) {
@@ -198,11 +199,11 @@ func TestStreamsTakeTurns(t *testing.T) {
 	}
 }
 
-// A reduction of half a gigabyte is done in steps, and a small one at the same time does
-// not wait for its end.
+// TestFoldsAreBounded checks that a reduction of half a gigabyte is done in steps, and that a
+// small reduction at the same time does not wait for its end.
 func TestFoldsAreBounded(t *testing.T) {
 	x := newCrowd(t)
-	for rank := range SessionID(2) { // communicators of one rank each: nothing but copying
+	for rank := range SessionID(2) { // communicators of one rank each: these collectives only copy
 		list := x.lone.Bytes(link.Ref{Region: RegionFirst + link.Region(2*rank), Len: 4})
 		list[0] = byte(rank)
 		d := shm.Descriptor{Op: shm.OpComm, Req: 1, Context: 4, Class: shm.ClassSlab}
@@ -241,8 +242,8 @@ func TestFoldsAreBounded(t *testing.T) {
 	}
 }
 
-// The end of a rank with as much open as it may have is linear, and comes in
-// steps.
+// TestEndsAreBounded checks that the end of a rank with as many open requests as it may have
+// takes linear time, and is done in steps.
 func TestEndsAreBounded(t *testing.T) {
 	const many = shm.MaxRequests - 2
 	for name, fill := range map[string]func(x *manyPeers, req uint32){

@@ -152,7 +152,7 @@ func (u upper) Frame(id link.Peer, h *wire.Header, payload []byte) error {
 	case wire.Again:
 		return c.onAgain(p, h)
 	case wire.Place:
-		return nil // of an earlier release, which chooses processors by it
+		return nil // sent by an earlier release, which chooses processors by it
 	}
 	return c.onesided.Frame(id, h, payload)
 }
@@ -184,7 +184,8 @@ func (u upper) Released(id link.Peer, a channel.Release, f *link.Frame) {
 	}
 }
 
-// Dropped does the same for a peer that is dead, except for what Ended does.
+// Dropped ends what Released would end, for a frame to a peer that is dead. Ended does the
+// rest.
 func (u upper) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
 	if a.Kind == afterOrigin {
 		u.c.onesided.End(a.ID, u.c.job.Lost(id))

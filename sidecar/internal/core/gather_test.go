@@ -19,12 +19,13 @@ func (f *frequent) Gathers(_ link.Peer, ref link.Ref) bool {
 	return ref.Off < 1<<16
 }
 
-// TestGatheredSendsEndLater: a buffer that the link gathers from is not copied, and
-// its send ends when its frame is acknowledged; of another buffer it ends at once.
+// TestGatheredSendsEndLater checks that a buffer that the link gathers from is not copied, so
+// that its send ends when its frame is acknowledged. A send from any other buffer ends at
+// once.
 func TestGatheredSendsEndLater(t *testing.T) {
 	g := &frequent{}
 	x := gathering(t, g)
-	x.regions[RegionPool] = make([]byte, 16<<20) // with the copies
+	x.regions[RegionPool] = make([]byte, 16<<20) // the pool has the copies
 	send := func(req uint32, off, n uint64) *link.Frame {
 		d := shm.Descriptor{Op: shm.OpSend, Req: req, Peer: 2, Class: shm.ClassArena}
 		d.SetBody(off, n, 0, 0)
@@ -54,10 +55,10 @@ func TestGatheredSendsEndLater(t *testing.T) {
 	}
 }
 
-// TestGatheredSendsEndDelivered: over a link that tells of delivery a gathered send asks
-// for no acknowledgement, and ends when its frame has come; the acknowledgement ends
-// nothing twice. After a break the frame is not sent again; a peer that asks for it
-// breaks the protocol, unless it is about to say that it has given this sidecar up.
+// TestGatheredSendsEndDelivered: if the link reports delivery, a gathered send asks for no
+// acknowledgement and ends when its frame was delivered; the acknowledgement does not end it
+// again. After a break the frame is not sent again. A peer that asks for it violates the
+// protocol, unless its next frame is an Abort because it has given this sidecar up.
 func TestGatheredSendsEndDelivered(t *testing.T) {
 	for name, c := range map[string]struct {
 		ack    uint64
@@ -95,7 +96,7 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 	}
 	x.core.Delivered(4, 1, 1)
 	x.core.Delivered(4, 1, 2)
-	x.core.Delivered(4, 1, 1) // says nothing new
+	x.core.Delivered(4, 1, 1) // a repetition
 	if x.done != 2 || p.Out().Base() != 0 {
 		t.Fatalf("%d sends have ended, frames up to %d are acknowledged", x.done, p.Out().Base())
 	}
@@ -120,13 +121,14 @@ func endDelivered(t *testing.T, ack uint64, next wire.Type, failed bool) {
 			t.Errorf("frame %d is sent again", f.Head.Seq)
 		}
 	}
-	if x.done != 2 && next != wire.Abort { // which every rank is told of
+	if x.done != 2 && next != wire.Abort { // an Abort completes more: every rank is notified
 		t.Errorf("%d sends have ended, want 2", x.done)
 	}
 }
 
-// TestGivenUpOverABreak: who has given this sidecar up, and whose connection breaks before
-// it can say why, says so on the next one: it is not blamed for what it does not have.
+// TestGivenUpOverABreak: a peer has given this sidecar up, and its connection breaks before it
+// has sent the Abort. It may send the Abort on a later connection, and is not accused of a
+// violation because it asks for frames that were delivered.
 func TestGivenUpOverABreak(t *testing.T) {
 	x := gathering(t, &frequent{})
 	p := &x.core.peers[1]
@@ -159,8 +161,8 @@ func TestGivenUpOverABreak(t *testing.T) {
 	}
 }
 
-// TestSendsByTheRingAskForTheirEnd: of a frame that goes by a ring no link tells that it
-// has come, so that its send asks for the acknowledgement that ends it.
+// TestSendsByTheRingAskForTheirEnd checks that a gathered send whose frame goes by a ring asks
+// for an acknowledgement, which ends it: no link reports the delivery of such a frame.
 func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	ports := &lone{regions: map[link.Region][]byte{}}
 	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, Channel: eagerring.Pipeline}, ports)
@@ -198,8 +200,9 @@ func TestSendsByTheRingAskForTheirEnd(t *testing.T) {
 	}
 }
 
-// TestHandedOverLate: what had come on a connection whose end is known, as where its link
-// cannot end it at once, does not make the time without one begin long ago.
+// TestHandedOverLate: a frame of a connection is delivered after the end of the connection was
+// reported, as by a link that cannot end it at once. The time without a connection counts from
+// the frame then, and the peer is not given up.
 func TestHandedOverLate(t *testing.T) {
 	x := newCrowd(t)
 	p := &x.core.peers[1]

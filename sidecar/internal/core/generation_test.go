@@ -12,13 +12,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// repeated is a pod whose ranks attach again, and its only peer.
+// repeated is a pod whose ranks attach several times, and its only peer.
 type repeated struct {
 	*statuses
-	seen int // frames of the pod that a test has looked at
+	seen int // frames of the pod that a test has checked already
 }
 
-// newRepeated makes one whose peer knows the features of its greeting.
+// newRepeated returns a repeated whose peer offers features in its greeting.
 func newRepeated(t *testing.T, features uint64) *repeated {
 	t.Helper()
 	x := newStranger(t)
@@ -30,7 +30,7 @@ func newRepeated(t *testing.T, features uint64) *repeated {
 	return r
 }
 
-// again lets the pod's ranks say goodbye, and attach again.
+// again lets the sessions leaves detach, and all ranks of the pod attach again.
 func (r *repeated) again(leaves ...SessionID) {
 	r.t.Helper()
 	for _, s := range leaves {
@@ -53,7 +53,7 @@ func (r *repeated) attach() {
 	}
 }
 
-// work lets the pod do what there is to do, within itself too.
+// work runs the pod until it has nothing to do, and delivers the frames to itself.
 func (r *repeated) work() {
 	c := r.core
 	for i := 0; i < 20; i++ {
@@ -67,7 +67,7 @@ func (r *repeated) work() {
 	}
 }
 
-// Post takes frames; those to the pod itself come at once.
+// Post implements channel.Poster: frames to the pod itself are delivered at once.
 func (r *repeated) Post(peer link.Peer, frames []*link.Frame) int {
 	if peer != 0 {
 		return r.lone.Post(peer, frames)
@@ -80,7 +80,7 @@ func (r *repeated) Post(peer link.Peer, frames []*link.Frame) int {
 	return len(frames)
 }
 
-// said are the types of frames that the peer has had since the last call.
+// said returns the types of the frames that the peer has received since the last call.
 func (r *repeated) said() (types []wire.Type) {
 	r.work()
 	for _, f := range r.frames[r.seen:] {
@@ -107,8 +107,9 @@ func small(op shm.Op, peer, req uint32) shm.Descriptor {
 	return d
 }
 
-// A rank that runs one program after the other does not fill its sidecar with news for a peer that
-// is away: it waits, and goes on when the peer is back.
+// TestGenerationsWaitForAPeerThatIsAway: a rank runs one program after the other while a peer
+// is disconnected. The frames for that peer are bounded: the next generation begins only after
+// the peer is connected again.
 func TestGenerationsWaitForAPeerThatIsAway(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.work()
@@ -140,7 +141,8 @@ func TestGenerationsWaitForAPeerThatIsAway(t *testing.T) {
 	}
 }
 
-// Messages for ranks that have not come to a generation wait, and go when they have.
+// TestHeldForARankThatIsBehind checks that messages to ranks that have not begun a generation
+// wait, and are sent when the ranks have begun it.
 func TestHeldForARankThatIsBehind(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.again(0, 1)
@@ -151,7 +153,8 @@ func TestHeldForARankThatIsBehind(t *testing.T) {
 	r.want("its receiver has come", wire.Eager)
 }
 
-// A message of an earlier generation reaches no rank, and its credit goes back.
+// TestLateMessagesAreDropped checks that a message of an earlier generation reaches no rank,
+// and that its credit is returned.
 func TestLateMessagesAreDropped(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.again(0, 1)
@@ -171,8 +174,8 @@ func TestLateMessagesAreDropped(t *testing.T) {
 	}
 }
 
-// A rank that a peer said to have left its second program has left it for this pod as well,
-// which comes to the second program later.
+// TestLeftBeforeThisPodHasCome: a peer reports that a rank has left its second program before
+// this pod has begun it. When this pod begins the second program, the rank has left it.
 func TestLeftBeforeThisPodHasCome(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.deliver(wire.Header{Type: wire.Again, Src: 2, Dst: 0, A: 1, B: 2}, nil)
@@ -189,7 +192,8 @@ func TestLeftBeforeThisPodHasCome(t *testing.T) {
 	}
 }
 
-// A goodbye does not wait for ranks that are behind: its pod could not end.
+// TestGoodbyeToAPeerThatIsBehind checks that a goodbye does not wait for ranks that are in an
+// earlier generation: otherwise its pod could not end.
 func TestGoodbyeToAPeerThatIsBehind(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.again(0, 1)
@@ -199,8 +203,8 @@ func TestGoodbyeToAPeerThatIsBehind(t *testing.T) {
 	r.want("the second programs are over", wire.Bye)
 }
 
-// A rank whose process has ended has left what comes later, and a peer that has gone on hears
-// so from a pod whose ranks attach no more.
+// TestAbsentRanks: a rank whose process has ended has left all later generations. A peer that
+// is in a later generation is notified of that by a pod whose ranks do not attach any more.
 func TestAbsentRanks(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.submit(0, shm.Descriptor{Op: shm.OpDetach})
@@ -213,8 +217,9 @@ func TestAbsentRanks(t *testing.T) {
 	r.want("no rank attaches again", wire.Again, wire.Bye)
 }
 
-// A rank that has left, and in whose next program another pod waits, is no rank that has left the
-// job: a deadlock would be suspected while it is on its way.
+// TestWaitsBetweenPrograms: a rank has left a program, and another pod waits for it in the
+// next one. It has not left the job: otherwise a deadlock would be suspected before it
+// attaches again.
 func TestWaitsBetweenPrograms(t *testing.T) {
 	r := newRepeated(t, wire.FeatureAgain)
 	r.submit(0, shm.Descriptor{Op: shm.OpDetach})
@@ -252,7 +257,8 @@ func TestWaitsBetweenPrograms(t *testing.T) {
 	}
 }
 
-// A peer of an earlier release is refused when ranks attach again, with both versions.
+// TestAgainWithAnEarlierRelease checks that a job fails if its ranks attach again and a peer
+// is of an earlier release, with a reason that has both versions.
 func TestAgainWithAnEarlierRelease(t *testing.T) {
 	r := newRepeated(t, 0)
 	r.again(0, 1)
@@ -262,7 +268,8 @@ func TestAgainWithAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// A generation is told in order, of another pod.
+// TestAgainOutOfOrder checks that a generation that a peer reports out of order, or of another
+// pod, is a violation.
 func TestAgainOutOfOrder(t *testing.T) {
 	for _, b := range []uint64{0, 1, generationMax + 1} {
 		r := newRepeated(t, wire.FeatureAgain)

@@ -7,13 +7,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// hostileSizes are those where the core goes another way.
+// hostileSizes are sizes at which the core chooses another path.
 var hostileSizes = []uint64{0, 1, 8, 64, 65, 4096, 9000, 64 << 10, 64<<10 + 1, 512 << 10}
 
-// Accumulates of the widest type: sums of u64.
+// hostileSum is the operation of accumulates: sums of u64, the widest type.
 const hostileSum = uint64(shm.TypeUint64)<<8 | uint64(shm.ReduceSum)
 
-// peerActs connects a peer, or lets it send a frame.
+// peerActs connects a peer, or lets it greet or send a frame.
 func (h *hostile) peerActs(p link.Peer) {
 	switch {
 	case !h.up[p]:
@@ -43,7 +43,7 @@ func (h *hostile) took(p link.Peer, err error) {
 	}
 }
 
-// connect makes a connection, also of a peer that is dead, and greets.
+// connect connects a peer, which may be dead, and usually sends its greeting.
 func (h *hostile) connect(p link.Peer) {
 	x := &h.core.peers[p]
 	if h.r.IntN(3) > 0 || x.State() == channel.Ready || x.State() == channel.Greeting {
@@ -57,12 +57,13 @@ func (h *hostile) connect(p link.Peer) {
 	}
 	h.up[p] = true
 	h.core.LinkUp(h.now, p, h.caps)
-	if h.up[p] && h.r.IntN(8) > 0 { // else it says nothing yet
+	if h.up[p] && h.r.IntN(8) > 0 { // else the greeting follows later
 		h.greet(p)
 	}
 }
 
-// greet says what a peer has received, or claims to have.
+// greet sends the greeting of a peer: the frames that it has received, or claims to have
+// received.
 func (h *hostile) greet(p link.Peer) {
 	x := &h.core.peers[p]
 	f := wire.Header{Type: wire.Ack, Ack: x.Out().Kept(), Credit: x.Credit().Granted()}
@@ -75,8 +76,8 @@ func (h *hostile) greet(p link.Peer) {
 	h.took(p, h.core.Deliver(h.now, p, &f, nil))
 }
 
-// sendPlaced brings a frame whose payload is read in place: it may be cut off, and
-// others go on meanwhile.
+// sendPlaced delivers a frame whose payload is read into place. The payload may be cut off,
+// and other events happen meanwhile.
 func (h *hostile) sendPlaced(p link.Peer, f *wire.Header, payload []byte) {
 	ref, err := h.core.Place(h.now, p, f)
 	if err != nil || !h.up[p] {
@@ -100,12 +101,12 @@ func (h *hostile) sendPlaced(p link.Peer, f *wire.Header, payload []byte) {
 	if !h.up[p] {
 		return
 	}
-	copy(h.Bytes(ref), payload) // as far as the link knows it may write there
+	copy(h.Bytes(ref), payload) // the link still believes that it may write there
 	h.took(p, h.core.Placed(h.now, p))
 }
 
-// deliverOwn hands over what the ranks here have sent each other. That is the
-// core's own doing: it refuses nothing.
+// deliverOwn delivers the frames that the ranks of this pod have sent to each other. The core
+// has made them itself, so that it must refuse none.
 func (h *hostile) deliverOwn() {
 	batch := h.own
 	h.own = nil
@@ -126,7 +127,7 @@ func (h *hostile) deliverOwn() {
 	}
 }
 
-// number is one that was told, or any.
+// number returns a request number of a frame that the peer has received, or any number.
 func (h *hostile) number() uint64 {
 	if p := h.r.IntN(hostilePods); len(h.links[p].seen) > 0 && h.r.IntN(6) > 0 {
 		f := h.links[p].seen[h.r.IntN(len(h.links[p].seen))]
@@ -137,10 +138,11 @@ func (h *hostile) number() uint64 {
 
 func (h *hostile) size() uint64 { return hostileSizes[h.r.IntN(len(hostileSizes))] }
 
-// frame makes the next frame of a peer: an answer to what it was sent, or any.
+// frame returns the next frame of a peer: an answer to a frame that it has received, or any
+// frame.
 func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	switch k := h.r.IntN(16); {
-	case h.cut[p].Type != 0 && k > 0: // it comes again, as it was
+	case h.cut[p].Type != 0 && k > 0: // the interrupted frame is sent again unchanged
 		f, payload = h.cut[p], make([]byte, h.cut[p].Length)
 		h.cut[p] = wire.Header{}
 	case k < 8 && len(h.links[p].seen) > 0:
@@ -154,7 +156,7 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	if f.Type != wire.Ring && f.Type != wire.Look && f.Type > wire.Heartbeat {
 		f.Seq = x.Arrived() + 1
 	}
-	// A link tells by itself when a peer acknowledges what is not written.
+	// A link detects a peer that acknowledges frames that were not written.
 	f.Ack = x.Out().Base()
 	if w := h.links[p].written; w > f.Ack {
 		f.Ack += uint64(h.r.IntN(int(w-f.Ack) + 1))
@@ -165,7 +167,8 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	return f, payload
 }
 
-// answerTo answers a frame as a peer would, or nearly so. No type: it has none.
+// answerTo returns the correct answer to a frame, or nearly that. Type 0 means that the frame
+// has no answer.
 func (h *hostile) answerTo(q wire.Header) (f wire.Header, payload []byte) {
 	f = wire.Header{Src: q.Dst, Dst: q.Src, Context: q.Context, Tag: q.Tag, A: q.A}
 	coin := uint64(h.r.IntN(2))
@@ -230,14 +233,14 @@ func (h *hostile) payload(f *wire.Header, n uint64) []byte {
 	return make([]byte, n)
 }
 
-// requests are frames that a peer may send at any time. Most others end the
-// connection when nothing asked for them, and a story of broken connections is short.
+// requests are frames that a peer may send at any time. Most other frames end the connection
+// if nothing asked for them, and then a run would consist of broken connections.
 var requests = []wire.Type{
 	wire.Eager, wire.Eager, wire.Eager, wire.RTS, wire.RTS, wire.RTS, wire.Put, wire.Acc, wire.Get, wire.Fetch, wire.Lock, wire.Unlock,
 	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat, wire.Place, wire.Look,
 }
 
-// anyType is a type that a peer may say: those up to Concealed, and Again.
+// anyType returns a type that a peer may send: those up to Concealed, and Again.
 func anyType(n int) wire.Type {
 	if n == int(wire.Concealed) {
 		return wire.Again
@@ -245,14 +248,14 @@ func anyType(n int) wire.Type {
 	return wire.Type(1 + n)
 }
 
-// anyFrame makes a frame of a type.
+// anyFrame returns a frame of a type with arbitrary fields.
 func (h *hostile) anyFrame(p link.Peer, t wire.Type) (f wire.Header, payload []byte) {
 	f = wire.Header{Type: t, Src: uint32(2 * p), Dst: uint32(h.r.IntN(hostileRanks)), Context: 9, Tag: uint64(h.r.IntN(2)), A: h.number(), B: h.number()}
 	if p == 1 && h.r.IntN(2) == 0 {
 		f.Src++
 	}
 	switch f.Type {
-	case wire.Abort, wire.Bye, wire.Left, wire.Again: // the story would soon be over
+	case wire.Abort, wire.Bye, wire.Left, wire.Again: // mostly not: the job would soon end
 		if h.r.IntN(40) > 0 {
 			return wire.Header{}, nil
 		}
@@ -261,7 +264,7 @@ func (h *hostile) anyFrame(p link.Peer, t wire.Type) (f wire.Header, payload []b
 			return wire.Header{}, nil
 		}
 	}
-	if t != wire.Eager && t != wire.RTS && h.r.IntN(3) > 0 { // no number of another's
+	if t != wire.Eager && t != wire.RTS && h.r.IntN(3) > 0 { // not a number of another request
 		f.A, f.B = uint64(1+h.r.IntN(9))<<32, uint64(h.r.IntN(2))
 	}
 	if t == wire.Again {
@@ -273,7 +276,7 @@ func (h *hostile) anyFrame(p link.Peer, t wire.Type) (f wire.Header, payload []b
 	return f, h.anyPayload(p, &f)
 }
 
-// anyPayload makes the payload of a frame, and the fields that go with it.
+// anyPayload returns the payload of a frame, and sets the fields that describe it.
 func (h *hostile) anyPayload(p link.Peer, f *wire.Header) []byte {
 	switch f.Type {
 	case wire.Eager:

@@ -9,44 +9,44 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// hostilePorts are the engine and the links of a core among foes. They keep to what
-// they promise, and see to it that the core does: memory is there when it is
-// touched, and is not let go of while a link may touch it.
+// hostilePorts are the engine and the links of a core with hostile peers and applications.
+// They keep their own promises, and check those of the core: memory exists when it is touched,
+// and is not released while a link may touch it.
 type hostilePorts struct {
 	r     *rand.Rand
 	core  *Core
 	now   int64
 	count hostileCount
-	keys  map[uint64]link.Ref // that are registered
-	drawn uint64              // of keys
+	keys  map[uint64]link.Ref // registered memory
+	drawn uint64              // number of keys made
 	ops   []hostileOp
-	own   []*link.Frame // taken by the own link and not delivered
+	own   []*link.Frame // taken by the pod's own link and not yet delivered
 	links [hostilePods]hostileLink
 	up    [hostilePods]bool
 	freed [hostileRanks]bool
 	lent  [hostileRanks]map[uint32]link.Lent
-	open  [hostileRanks]map[uint32]bool // requests that are to have an end
+	open  [hostileRanks]map[uint32]bool // requests that must end
 
-	handles [4]uint64 // of matched probes, that came lately
+	handles [4]uint64 // handles of recent matched probes
 }
 
 // hostileLink is one connection.
 type hostileLink struct {
-	unwritten []*link.Frame // taken, and their memory is still referred to
-	payloads  []link.Ref    // of them, as of Post
-	written   uint64        // number of the last frame that is written
-	seen      []wire.Header // frames that came lately, to be answered
+	unwritten []*link.Frame // taken; their memory is still referenced
+	payloads  []link.Ref    // their payloads, as of Post
+	written   uint64        // number of the last frame that was written
+	seen      []wire.Header // recent frames, to be answered
 }
 
-// hostileOp is a remote operation under way.
+// hostileOp is a remote operation in flight.
 type hostileOp struct {
 	peer   link.Peer
 	token  uint64
 	mem    link.Ref
-	broken bool // its connection is gone, and this is still to be told
+	broken bool // its connection is gone, which is still to be reported
 }
 
-// hostileMemory is what all seeds share, in the order of regions.
+// hostileMemory is the memory that all seeds share, in the order of regions.
 var hostileMemory = func() [][]byte {
 	m := make([][]byte, RegionFirst+2*hostileRanks)
 	m[RegionDiscard] = make([]byte, wire.FrameMax)
@@ -66,12 +66,14 @@ func arenaOf(s SessionID) link.Ref {
 	return link.Ref{Region: RegionFirst + 2*link.Region(s) + 1, Len: hostileMem}
 }
 
-// lentOf is the region of what a session lends: the ports see none of its bytes.
+// lentOf returns the region of the memory that a session lends. The ports do not see its
+// bytes.
 func lentOf(s SessionID) link.Region {
 	return RegionFirst + 2*hostileRanks + link.Region(s)
 }
 
-// lends finds what r is of, if a session lends it.
+// lends returns the lent memory that r is part of, and its number; ok is false if r is not
+// lent.
 func (h *hostilePorts) lends(r link.Ref) (m link.Lent, number uint32, ok bool) {
 	if r.Region < lentOf(0) {
 		return m, 0, false
@@ -80,7 +82,7 @@ func (h *hostilePorts) lends(r link.Ref) (m link.Lent, number uint32, ok bool) {
 	return h.lent[r.Region-lentOf(0)][number], number, true
 }
 
-// there sees to it that r is there, for a link that is to reach it.
+// there checks that r exists, because a link is about to access it.
 func (h *hostilePorts) there(r link.Ref) {
 	m, number, lent := h.lends(r)
 	if !lent {
@@ -93,7 +95,7 @@ func (h *hostilePorts) there(r link.Ref) {
 	}
 }
 
-// Lend takes memory that is not lent yet, mostly.
+// Lend implements link.Lender: it checks that the number is not lent, and fails sometimes.
 func (h *hostilePorts) Lend(r link.Region, number uint32, m link.Lent) error {
 	list := h.lent[r-lentOf(0)]
 	if _, is := list[number]; is {
@@ -107,8 +109,8 @@ func (h *hostilePorts) Lend(r link.Region, number uint32, m link.Lent) error {
 	return nil
 }
 
-// Reclaim is where lent memory ends: no peer has a key, and while the job goes on no link
-// reaches it.
+// Reclaim ends lent memory. It checks that no peer has a key for it and, unless the job has
+// failed, that no link accesses it.
 func (h *hostilePorts) Reclaim(r link.Region, number uint32) {
 	list := h.lent[r-lentOf(0)]
 	if _, is := list[number]; !is {
@@ -129,14 +131,14 @@ func (h *hostilePorts) Reclaim(r link.Region, number uint32) {
 	h.count.reclaimed++
 }
 
-// clearMemory makes a seed independent of those before.
+// clearMemory makes a seed independent of the seeds before.
 func (h *hostilePorts) clearMemory() {
 	for i := RegionRings; int(i) < len(hostileMemory); i++ {
 		clear(hostileMemory[i])
 	}
 }
 
-// sessionOf is the session whose memory r is; false: the core's own.
+// sessionOf returns the session whose memory r is, or false if r is memory of the core.
 func sessionOf(r link.Ref) (SessionID, bool) {
 	if r.Region >= lentOf(0) {
 		return SessionID(r.Region - lentOf(0)), true
@@ -144,7 +146,7 @@ func sessionOf(r link.Ref) (SessionID, bool) {
 	return SessionID(r.Region-RegionFirst) / 2, r.Region >= RegionFirst
 }
 
-// Bytes finds memory that is there.
+// Bytes implements Ports: it checks that the memory of r is not freed.
 func (h *hostilePorts) Bytes(r link.Ref) []byte {
 	if s, ok := sessionOf(r); ok && h.freed[s] {
 		panic(fmt.Sprintf("memory of session %d is touched after it was let go of", s))
@@ -152,7 +154,7 @@ func (h *hostilePorts) Bytes(r link.Ref) []byte {
 	return hostileMemory[r.Region][r.Off : r.Off+r.Len]
 }
 
-// Freed is where memory ends: nothing may refer to it.
+// Freed ends the memory of a session, and checks that nothing refers to it.
 func (h *hostilePorts) Freed(s SessionID) {
 	refers := func(r link.Ref) bool { o, ok := sessionOf(r); return ok && o == s && r.Len > 0 }
 	for p := range h.links {
@@ -178,7 +180,7 @@ func (h *hostilePorts) Freed(s SessionID) {
 	h.freed[s] = true
 }
 
-// Complete sees each request end once.
+// Complete checks that each request ends once.
 func (h *hostilePorts) Complete(s SessionID, d *shm.Descriptor) {
 	if h.freed[s] {
 		panic("a completion for memory that was let go of")
@@ -186,7 +188,7 @@ func (h *hostilePorts) Complete(s SessionID, d *shm.Descriptor) {
 	if d.Op != shm.OpDone {
 		return
 	}
-	if aux := d.Aux(); aux>>32 != 0 { // maybe the handle of a matched probe
+	if aux := d.Aux(); aux>>32 != 0 { // may be the handle of a matched probe
 		h.handles[h.count.ended%len(h.handles)] = aux
 	}
 	if !h.open[s][d.Req] {
@@ -244,7 +246,7 @@ func (h *hostilePorts) start(p link.Peer, token uint64, mem link.Ref) error {
 	return nil
 }
 
-// Disconnect ends a connection without a word (link.Link, Forget).
+// Disconnect ends a connection without a report (link.Link, Forget).
 func (h *hostilePorts) Disconnect(p link.Peer) { h.forget(p) }
 
 func (h *hostilePorts) forget(p link.Peer) {
@@ -274,7 +276,7 @@ func (h *hostilePorts) Post(p link.Peer, frames []*link.Frame) int {
 			h.own = append(h.own, f)
 			continue
 		}
-		if f.Head.Seq > 0 { // the others are the core's to use again
+		if f.Head.Seq > 0 { // the core may use the others again
 			x := &h.links[p]
 			x.unwritten, x.payloads = append(x.unwritten, f), append(x.payloads, f.Payload)
 			x.seen = append(x.seen, f.Head)
@@ -288,7 +290,7 @@ func (h *hostilePorts) Post(p link.Peer, frames []*link.Frame) int {
 	return n
 }
 
-// write lets links write some of what they have taken.
+// write lets links write some of the frames that they have taken.
 func (h *hostilePorts) write() {
 	for p := range h.links {
 		x := &h.links[p]

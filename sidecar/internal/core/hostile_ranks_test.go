@@ -7,14 +7,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 )
 
-// hostileRequests are the request numbers in use: few, so that cancels, stages and
-// the same number twice meet what is open.
+// hostileRequests is the number of request numbers in use. It is small, so that cancels,
+// stages and reused numbers often name an open request.
 const hostileRequests = 60
 
-// hostileExposures are the numbers of exposures that are mostly used.
+// hostileExposures is the number of exposure numbers that are used mostly.
 const hostileExposures = 3
 
-// submit gives the core a descriptor of a rank that is here.
+// submit submits a descriptor of a rank of this pod.
 func (h *hostile) submit() {
 	s := SessionID(h.r.IntN(hostileRanks))
 	if x := h.core.sessions[s]; x == nil || x.Left() || h.core.Held(s) {
@@ -25,7 +25,7 @@ func (h *hostile) submit() {
 	if d.Op == shm.OpDetach {
 		clear(h.open[s])
 	}
-	if ends(&d) { // it may end before Submit returns
+	if ends(&d) { // the request may end before Submit returns
 		h.open[s][d.Req] = true
 	}
 	err := h.core.Submit(h.now, s, &d)
@@ -41,13 +41,13 @@ func (h *hostile) submit() {
 	if h.core.sessions[s] != nil && h.core.collectives.Reading(s) {
 		h.count.pieces++
 	}
-	// The engine ends the session of who submits that. Mostly the story goes on.
+	// The engine would end the session. Mostly the test goes on with it.
 	if err != nil && h.r.IntN(1000) == 0 {
 		h.detach(s, err)
 	}
 }
 
-// ends reports that a descriptor, if it is taken, has an OpDone (L§5).
+// ends reports whether a descriptor, if it is accepted, has an OpDone (L§5).
 func ends(d *shm.Descriptor) bool {
 	switch d.Op {
 	case shm.OpCancel, shm.OpStage, shm.OpCommFree, shm.OpReduced, shm.OpAbort, shm.OpDetach, shm.OpDrop, shm.OpShut:
@@ -56,7 +56,7 @@ func ends(d *shm.Descriptor) bool {
 	return d.Op != shm.OpSend || d.Flags&shm.FlagSilent == 0
 }
 
-// detach lets a rank go. Its requests end without a word to it.
+// detach detaches a rank. Its requests end without completions.
 func (h *hostile) detach(s SessionID, reason error) {
 	if x := h.core.sessions[s]; x == nil || x.Left() {
 		return
@@ -65,7 +65,7 @@ func (h *hostile) detach(s SessionID, reason error) {
 	h.core.Detach(h.now, s, reason)
 }
 
-// descriptor makes one that may be meant, mostly.
+// descriptor returns a descriptor that is mostly valid.
 func (h *hostile) descriptor(s SessionID) shm.Descriptor {
 	d := shm.Descriptor{Op: shm.Op(1 + h.r.IntN(int(shm.OpSubmitMax))), Req: h.req % hostileRequests, Peer: uint32(h.r.IntN(len(hostileJob))), Context: 9, Tag: uint64(h.r.IntN(2))}
 	h.req++
@@ -107,7 +107,7 @@ func (h *hostile) descriptor(s SessionID) shm.Descriptor {
 	return d
 }
 
-// body names memory of a class, within the session's or not.
+// body sets memory of a random class, within the session's memory or not.
 func (h *hostile) body(s SessionID, d *shm.Descriptor) {
 	d.Class = []shm.Class{shm.ClassArena, shm.ClassArena, shm.ClassSlab, shm.ClassInline, shm.ClassStaged, shm.ClassNone, shm.ClassExposed, shm.ClassExposed}[h.r.IntN(8)]
 	if d.Class == shm.ClassInline {
@@ -136,7 +136,8 @@ func (h *hostile) body(s SessionID, d *shm.Descriptor) {
 	d.SetBody(at, n, aux, h.handle())
 }
 
-// exposure is the number of one, mostly of few, and of one that is there if that is wanted.
+// exposure returns the number of an exposure, mostly one of hostileExposures, and one that
+// exists if there is set.
 func (h *hostile) exposure(s SessionID, there bool) uint64 {
 	if h.r.IntN(100) == 0 {
 		return uint64(h.r.IntN(1 << 16))
@@ -150,7 +151,7 @@ func (h *hostile) exposure(s SessionID, there bool) uint64 {
 	return n
 }
 
-// handle is one of a matched probe, or any number.
+// handle returns the handle of a matched probe, or any number.
 func (h *hostile) handle() uint64 {
 	if h.r.IntN(4) > 0 {
 		return h.handles[h.r.IntN(len(h.handles))]
@@ -158,7 +159,7 @@ func (h *hostile) handle() uint64 {
 	return h.number()
 }
 
-// communicator writes a list of ranks, the own one among them.
+// communicator writes a list of ranks that includes the rank itself.
 func (h *hostile) communicator(s SessionID, d *shm.Descriptor) {
 	d.Context = uint32(8 + h.r.IntN(4))
 	if d.Class = shm.ClassArena; h.r.IntN(3) == 0 {
@@ -175,7 +176,7 @@ func (h *hostile) communicator(s SessionID, d *shm.Descriptor) {
 	d.SetBody(0, list.Len, 0, 0)
 }
 
-// known notes the communicators that there are.
+// known records the communicators that exist.
 func (h *hostile) known(s SessionID, d *shm.Descriptor) {
 	m := h.comms[s]
 	if m == nil {
@@ -211,7 +212,7 @@ func (h *hostile) collective(s SessionID, d *shm.Descriptor) {
 	block := slabOf(s).Slice(0, shm.CollBlockBytes+uint64(8*int(b.Vectors)*size))
 	b.Encode(h.Bytes(block))
 	for i := range int(b.Vectors) * size {
-		n := uint64(64) // a count, and as many displacements behind it
+		n := uint64(64) // a count, and as many displacements after it
 		if i/size%2 == 1 {
 			n *= uint64(i % size)
 		}
@@ -224,7 +225,7 @@ func (h *hostile) collective(s SessionID, d *shm.Descriptor) {
 	d.SetBody(0, block.Len, 0, 0)
 }
 
-// vectorsOf is how many vectors a kind has (L§5.4).
+// vectorsOf returns the number of vectors of a kind (L§5.4).
 func vectorsOf(k coll.Kind) uint32 {
 	switch k {
 	case coll.Gatherv, coll.Scatterv, coll.Allgatherv:

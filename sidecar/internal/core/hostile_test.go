@@ -21,15 +21,15 @@ var (
 	hostileSeed  = flag.Uint64("core.seed", 0, "run this seed alone")
 )
 
-// TestHostile gives a core peers and applications that do what they like: frames of
-// every type with numbers that were told and others, descriptors of every kind,
-// connections that break in the middle of a payload, remote operations that fail.
-// The simulator's jobs are honest with few exceptions, and so find what honest jobs
-// come to; here every order of events is as likely as any other.
+// TestHostile gives a core arbitrary peers and applications: frames of every type with valid
+// and invalid numbers, descriptors of every kind, connections that break in the middle of a
+// payload, and remote operations that fail. The simulator's jobs are honest with few
+// exceptions, so that it finds the states that honest jobs reach; here every order of events
+// is equally likely.
 //
-// Whatever comes, the core may end a connection, a session or the job. It may not
-// touch memory that it has let go of, nor let go of memory that an operation may touch;
-// it ends every request once, and when all are gone nothing is left.
+// The core may end a connection, a session or the job at any time. It must not touch memory
+// that it has released, nor release memory that an operation may touch. It ends every request
+// once, and no state is left when all ranks and peers are gone.
 func TestHostile(t *testing.T) {
 	if *hostileSeed != 0 {
 		runHostile(t, *hostileSeed)
@@ -45,16 +45,16 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// hostileCount is what happened, so that a test that does nothing does not pass.
+// hostileCount counts events, so that a test without them does not pass.
 type hostileCount struct {
-	frames, taken     int // that peers sent; not refused
-	submitted, ended  int // requests with an end, and their ends
+	frames, taken     int // frames that peers sent; those that were not refused
+	submitted, ended  int // requests that must end, and their ends
 	breaks, remote    int // connections that broke; remote operations
-	exposed, pieces   int // windows of either side; vectors taken in pieces
-	asked, denied     int // requests that a peer answers; dead peers that came again
-	failed, abandoned int // jobs; payloads cut off
-	lent, reclaimed   int // memory of applications' own
-	lentUses          int // reads into it, and keys for peers
+	exposed, pieces   int // windows of both sides; vectors taken in pieces
+	asked, denied     int // requests that a peer answers; dead peers that connected again
+	failed, abandoned int // jobs that failed; payloads that were cut off
+	lent, reclaimed   int // memory that applications lent, and got back
+	lentUses          int // reads into lent memory, and keys of it for peers
 }
 
 func (n *hostileCount) add(m hostileCount) {
@@ -67,8 +67,8 @@ func (n *hostileCount) add(m hostileCount) {
 	n.lent, n.reclaimed, n.lentUses = n.lent+m.lent, n.reclaimed+m.reclaimed, n.lentUses+m.lentUses
 }
 
-// runHostile plays one seed. A panic is the core's, or one of the ports', which see
-// what the core must not do: either way the seed is told.
+// runHostile runs one seed. A panic comes from the core, or from the ports if the core broke a
+// rule; in both cases the seed is reported.
 func runHostile(t *testing.T, seed uint64) hostileCount {
 	t.Helper()
 	defer func() {
@@ -89,16 +89,17 @@ func runHostile(t *testing.T, seed uint64) hostileCount {
 	return h.count
 }
 
-// Pod 0 is the core's, with two ranks; rank 4 is of a pod that never connects.
+// hostileJob has the pod of each rank. Pod 0 with two ranks is the core's, and the pod of rank
+// 4 never connects.
 var hostileJob = []int32{0, 0, 1, 1, 2}
 
 const (
 	hostileRanks = 2
 	hostilePods  = 3
-	hostileMem   = 1 << 20 // of each session's slab, and arena
+	hostileMem   = 1 << 20 // bytes of each session's slab, and of each arena
 )
 
-// newHostile makes a core of a kind that the seed says, with both ranks attached.
+// newHostile returns a core of the kind that the seed chooses, with both ranks attached.
 func newHostile(seed uint64) *hostile {
 	r := rand.New(rand.NewPCG(seed, 1))
 	h := &hostile{hostilePorts: hostilePorts{r: r, now: 1, keys: map[uint64]link.Ref{}}}
@@ -140,7 +141,7 @@ func newHostile(seed uint64) *hostile {
 	return h
 }
 
-// expose lets a rank expose as much as it can at once.
+// expose lets a rank expose as much memory as it can at once.
 func (h *hostile) expose(s SessionID) {
 	for number := range uint64(hostileExposures) {
 		d := shm.Descriptor{Op: shm.OpExpose, Req: hostileRequests - 1}
@@ -152,17 +153,17 @@ func (h *hostile) expose(s SessionID) {
 	}
 }
 
-// hostile is a core among foes.
+// hostile is a core with hostile peers and applications.
 type hostile struct {
 	hostilePorts
 	caps link.Caps
 	req  uint32
-	cut  [hostilePods]wire.Header // of payloads that were cut off
+	cut  [hostilePods]wire.Header // frames whose payloads were cut off
 
-	comms [hostileRanks]map[uint32]int // how many ranks each communicator has
+	comms [hostileRanks]map[uint32]int // number of ranks of each communicator
 }
 
-// step lets one thing happen.
+// step makes one random event happen.
 func (h *hostile) step() {
 	h.endBroken()
 	switch k := h.r.IntN(20); {
@@ -185,7 +186,7 @@ func (h *hostile) step() {
 	}
 }
 
-// turn is what the engine does: poll, step and flush.
+// turn does what a turn of the engine does: flush, poll and advance.
 func (h *hostile) turn() {
 	h.core.Flush(h.now, h)
 	h.write()
@@ -194,7 +195,7 @@ func (h *hostile) turn() {
 	h.core.Advance(h.now)
 }
 
-// rare is what a job sees once, if at all.
+// rare makes an event happen that a job sees at most once.
 func (h *hostile) rare(p link.Peer) {
 	switch {
 	case h.r.IntN(60) == 0:
@@ -212,8 +213,8 @@ func (h *hostile) rare(p link.Peer) {
 	}
 }
 
-// breakLink is what a link does when its connection is lost: first the ends of what
-// was under way, then the news (link.Remote, Lifetimes).
+// breakLink does what a link does when its connection is lost: it reports first the ends of
+// the operations in flight, and then the loss (link.Remote, Lifetimes).
 func (h *hostile) breakLink(p link.Peer, err error) {
 	if !h.up[p] {
 		return
@@ -224,8 +225,8 @@ func (h *hostile) breakLink(p link.Peer, err error) {
 	h.core.LinkDown(h.now, p, err)
 }
 
-// refused is a connection that broke the protocol. Mostly it is taken for one that
-// is lost, so that the story goes on in the state that the refusal has left.
+// refused ends a connection that violated the protocol. Mostly it is reported as broken, so
+// that the test goes on in the state that the refusal has left.
 func (h *hostile) refused(p link.Peer, err error) {
 	if h.r.IntN(200) > 0 {
 		err = link.ErrBroken
@@ -244,7 +245,7 @@ func (h *hostile) endBroken() {
 	}
 }
 
-// endRemote ends one remote operation, well or not.
+// endRemote ends one remote operation, with or without an error.
 func (h *hostile) endRemote() {
 	if len(h.ops) == 0 {
 		return
@@ -252,7 +253,7 @@ func (h *hostile) endRemote() {
 	i := h.r.IntN(len(h.ops))
 	op := h.ops[i]
 	h.ops = append(h.ops[:i], h.ops[i+1:]...)
-	if _, _, lent := h.lends(op.mem); !lent { // a registration may end earlier
+	if _, _, lent := h.lends(op.mem); !lent { // a registration of other memory may have ended earlier
 		h.Bytes(op.mem)
 	}
 	var err error
@@ -262,14 +263,14 @@ func (h *hostile) endRemote() {
 	h.core.RemoteDone(h.now, op.peer, op.token, err)
 }
 
-// failedJob ends every other job before its ranks and peers go.
+// failedJob fails every other job before its ranks and peers leave.
 func (h *hostile) failedJob() {
 	if h.r.IntN(2) == 0 {
 		h.core.Fail(h.now, &Failure{Rank: 0, Code: 1, Reason: "the story is over"})
 	}
 }
 
-// finish lets everybody go, and time pass.
+// finish lets all ranks and peers leave, and time pass.
 func (h *hostile) finish() {
 	if h.r.IntN(2) == 0 {
 		h.detachAll()
@@ -288,14 +289,14 @@ func (h *hostile) finish() {
 	h.settle()
 }
 
-// detachAll lets the ranks go.
+// detachAll detaches all ranks.
 func (h *hostile) detachAll() {
 	for s := range SessionID(hostileRanks) {
 		h.detach(s, []error{nil, errGone}[h.r.IntN(2)])
 	}
 }
 
-// settle lets time pass, more than anything takes.
+// settle lets more time pass than any step takes.
 func (h *hostile) settle() {
 	for range 200 {
 		h.now += 1e6
@@ -310,7 +311,7 @@ func (h *hostile) settle() {
 	}
 }
 
-// left says what has not ended.
+// left describes the state that has not ended.
 func (h *hostile) left() string {
 	c, st, one := h.core, h.core.Stats(), h.core.onesided.Open()
 	var b strings.Builder
@@ -361,7 +362,7 @@ func (h *hostile) left() string {
 	return b.String()
 }
 
-// bodyOf makes the payload of a frame of a type that has one.
+// bodyOf returns the encoded payload of a frame whose type has one.
 func bodyOf(f *wire.Header, body interface{ Encode([]byte) int }) []byte {
 	b := make([]byte, 64)
 	b = b[:body.Encode(b)]

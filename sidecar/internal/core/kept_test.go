@@ -20,8 +20,8 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// keeper is a sidecar of so many ranks, all attached, and of as many peers of one rank each
-// that are connected. Its ranks are the first of the job.
+// keeper returns a sidecar of n ranks, all attached, with n connected peers of one rank each.
+// Its ranks are the first of the job.
 func keeper(t *testing.T, n int) *Core {
 	t.Helper()
 	pods := make([]int32, 2*n)
@@ -49,9 +49,10 @@ func keeper(t *testing.T, n int) *Core {
 	return c
 }
 
-// TestRanksKeepNoMoreThanIsCounted: whatever all ranks of a pod have open at once, and one
-// after the other, takes no more memory than the formula has for it. The first one may use all
-// of its request numbers, and each has its share when others have taken all that there is.
+// TestRanksKeepNoMoreThanIsCounted checks that the requests that all ranks of a pod have open,
+// at once and one after the other, take no more memory than the formula has for them. The
+// first rank may use all of its request numbers, and each other rank has its share when the
+// common part is used up.
 func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
 	const ranks = 3
 	request := func(op shm.Op, class shm.Class, req, bytes int) *shm.Descriptor {
@@ -123,8 +124,8 @@ func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
 	}
 }
 
-// TestLeavesWhileTheJobEnds: a rank whose requests end because the job has failed, and that
-// leaves before all of them have ended, ends each once.
+// TestLeavesWhileTheJobEnds: a rank leaves while its requests end because the job has failed.
+// Each request ends once.
 func TestLeavesWhileTheJobEnds(t *testing.T) {
 	for op, class := range map[shm.Op]shm.Class{shm.OpProbe: shm.ClassNone, shm.OpRecv: shm.ClassArena, shm.OpSend: shm.ClassArena} {
 		c := keeper(t, 2)
@@ -148,9 +149,9 @@ func TestLeavesWhileTheJobEnds(t *testing.T) {
 	}
 }
 
-// TestPeersKeepNoMoreThanIsCounted: whatever all peers announce and ask for, it takes no more
-// memory than the formula has for it, a peer that has sent little is not the one that is cut
-// off, and the bytes come back.
+// TestPeersKeepNoMoreThanIsCounted checks that the messages that all peers announce and
+// request take no more memory than the formula has for them, that a peer that has sent little
+// is not disconnected when the memory is used up, and that the bytes are given back.
 func TestPeersKeepNoMoreThanIsCounted(t *testing.T) {
 	const peers = 3
 	for what, x := range map[string]struct {

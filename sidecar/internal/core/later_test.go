@@ -9,8 +9,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// TestLaterInLine: receives whose memory is registered in a later turn have it in the
-// order in which they asked, also where another message arrives first in every turn.
+// TestLaterInLine checks that receives whose memory is registered in a later turn are
+// registered in the order of their requests, also if another message arrives first in every
+// turn.
 func TestLaterInLine(t *testing.T) {
 	const messages = 6
 	d := newDuo(t, rendezvous.RPut, link.Caps{Register: true, Write: true})
@@ -27,7 +28,7 @@ func TestLaterInLine(t *testing.T) {
 		d.run()
 	}
 	send(0)
-	send(1) // is late
+	send(1) // exceeds this turn's registrations
 	for n := uint32(2); n < messages; n++ {
 		d.ports[1].turn = 0
 		send(n) // before Advance
@@ -48,8 +49,8 @@ func TestLaterInLine(t *testing.T) {
 	}
 }
 
-// TestLargeIsNotPassed: a receive whose memory is too much to be registered together with
-// another's in a turn is the first of the next turn, however many others arrive.
+// TestLargeIsNotPassed checks that a receive whose memory is too large to be registered in the
+// same turn as another's is the first of the next turn, however many other messages arrive.
 func TestLargeIsNotPassed(t *testing.T) {
 	const messages = 40
 	d := newDuo(t, rendezvous.RPut, link.Caps{Register: true, Write: true})
@@ -84,8 +85,8 @@ func TestLargeIsNotPassed(t *testing.T) {
 	t.Errorf("the large one is put off in each of %d turns", messages-5)
 }
 
-// TestPartsAreCounted: a message of which a part went in frames is one message, and each
-// of its bytes is counted where it went.
+// TestPartsAreCounted checks that a message of which a part was sent in frames counts as one
+// message, and that its bytes count for the protocol that carried them.
 func TestPartsAreCounted(t *testing.T) {
 	const part = 32 << 10
 	d := newDuo(t, rendezvous.RPut, link.Caps{Register: true, Write: true, RegisterMax: part})

@@ -13,7 +13,7 @@ import (
 
 const lentRegion = RegionFirst + 2
 
-// lends keeps what was lent, by number.
+// lends records lent memory by its number.
 type lends map[uint32]link.Lent
 
 func (l lends) Lend(_ link.Region, number uint32, m link.Lent) error {
@@ -29,7 +29,7 @@ func onExposure(op shm.Op, req uint32, number uint64) shm.Descriptor {
 	return x
 }
 
-// newLending is a duo whose pods have exposed memory as number 0.
+// newLending returns a duo whose pods have exposed memory as number 0.
 func newLending(t *testing.T, p rendezvous.Protocol, caps link.Caps) (*duo, [2]lends) {
 	t.Helper()
 	d := newDuo(t, p, caps)
@@ -61,8 +61,8 @@ func inLent(x shm.Descriptor) shm.Descriptor {
 
 var lending = link.Caps{Register: true, Read: true, Write: true, InOrder: true, Lent: true}
 
-// TestLent: the device reads from lent memory and into it, and the application is not
-// asked for anything.
+// TestLent checks that the device reads from and into lent memory without any request to the
+// application.
 func TestLent(t *testing.T) {
 	recv, send := duoMessage(shm.OpRecv, 3, 0, 0), duoMessage(shm.OpSend, 4, 1, 0)
 	for what, x := range map[string]struct {
@@ -95,9 +95,9 @@ func TestLent(t *testing.T) {
 	}
 }
 
-// TestLentIsStaged: what the device does not do the applications are asked for, and a
-// message goes as any of private memory. Nothing of lent memory is looked at: here it is
-// not what is sent.
+// TestLentIsStaged checks that the applications are asked for chunks where the device cannot
+// access lent memory; the message is then sent like one of private memory. The core does not
+// read lent memory: in this test its bytes are not those of the message.
 func TestLentIsStaged(t *testing.T) {
 	plain := lending
 	plain.Lent = false
@@ -137,8 +137,8 @@ func TestLentIsStaged(t *testing.T) {
 	}
 }
 
-// TestLargeIntoLent: a message from the arena that is larger than what is registered at
-// once has no key, and is brought to lent memory in chunks. One that is lent has.
+// TestLargeIntoLent: a message from the arena that is larger than the largest registration has
+// no key, and is brought into lent memory in chunks. A message from lent memory has a key.
 func TestLargeIntoLent(t *testing.T) {
 	caps := lending
 	caps.RegisterMax = duoBytes / 2
@@ -161,7 +161,8 @@ func TestLargeIntoLent(t *testing.T) {
 	}
 }
 
-// TestUnexpose: memory is given back when no message uses it any more, and not before.
+// TestUnexpose checks that lent memory is given back when no message uses it any more, and not
+// before.
 func TestUnexpose(t *testing.T) {
 	d, known := newLending(t, rendezvous.Auto, lending)
 	d.submit(0, inLent(duoMessage(shm.OpSend, 4, 1, 0)))
@@ -187,8 +188,8 @@ func TestUnexpose(t *testing.T) {
 	d.submit(0, onExposure(shm.OpExpose, 8, 0)) // the number is free again
 }
 
-// TestLentOutlivesItsRank: a session whose rank ends while the device reads into its
-// memory, or from it, is not over before that has ended: its context is closed then.
+// TestLentOutlivesItsRank: a rank ends while the device reads into its memory, or from it. Its
+// session ends only after the read has ended, because then its context is closed.
 func TestLentOutlivesItsRank(t *testing.T) {
 	for dies, what := range []string{"the sender", "the receiver"} {
 		d, _ := newLending(t, rendezvous.Auto, lending)
@@ -222,8 +223,8 @@ func TestLentOutlivesItsRank(t *testing.T) {
 	}
 }
 
-// TestReadFromTheDead: a receive whose peer has left, and is lost while its message is
-// read, ends with the read: whatever its memory is.
+// TestReadFromTheDead: a receive whose peer has left, and is lost while its message is being
+// read, ends with the read, whether its memory is lent or of the arena.
 func TestReadFromTheDead(t *testing.T) {
 	for what, recv := range map[string]shm.Descriptor{
 		"lent": inLent(duoMessage(shm.OpRecv, 3, 0, 0)), "of the arena": duoMessage(shm.OpRecv, 3, 0, 0),
@@ -258,7 +259,8 @@ func TestReadFromTheDead(t *testing.T) {
 	}
 }
 
-// TestLentLies: what no correct client says about lent memory ends its session.
+// TestLentLies checks that a session ends with each descriptor of lent memory that no correct
+// client sends.
 func TestLentLies(t *testing.T) {
 	body := func(x shm.Descriptor, addr, n, aux uint64) shm.Descriptor {
 		x.SetBody(addr, n, aux, 0)
@@ -286,7 +288,7 @@ func TestLentLies(t *testing.T) {
 	}
 }
 
-// TestLendNowhere: a session whose link lends no memory is told so.
+// TestLendNowhere checks that a session whose link cannot lend memory gets StatusUnsupported.
 func TestLendNowhere(t *testing.T) {
 	d := newDuo(t, rendezvous.Auto, lending)
 	d.submit(0, onExposure(shm.OpExpose, 9, 0))

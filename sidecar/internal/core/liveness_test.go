@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// counted are lone ports that count what is asked of the dialler.
+// counted is a lone that counts the calls of Connect and Disconnect.
 type counted struct {
 	lone
 	connects, disconnects int
@@ -19,7 +19,7 @@ type counted struct {
 func (c *counted) Connect(link.Peer)    { c.connects++ }
 func (c *counted) Disconnect(link.Peer) { c.disconnects++ }
 
-// met is a core of pod 0 that has heard pod 1 at time 1.
+// met returns a core of pod 0 that has received a frame of pod 1 at time 1.
 func met(t *testing.T) (*Core, *counted) {
 	t.Helper()
 	ports := &counted{lone: lone{regions: map[link.Region][]byte{}}}
@@ -33,7 +33,7 @@ func met(t *testing.T) (*Core, *counted) {
 	return c, ports
 }
 
-// hear delivers an acknowledgement of pod 1.
+// hear delivers an acknowledgement from pod 1.
 func hear(t *testing.T, c *Core, now int64, ack uint64) {
 	t.Helper()
 	if err := c.Deliver(now, 1, &wire.Header{Type: wire.Ack, Ack: ack, Credit: c.peers[1].Credit().Granted()}, nil); err != nil {
@@ -41,8 +41,8 @@ func hear(t *testing.T, c *Core, now int64, ack uint64) {
 	}
 }
 
-// alive ticks as the engine does until the time, and reports whether the job
-// lives.
+// alive calls Tick every millisecond from one time to another, and reports whether the job has
+// not failed.
 func alive(c *Core, from, to time.Duration) bool {
 	for now := from; now < to; now += time.Millisecond {
 		c.Tick(int64(now))
@@ -51,8 +51,8 @@ func alive(c *Core, from, to time.Duration) bool {
 	return c.fail == nil
 }
 
-// TestSilenceCountsFromTheLastFrame: connections that are made and say nothing
-// neither prolong the life of a peer, nor are they made as fast as they break.
+// TestSilenceCountsFromTheLastFrame checks that connections on which the peer sends nothing do
+// not prolong its life, and are not made again as fast as they break.
 func TestSilenceCountsFromTheLastFrame(t *testing.T) {
 	c, ports := met(t)
 	now, asked := time.Duration(0), 0
@@ -76,8 +76,8 @@ func TestSilenceCountsFromTheLastFrame(t *testing.T) {
 	}
 }
 
-// TestOwnAbsence: a sidecar that did not run itself does not count the time against its peers,
-// and gives those up that stay silent when it runs again.
+// TestOwnAbsence checks that a sidecar that was not scheduled does not count that time against
+// its peers, and gives up those that stay silent when it runs again.
 func TestOwnAbsence(t *testing.T) {
 	c, _ := met(t)
 	if !alive(c, 0, time.Second) {
@@ -92,9 +92,9 @@ func TestOwnAbsence(t *testing.T) {
 	}
 }
 
-// TestAbsenceWhileConnecting: a sidecar that is stopped while it waits for connections
-// alone, of which the deadline is the next timer, gives no peer up when it goes on: it has
-// heard no peer.
+// TestAbsenceWhileConnecting: a sidecar only waits for connections, so that their deadline is
+// its next timer, and is stopped meanwhile. When it goes on it gives no peer up, because it
+// could not have received anything.
 func TestAbsenceWhileConnecting(t *testing.T) {
 	ports := &counted{lone: lone{regions: map[link.Region][]byte{}}}
 	c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, StartWithin: 5 * time.Second}, ports)
@@ -116,8 +116,8 @@ func TestAbsenceWhileConnecting(t *testing.T) {
 	}
 }
 
-// TestAbsenceInParts: a sidecar that has to wait for a processor again and again, on a
-// machine that has too much to do, has more patience with others there; not without end.
+// TestAbsenceInParts: a sidecar on an overloaded machine waits for a processor again and
+// again. It extends the deadlines of its peers on that account, but not without end.
 func TestAbsenceInParts(t *testing.T) {
 	c, _ := met(t)
 	next, waited := c.Tick(2), time.Duration(0)
@@ -138,8 +138,9 @@ func TestAbsenceInParts(t *testing.T) {
 	}
 }
 
-// TestDeadPeerIsTold: who connects when it was given up gets a greeting and an
-// Abort that it can take, whatever it has received, and then the end.
+// TestDeadPeerIsTold checks that a peer that connects after it was given up receives a
+// greeting and an Abort that it can accept, whatever it has received before, and is then
+// disconnected.
 func TestDeadPeerIsTold(t *testing.T) {
 	for _, received := range []uint64{0, 7} {
 		c, ports := met(t)
@@ -151,7 +152,7 @@ func TestDeadPeerIsTold(t *testing.T) {
 		ports.frames = nil
 		c.Flush(now, ports)
 		hear(t, c, now, received)
-		hear(t, c, now, received) // whatever else it says
+		hear(t, c, now, received) // whatever it acknowledges
 		c.Flush(now, ports)
 		if len(ports.frames) != 2 {
 			t.Fatalf("%d frames, want 2", len(ports.frames))
@@ -170,16 +171,16 @@ func TestDeadPeerIsTold(t *testing.T) {
 		if ports.disconnects != ended+1 || c.peers[1].State() != channel.Dead {
 			t.Errorf("%d connections ended, state %d", ports.disconnects-ended, c.peers[1].State())
 		}
-		c.LinkUp(now, 1, link.Caps{}) // once more, and silent
+		c.LinkUp(now, 1, link.Caps{}) // it connects once more, and sends nothing
 		if alive(c, 6*time.Second, 11*time.Second); c.peers[1].State() != channel.Dead {
 			t.Error("a dead peer that says nothing keeps its connection")
 		}
 	}
 }
 
-// TestDeniedPeerCountsToTheEnd: a dead peer that connects again and acknowledges
-// frames up to the last number there is leaves no number for an Abort, and is not
-// told. Its connection ends, and the sidecar goes on.
+// TestDeniedPeerCountsToTheEnd: a dead peer connects again and acknowledges frames up to the
+// highest number there is, so that no number is left for an Abort. The peer receives none, its
+// connection ends, and the sidecar goes on.
 func TestDeniedPeerCountsToTheEnd(t *testing.T) {
 	for _, ack := range []uint64{1 << 63, 1<<64 - 2, 1<<64 - 1} {
 		c, ports := met(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// looks are two cores over a link that places in order and notifies, and what would run
-// them: engines that sleep when a turn finds nothing, and that frames, notices and ends
-// of their own operations wake, but not what is written into their memory.
+// looks are two cores over a link that places in order and notifies, and their engines. An
+// engine sleeps when a turn finds nothing. Frames, notifications and the ends of its own
+// operations wake it; writes into its memory do not.
 type looks struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -23,8 +23,8 @@ type looks struct {
 	keys  map[uint64]keyed
 }
 
-// lookPort is a core's end. Frames are delivered in their order, with casts among them,
-// and so are writes, but either may overtake the other.
+// lookPort is the end of one core. Frames and casts are delivered in one order, and writes in
+// another: either may overtake the other.
 type lookPort struct {
 	lone
 	l      *looks
@@ -32,12 +32,12 @@ type lookPort struct {
 	frames []func()
 	writes []func()
 	ends   []func()
-	plain  int // writes without a notice
-	told   int // Looks
+	plain  int // writes without a notification
+	told   int // Looks sent
 	casts  int
-	full   bool // the link takes no frame, until it wakes the engine
+	full   bool // the link takes no frame before it wakes the engine
 	fulls  int
-	tokens []uint64 // of writes that have not ended
+	tokens []uint64 // writes that have not ended
 	idle   bool
 	asleep bool
 	sleeps int
@@ -49,7 +49,7 @@ func (p *lookPort) Register(_ link.Peer, ref link.Ref) (link.Key, error) {
 	return link.Key{Key: k}, nil
 }
 
-// write is what happens at the peer when a write is in place.
+// write returns a function that does what happens at the peer when a write is in place.
 func (p *lookPort) write(peer link.Peer, src []byte, dst link.Key, notify uint64) func() {
 	data, l := bytes.Clone(src), p.l
 	if notify == 0 {
@@ -77,7 +77,7 @@ func (p *lookPort) Write(peer link.Peer, token uint64, src link.Ref, dst link.Ke
 	return nil
 }
 
-// end tells of the end of the oldest write.
+// end reports the end of the oldest write.
 func (p *lookPort) end(err error) {
 	token := p.tokens[0]
 	p.tokens = p.tokens[1:]
@@ -118,7 +118,7 @@ func (p *lookPort) Post(peer link.Peer, frames []*link.Frame) int {
 
 func (p *lookPort) wake() { p.idle, p.asleep = false, false }
 
-// next carries out the first of list.
+// next runs the first function of list.
 func next(list *[]func()) bool {
 	if len(*list) == 0 {
 		return false
@@ -154,7 +154,7 @@ func (l *looks) connect() {
 	}
 }
 
-// reconnect loses what is under way.
+// reconnect loses everything in flight.
 func (l *looks) reconnect() {
 	for i, c := range l.cores {
 		p := l.ports[i]
@@ -167,7 +167,7 @@ func (l *looks) reconnect() {
 	l.connect()
 }
 
-// turn is a turn of an engine that is awake.
+// turn runs a turn of an engine that is awake.
 func (l *looks) turn(i int) {
 	c, p := l.cores[i], l.ports[i]
 	more := c.Flush(l.now, p)
@@ -176,7 +176,7 @@ func (l *looks) turn(i int) {
 	p.idle = work == 0 && !c.Flush(l.now, p) && !more
 }
 
-// rest is what an engine does that has found nothing.
+// rest does what an engine does after a turn that has found nothing.
 func (l *looks) rest(i int) {
 	if c := l.cores[i]; !c.PrepareSleep() && !c.Pending() {
 		l.ports[i].asleep = true
@@ -195,7 +195,7 @@ func (l *looks) send(i int) {
 	}
 }
 
-// step is one thing that happens.
+// step makes one random event happen.
 func (l *looks) step(sends, rests bool) {
 	l.now += l.rng.Int64N(20_000)
 	i := l.rng.IntN(2)
@@ -229,8 +229,8 @@ func (l *looks) step(sends, rests bool) {
 
 var errLate = errors.New("not all was taken")
 
-// end lets everything happen, without a timer that would wake anybody, and looks whether
-// all messages have come.
+// end runs steps, without a timer that would wake an engine, until both engines sleep, and
+// checks that all messages have arrived.
 func (l *looks) end() error {
 	for range 200_000 {
 		l.step(false, true)
@@ -252,14 +252,14 @@ func (l *looks) end() error {
 	return errors.New("they do not come to rest")
 }
 
-// TestNobodySleepsBesideAMessage: whenever an engine goes to sleep, and however frames
-// and writes overtake each other, it is woken for what peers have written without notice.
+// TestNobodySleepsBesideAMessage checks that an engine is woken for writes without a
+// notification, whenever it goes to sleep and however frames and writes overtake each other.
 func TestNobodySleepsBesideAMessage(t *testing.T) {
 	plain, told, sleeps, casts, fulls := 0, 0, 0, 0, 0
 	for seed := range uint64(60) {
 		l := newLooks(t, seed)
 		for burst := range 10 {
-			for range 1200 { // who always has something to do does not rest
+			for range 1200 { // an engine that always has something to do does not sleep
 				l.step(true, false)
 			}
 			for range l.rng.IntN(200) {

@@ -12,13 +12,13 @@ import (
 // lookAfter is the default of Limits.LookAfter.
 const lookAfter = 64
 
-// watched is a core with a ring that a peer fills, over a link that takes frames or not.
+// watched is a core with a ring that a peer fills, over a link that may refuse frames.
 type watched struct {
 	*lone
 	t     *testing.T
 	core  *Core
 	caps  link.Caps
-	first uint32 // notice of the first slot
+	first uint32 // notification of the first slot
 	now   int64
 	taken uint64
 	full  bool
@@ -39,7 +39,7 @@ func (w *watched) Post(peer link.Peer, frames []*link.Frame) int {
 	return w.lone.Post(peer, frames)
 }
 
-// turn is a turn of an engine, and the Looks that it has posted.
+// turn runs a turn of an engine, and returns the Looks that it has posted.
 func (w *watched) turn() (looks []uint64) {
 	w.now++
 	w.frames = w.frames[:0]
@@ -57,7 +57,7 @@ func (w *watched) turn() (looks []uint64) {
 	return looks
 }
 
-// write fills n slots, one a turn, and returns the Looks that were posted meanwhile.
+// write fills n slots, one in each turn, and returns the Looks that were posted meanwhile.
 func (w *watched) write(n int) (looks []uint64) {
 	for range n {
 		w.taken++
@@ -73,15 +73,16 @@ func (w *watched) write(n int) (looks []uint64) {
 	return looks
 }
 
-// deliver hands over a frame without a number.
+// deliver delivers a frame without a number.
 func (w *watched) deliver(h wire.Header, payload []byte) error {
 	p := &w.core.peers[1]
 	h.Credit, h.Ack = p.Credit().Granted(), p.Out().Base()
 	return w.core.Deliver(w.now, 1, &h, payload)
 }
 
-// TestLooks: who has taken many frames without a sleep says once that it looks, takes that
-// back before it sleeps, and is asked to sleep only after another turn, in which it is told.
+// TestLooks: a side that has taken many frames without a sleep announces once that it polls
+// its ring. It revokes that before it sleeps: PrepareSleep asks for another turn, which sends
+// the revocation.
 func TestLooks(t *testing.T) {
 	w := newWatched(t, looking64)
 	if looks := w.write(lookAfter - 1); len(looks) != 0 {
@@ -110,8 +111,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestLookWaitsForItsLink: a Look that the link does not take is said later, and who has
-// not said it sleeps only for moments.
+// TestLookWaitsForItsLink: a Look that the link refuses is sent later. Until the side has sent
+// it, it must go on to poll, and sleeps only briefly.
 func TestLookWaitsForItsLink(t *testing.T) {
 	w := newWatched(t, looking64)
 	w.write(lookAfter)
@@ -126,7 +127,8 @@ func TestLookWaitsForItsLink(t *testing.T) {
 	}
 }
 
-// TestLookAcknowledges: a Look tells what has come, and nothing else does once more.
+// TestLookAcknowledges checks that a Look acknowledges the frames that have arrived, so that
+// no further acknowledgement follows.
 func TestLookAcknowledges(t *testing.T) {
 	w := newWatched(t, looking64)
 	w.write(lookAfter)
@@ -142,8 +144,8 @@ func TestLookAcknowledges(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotLook: where a look does not tell what has come, or nothing tells of writes
-// anyway, peers hear nothing about looks.
+// TestWhoDoesNotLook checks that no Look is sent over a link that does not keep order, so that
+// a Look could not cover earlier writes, or that never notifies of writes.
 func TestWhoDoesNotLook(t *testing.T) {
 	for name, caps := range map[string]link.Caps{
 		"no order":  {Name: "test", Register: true, Write: true, Notify: true},
@@ -156,8 +158,9 @@ func TestWhoDoesNotLook(t *testing.T) {
 	}
 }
 
-// TestLooksOfStrangers: a peer says 0 or 1 and nothing else; that it sleeps is answered
-// only if it may have missed something, and not on another connection.
+// TestLooksOfStrangers: the argument of a peer's Look is 0 or 1, and any other is a violation.
+// The Look 0, before a sleep, is answered only if the peer may have missed a write, and not on
+// another connection.
 func TestLooksOfStrangers(t *testing.T) {
 	w := newWatched(t, looking64)
 	offer := func() {

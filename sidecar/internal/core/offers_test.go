@@ -13,17 +13,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// duo is two cores of one rank each that are joined by a link which does at once
-// what it is asked for.
+// duo is two cores of one rank each that are joined by a link that performs each operation at
+// once.
 type duo struct {
 	t     *testing.T
 	now   int64
 	cores [2]*Core
 	ports [2]*duoPort
-	types []string // of frames that were posted, without acknowledgements
-	guard uint8    // of the last offer
+	types []string // types of posted frames, without acknowledgements
+	guard uint8    // guard of the last offer
 	keys  map[uint64]keyed
-	made  uint64 // keys
+	made  uint64 // number of keys made
 }
 
 type keyed struct {
@@ -37,18 +37,18 @@ type duoPort struct {
 	self   int
 	ended  []shm.Descriptor
 	later  []func()
-	refuse int      // remote operations that fail
-	most   int      // registrations in a turn; 0: any number
-	turn   int      // of them, those made
-	alone  link.Ref // is registered only first in a turn
-	deny   int      // the registration of this number is refused
+	refuse int      // number of remote operations that fail
+	most   int      // most registrations in a turn; 0: any number
+	turn   int      // registrations made in this turn
+	alone  link.Ref // memory that is registered only first in a turn
+	deny   int      // number of the registration that is refused
 	slow   bool
-	parked []func() // remote operations, while slow
-	still  bool     // writes and completions are only noted
-	token  uint64   // of the last write, while still
+	parked []func() // remote operations, while slow is set
+	still  bool     // writes and completions are only recorded
+	token  uint64   // token of the last write, while still is set
 }
 
-// Bytes gives the pool of two pods its room.
+// Bytes implements Ports. It allocates a region at its first use.
 func (p *duoPort) Bytes(r link.Ref) []byte {
 	if p.regions[r.Region] == nil {
 		p.regions[r.Region] = make([]byte, 16<<20)
@@ -169,7 +169,7 @@ func newDuo(t *testing.T, protocol rendezvous.Protocol, caps link.Caps) *duo {
 	return d
 }
 
-// run goes on until nothing is left to do.
+// run runs both cores until nothing is left to do.
 func (d *duo) run() {
 	for busy := true; busy; {
 		busy = false
@@ -196,7 +196,7 @@ func (d *duo) submit(pod int, x shm.Descriptor) {
 	}
 }
 
-// duoMessage makes a descriptor of duoBytes at the n-th place of the arena.
+// duoMessage returns a descriptor of duoBytes at the n-th place of the arena.
 func duoMessage(op shm.Op, req, peer uint32, n int) shm.Descriptor {
 	x := shm.Descriptor{Op: op, Req: req, Peer: peer, Tag: 5, Class: shm.ClassArena}
 	x.SetBody(uint64(n*duoBytes), duoBytes, 0, 0)
@@ -250,10 +250,10 @@ func TestMessagesOfProtocols(t *testing.T) {
 	}
 }
 
-// TestCollisions counts, on the wire, what a message costs whose last byte is the guard
-// of its offer, and so does not show that it has come: one more message, and none for any
-// other. PutNR's guard is the constant zero, so that messages of zeros pay every time;
-// Put draws one for each, so that one in 256 does.
+// TestCollisions counts the frames of messages whose last byte equals the guard of their
+// offer, so that their arrival cannot be detected: each costs one frame more, and other
+// messages cost none. PutNR's guard is the constant zero, so that every message of zeros costs
+// a frame more; Put draws a guard for each offer, so that one of 256 messages does.
 func TestCollisions(t *testing.T) {
 	const messages = 4096
 	caps := link.Caps{Register: true, Write: true, InOrder: true}
@@ -296,12 +296,12 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// TestOffersKeepOrder: whatever mixture of messages meets receives that are
-// offered, each receive gets the message that it would get without.
+// TestOffersKeepOrder checks that with any mixture of messages each receive that was offered
+// gets the message that it would get without offers.
 func TestOffersKeepOrder(t *testing.T) {
 	caps := link.Caps{Register: true, Write: true, InOrder: true}
 	for _, pattern := range []string{"LLLL", "LsLs", "ssLL", "sLsL", "LLsL", "Lsss"} {
-		for early := range 3 { // receives that are offered before anything is sent
+		for early := range 3 { // receives that are offered before the first send
 			t.Run(fmt.Sprint(pattern, early), func(t *testing.T) {
 				d := newDuo(t, rendezvous.Put, caps)
 				for n := range early {
@@ -339,8 +339,8 @@ func TestOffersKeepOrder(t *testing.T) {
 	}
 }
 
-// TestCancelOffered: a receive that is offered can be cancelled, and its memory is
-// as it was.
+// TestCancelOffered checks that an offered receive can be cancelled, and that its memory is
+// unchanged then.
 func TestCancelOffered(t *testing.T) {
 	d := newDuo(t, rendezvous.Put, link.Caps{Register: true, Write: true, InOrder: true})
 	d.arena(1, 0)[duoBytes-1] = 0xcc
@@ -362,8 +362,9 @@ func TestCancelOffered(t *testing.T) {
 	}
 }
 
-// TestOfferedTakesNoData: a receive that is offered has requested no Data frames. Were
-// they taken, it would end while its place in the queue of receives stays.
+// TestOfferedTakesNoData checks that Data frames are refused for an offered receive, which has
+// not requested any. If they were accepted, the receive would end and stay in the queue of
+// receives.
 func TestOfferedTakesNoData(t *testing.T) {
 	d := newDuo(t, rendezvous.Put, link.Caps{Register: true, Write: true, InOrder: true})
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))

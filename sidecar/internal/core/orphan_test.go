@@ -7,9 +7,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// Sends whose bytes are the engine's outlive a session that says goodbye: its
-// sidecar does not end before their receivers have them, and a receiver that
-// leaves ends them, too. Those of a session that dies end with it.
+// TestInlineSendsOutliveTheirSession: sends whose bytes the engine has copied outlive a
+// session that detaches. Its sidecar does not end before their receivers have the messages;
+// they also end if a receiver leaves. If the session dies, its sends end with it.
 func TestInlineSendsOutliveTheirSession(t *testing.T) {
 	const extra = 10
 	for name, clean := range map[string]bool{"goodbye": true, "death": false} {
@@ -17,7 +17,7 @@ func TestInlineSendsOutliveTheirSession(t *testing.T) {
 			x := newCrowd(t)
 			d := shm.Descriptor{Op: shm.OpSend, Peer: 2, Flags: shm.FlagSilent}
 			d.SetInline([]byte("farewell"))
-			for range 4096 + extra { // more than credit lets through
+			for range 4096 + extra { // more than the credit
 				x.submit(0, d)
 			}
 			for x.core.Flush(2, x) {

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// telling notes which requests end, in their order.
+// telling records the requests that end, in their order.
 type telling struct {
 	lone
 	ended []uint32
@@ -20,8 +20,8 @@ func (p *telling) Complete(_ SessionID, d *shm.Descriptor) {
 	}
 }
 
-// TestOwnSendEndsAfterItsReceive: a small message to a rank of the sidecar is over when
-// what its arrival brings about has been told (L§5), in whatever memory it lies.
+// TestOwnSendEndsAfterItsReceive checks that a small send to a rank of the same sidecar ends
+// after the completions that its arrival causes (L§5), in whatever memory its payload is.
 func TestOwnSendEndsAfterItsReceive(t *testing.T) {
 	const receive, send = 1, 2
 	for _, x := range []struct {

@@ -10,23 +10,23 @@ import (
 type peer struct {
 	*channel.Peer
 	*ranks.Pod
-	knows bool // it knows that the job has failed
-	told  bool // it has told this sidecar
+	knows bool // the peer knows that the job has failed
+	told  bool // the peer has reported the failure to this sidecar
 
-	loss *Failure // of a dead peer: the failure to tell it if the job has not failed
+	loss *Failure // of a dead peer: the failure that it is sent if the job has not failed
 
-	ranks int    // that it hosts,
-	first uint32 // the lowest of them
-	last  uint32 // and the highest
+	ranks int    // number of ranks that it hosts
+	first uint32 // the lowest of these ranks
+	last  uint32 // the highest of these ranks
 
-	toldLeft int // how many of parting.departed it was told of
+	toldLeft int // number of ranks of parting.departed that were reported to it
 
 	gen     uint64   // generation of its ranks
-	genTold uint64   // generation of this sidecar that it was told of
-	early   []uint32 // its ranks that have left a generation which has not begun here
+	genTold uint64   // generation of this sidecar that was last reported to it
+	early   []uint32 // its ranks that have left a generation that has not begun here
 	renews  bool     // it supports generations
 
-	byeSeq uint64 // number of the frame Bye to it; 0: it was not sent
+	byeSeq uint64 // number of the frame Bye to it; 0: none was sent
 
 	in inbound
 }

@@ -16,7 +16,7 @@ const (
 	reachBytes = 64 << 10
 )
 
-// reaching is a duo whose pod 1 exposes a window, in place 0 of its arena.
+// reaching returns a duo whose pod 1 exposes a window, at place 0 of its arena.
 func reaching(t *testing.T) *duo {
 	t.Helper()
 	d := newDuo(t, rendezvous.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
@@ -27,7 +27,7 @@ func reaching(t *testing.T) *duo {
 	return d
 }
 
-// frames are those that were posted since it was last asked.
+// frames returns the types of the frames that were posted since the last call.
 func (d *duo) frames() string {
 	d.run()
 	s := strings.Join(d.types, " ")
@@ -44,7 +44,7 @@ func onWindow(op shm.Op, req uint32, off, n uint64) shm.Descriptor {
 	return x
 }
 
-// last is how the request that ended last at a pod did.
+// last returns the request that ended last at a pod, and its status.
 func (d *duo) last(pod int) (req uint32, status shm.Status) {
 	e := d.ports[pod].ended
 	if len(e) == 0 {
@@ -53,8 +53,8 @@ func (d *duo) last(pod int) (req uint32, status shm.Status) {
 	return e[len(e)-1].Req, e[len(e)-1].Status
 }
 
-// TestReach: the first access asks for the window; from then on accesses and their
-// flushes take no frame, until the window is freed.
+// TestReach checks that the first access asks for the window, and that later accesses and
+// their flushes take no frame until the window is freed.
 func TestReach(t *testing.T) {
 	d := reaching(t)
 	for i, x := range []struct {
@@ -103,7 +103,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// known is a duo whose rank 0 knows the window and has nothing to flush there.
+// known returns a duo whose rank 0 knows the window and has nothing to flush there.
 func known(t *testing.T) *duo {
 	t.Helper()
 	d := reaching(t)
@@ -116,8 +116,8 @@ func known(t *testing.T) *duo {
 	return d
 }
 
-// TestReachFails: a remote put that has failed goes by frames, before the flush that
-// was waiting for it, and so does a get.
+// TestReachFails checks that a remote put that has failed is repeated by frames, before the
+// flush that waits for it, and so is a get.
 func TestReachFails(t *testing.T) {
 	d := known(t)
 	d.ports[0].refuse = 1
@@ -142,9 +142,9 @@ func TestReachFails(t *testing.T) {
 	}
 }
 
-// TestFlushOfAllTellsOfMissingWindows: a put or an accumulate to a window that its target does not
-// have ends a flush of all ranks with an error, once, as it ends one of that rank; one that was
-// told already, and a right program's, do not.
+// TestFlushOfAllTellsOfMissingWindows: a put or an accumulate to a window that its target does
+// not have ends the next flush of all ranks with an error, once, like a flush of that rank. If
+// the error was reported already, or the access was valid, the flush succeeds.
 func TestFlushOfAllTellsOfMissingWindows(t *testing.T) {
 	for name, caps := range map[string]link.Caps{"by frames": {}, "by remote writes": {Register: true, Read: true, Write: true, InOrder: true}} {
 		d := newDuo(t, rendezvous.Auto, caps)
@@ -172,13 +172,13 @@ func TestFlushOfAllTellsOfMissingWindows(t *testing.T) {
 			do(op, there, 1, 0)
 			do(shm.OpFlush, there, all, 0)
 			do(op, missing, 1, 0)
-			do(shm.OpFlush, there, all, 0) // of another window
+			do(shm.OpFlush, there, all, 0) // a flush of another window
 			do(shm.OpFlush, missing, all, shm.StatusInvalid)
 			do(op, there, 1, 0)
 			do(shm.OpFlush, there, all, 0)
 			do(op, missing, 1, 0)
 			do(shm.OpFlush, missing, 1, shm.StatusInvalid)
-			do(op, there, 1, 0) // something to flush
+			do(op, there, 1, 0) // an access to flush
 			do(shm.OpFlush, there, all, 0)
 		}
 		for i := range uint32(64 + 1) {
@@ -191,7 +191,7 @@ func TestFlushOfAllTellsOfMissingWindows(t *testing.T) {
 	}
 }
 
-// TestReachRefused: what the target refuses is not tried again.
+// TestReachRefused checks that an access that the target has refused is not tried again.
 func TestReachRefused(t *testing.T) {
 	d := known(t)
 	clear(d.keys)
@@ -205,13 +205,13 @@ func TestReachRefused(t *testing.T) {
 	}
 }
 
-// TestFreedWhileReached: a window's memory is its rank's again when no peer writes to
-// it any more, and not before.
+// TestFreedWhileReached checks that a window's memory is given back to its rank when no peer
+// writes to it any more, and not before.
 func TestFreedWhileReached(t *testing.T) {
 	d := known(t)
 	d.submit(0, onWindow(shm.OpPut, 2, 0, 1000))
 	d.cores[0].Flush(d.now, d.ports[0])
-	kept := d.ports[0].later // the write is under way
+	kept := d.ports[0].later // the write is in flight
 	d.ports[0].later = nil
 	d.submit(1, onWindow(shm.OpWinFree, 3, 0, 0))
 	if got := d.frames(); got != "conceal" || len(d.keys) != 1 {
@@ -220,7 +220,7 @@ func TestFreedWhileReached(t *testing.T) {
 	if req, _ := d.last(1); req == 3 {
 		t.Fatal("the window is free while it is written to")
 	}
-	d.submit(0, onWindow(shm.OpPut, 4, 0, 1000)) // finds out that there is none
+	d.submit(0, onWindow(shm.OpPut, 4, 0, 1000)) // discovers that the window is gone
 	d.ports[0].later = append(d.ports[0].later, kept...)
 	if got := d.frames(); got != "expose put concealed exposed" && got != "expose put exposed concealed" {
 		t.Errorf("%q", got)
@@ -230,7 +230,8 @@ func TestFreedWhileReached(t *testing.T) {
 	}
 }
 
-// TestFreedWithTheDead: no request waits for a peer that is gone, nor in a failed job.
+// TestFreedWithTheDead checks that no request waits for a peer that is gone, or in a failed
+// job.
 func TestFreedWithTheDead(t *testing.T) {
 	for name, end := range map[string]func(d *duo){
 		"freed, then dead": func(d *duo) {
@@ -264,7 +265,7 @@ func TestFreedWithTheDead(t *testing.T) {
 	}
 }
 
-// TestReachAllocatesNothing: a put and its flush.
+// TestReachAllocatesNothing checks that a put and its flush allocate nothing.
 func TestReachAllocatesNothing(t *testing.T) {
 	d := known(t)
 	c := d.cores[0]
@@ -285,8 +286,9 @@ func TestReachAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestReachBegunByFrames: a put that has begun as frames when the window becomes known
-// goes on as frames, and ends with the last of them (seed 20064 of the cached ones).
+// TestReachBegunByFrames: the window becomes known after a put has begun to send frames. The
+// put continues by frames and ends with the last of them (seed 20064 of the simulator's jobs
+// with the registration cache).
 func TestReachBegunByFrames(t *testing.T) {
 	const n = 900_000
 	d := newDuo(t, rendezvous.Auto, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
@@ -302,8 +304,8 @@ func TestReachBegunByFrames(t *testing.T) {
 	}
 }
 
-// TestReplacedConnectionIsBroken: a connection that the peer makes again before this side
-// has noticed the end of the last one is counted like any other that broke.
+// TestReplacedConnectionIsBroken: the peer connects again before this side has noticed the end
+// of the last connection, which is counted as broken like any other.
 func TestReplacedConnectionIsBroken(t *testing.T) {
 	c, err := New(Config{PodOf: []int32{0, 1}, Pods: 2}, &lone{regions: map[link.Region][]byte{}})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 var offering = link.Caps{Register: true, Write: true, InOrder: true}
 
-// TestWhatIsOffered: which receives are (P§5.4).
+// TestWhatIsOffered checks which receives are offered (P§5.4).
 func TestWhatIsOffered(t *testing.T) {
 	receive := func(n, ignore uint64) shm.Descriptor {
 		x := shm.Descriptor{Op: shm.OpRecv, Req: 3, Peer: 0, Tag: 5, Class: shm.ClassArena}
@@ -67,7 +67,7 @@ func TestWhatIsOffered(t *testing.T) {
 	}
 }
 
-// TestNewsOfOffers: what a peer may say of a receive that is offered to it.
+// TestNewsOfOffers checks which frames a peer may send about a receive that is offered to it.
 func TestNewsOfOffers(t *testing.T) {
 	d := newDuo(t, rendezvous.Put, offering)
 	d.submit(1, duoMessage(shm.OpRecv, 3, 0, 0))

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	replyRequest = 40 // of the receive that takes the reply
-	askRequest   = 41 // of the message
+	replyRequest = 40 // the receive of the reply
+	askRequest   = 41 // the message that asks for it
 )
 
-// awaits has rank 0 post the receive of a reply of n bytes.
+// awaits lets rank 0 post the receive of a reply of n bytes.
 func (d *duo) awaits(n uint64) {
 	d.t.Helper()
 	x := shm.Descriptor{Op: shm.OpRecv, Req: replyRequest, Peer: 1, Tag: 5, Class: shm.ClassArena}
 	x.SetBody(0, n, 0, 0)
 	d.submit(0, x)
-	d.run() // an offer of it is made
+	d.run() // the receive is offered
 }
 
-// asks has rank 0 send a message of n bytes that wants a reply.
+// asks lets rank 0 send a message of n bytes that wants a reply.
 func (d *duo) asks(n uint64, flags uint8) {
 	d.t.Helper()
 	x := shm.Descriptor{Op: shm.OpSend, Req: askRequest, Peer: 1, Context: shutContext, Flags: shm.FlagReply | flags, Status: replyRequest, Class: shm.ClassArena}
@@ -39,7 +39,7 @@ func (d *duo) asks(n uint64, flags uint8) {
 	d.run()
 }
 
-// endsOf are the statuses with which a request of rank 0 has ended.
+// endsOf returns the statuses with which a request of rank 0 has ended.
 func (d *duo) endsOf(req uint32) (all []shm.Status) {
 	for _, e := range d.ports[0].ended {
 		if e.Req == req {
@@ -60,8 +60,9 @@ var replyProtocols = []rendezvous.Protocol{rendezvous.Stream, rendezvous.Get, re
 
 var replyCaps = link.Caps{Register: true, Read: true, Write: true, InOrder: true}
 
-// TestNoReply: who waits for the reply to a message that its receiver throws away is told,
-// once, by whatever way the message came; and a receive that was offered, too.
+// TestNoReply checks that the receive of a reply ends, once, if the receiver of the message
+// discards it, with each protocol by which the message can arrive, and also if the receive was
+// offered.
 func TestNoReply(t *testing.T) {
 	for _, protocol := range replyProtocols {
 		for _, x := range []struct {
@@ -77,7 +78,7 @@ func TestNoReply(t *testing.T) {
 			{"small without credit", 5000, 0, false, []shm.Status{shm.StatusPeerLeft}},
 			{"large", duoBytes, 0, true, []shm.Status{shm.StatusPeerLeft}},
 		} {
-			for _, reply := range []uint64{64, duoBytes} { // the latter is offered where the protocol does
+			for _, reply := range []uint64{64, duoBytes} { // the second is offered if the protocol offers receives
 				what := fmt.Sprintf("%v, %s, reply of %d bytes", protocol, x.what, reply)
 				d := newDuo(t, protocol, replyCaps)
 				d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})
@@ -100,8 +101,8 @@ func TestNoReply(t *testing.T) {
 	}
 }
 
-// TestNoReplyToWhatIsDropped: the same for a message that was parked, and is thrown away
-// by who has claimed it, or by the end of its rank.
+// TestNoReplyToWhatIsDropped does the same for an unexpected message that the rank that
+// claimed it drops, or that is dropped at the end of its rank.
 func TestNoReplyToWhatIsDropped(t *testing.T) {
 	for _, n := range []uint64{64, 5000, duoBytes} {
 		for _, leaves := range []bool{false, true} {
@@ -126,8 +127,9 @@ func TestNoReplyToWhatIsDropped(t *testing.T) {
 	}
 }
 
-// TestReplies: a message that is received ends no receive, its reply does; nor does one
-// that names a receive which is not there, is another peer's, or has been named before.
+// TestReplies checks that the receipt of a message does not end the receive of its reply; only
+// the reply does. It also checks that no receive ends if the message names a receive that does
+// not exist, belongs to another peer, or was named before.
 func TestReplies(t *testing.T) {
 	for _, protocol := range replyProtocols {
 		d := newDuo(t, protocol, replyCaps)
@@ -171,8 +173,9 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestNoReplyComesLate: news of a reply that has come, or that no request waits for any more,
-// is dropped; of a receive that waits for none it is a violation.
+// TestNoReplyComesLate: if a peer reports that there is no reply after the reply has arrived,
+// or for a receive that no longer exists, the report is dropped. If the receive waits for no
+// reply, the report is a violation.
 func TestNoReplyComesLate(t *testing.T) {
 	d := newDuo(t, rendezvous.Get, replyCaps)
 	d.submit(1, shm.Descriptor{Op: shm.OpShut, Context: shutContext})

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// lone are the ports of a core whose peer is a test: memory, keys, and what the
-// core wants written.
+// lone are the ports of a core whose peer is played by a test: memory, keys, and the writes
+// that the core wants.
 type lone struct {
 	regions map[link.Region][]byte
 	keys    int
@@ -20,7 +20,7 @@ type lone struct {
 	frames  []link.Frame
 	writes  []write
 	down    bool
-	noted   func(NoteKind) // nil: nothing
+	noted   func(NoteKind) // may be nil
 }
 
 type write struct {
@@ -71,7 +71,7 @@ func (l *lone) Post(_ link.Peer, frames []*link.Frame) int {
 	return len(frames)
 }
 
-// ringed is a core of pod 0 with one rank and a ring open for pod 1.
+// ringed returns a core of pod 0 with one rank and a ring open for pod 1.
 func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
 	t.Helper()
 	ports := &lone{regions: map[link.Region][]byte{}}
@@ -91,14 +91,14 @@ func ringed(t testing.TB, caps link.Caps) (*Core, *lone) {
 	return c, ports
 }
 
-// The ring of the default channel.
+// The sizes of the ring of the default channel.
 const (
 	ringSlots = eagerring.Slots
 	ringSlot  = 2 << 10
 	ringBytes = ringSlots * ringSlot
 )
 
-// offered is the offer that was posted last.
+// offered returns the offer of a ring that was posted last.
 func (l *lone) offered(t *testing.T) (body wire.RingBody) {
 	t.Helper()
 	for i := range l.frames {
@@ -115,7 +115,7 @@ var placing = link.Caps{Name: "test", Register: true, Write: true, InOrder: true
 
 func (l *lone) ring() []byte { return l.Bytes(link.Ref{Region: RegionRings, Len: ringBytes}) }
 
-// put writes an eager frame as a peer does.
+// put writes an eager frame into a ring as a peer does.
 func put(ring []byte, number, seq uint64, payload []byte) {
 	slot := ring[(number-1)%ringSlots*ringSlot:]
 	h := wire.Header{Type: wire.Eager, Seq: seq, Src: 1, Tag: 5, A: uint64(len(payload)), Length: uint32(len(payload))}
@@ -139,7 +139,7 @@ func TestRingIsOfferedAfterGreeting(t *testing.T) {
 	}
 }
 
-// Frames in a ring wait for the frames of the connection that come before.
+// TestRingKeepsOrder checks that frames in a ring wait for earlier frames of the connection.
 func TestRingKeepsOrder(t *testing.T) {
 	c, ports := ringed(t, placing)
 	put(ports.ring(), 1, 2, []byte("second"))
@@ -153,7 +153,7 @@ func TestRingKeepsOrder(t *testing.T) {
 	if n := c.PollMemory(4); n != 1 {
 		t.Fatalf("%d frames were taken, want 1", n)
 	}
-	// A frame of the connection that was posted after the ring's third.
+	// This frame of the connection was posted after the third, which is in the ring.
 	put(ports.ring(), 2, 3, []byte("third"))
 	fourth := wire.Header{Type: wire.Eager, Seq: 4, Src: 1, Tag: 5, A: 6, Length: 6}
 	if err := c.Deliver(5, 1, &fourth, []byte("fourth")); err != nil {
@@ -193,9 +193,8 @@ func TestBrokenConnectionForgetsRings(t *testing.T) {
 	}
 }
 
-// Links may tell of what happened on a lost connection after the next one was
-// made: it is none of the new rings' business. (Seed 39081: a frame of which the
-// middle had not come.)
+// TestNewsOfLostRings: links may report events of a lost connection after the next one was
+// made. They do not concern the new rings. (Seed 39081: a frame whose middle had not arrived.)
 func TestNewsOfLostRings(t *testing.T) {
 	notifying := link.Caps{Name: "test", Register: true, Write: true, Notify: true}
 	c, ports := ringed(t, notifying)
@@ -227,7 +226,7 @@ func TestNewsOfLostRings(t *testing.T) {
 	}
 	take()
 	c.Flush(5, ports)
-	if len(ports.writes) != 2 { // the lost frame again
+	if len(ports.writes) != 2 { // the lost frame is written again
 		t.Fatalf("%d writes, want 2", len(ports.writes))
 	}
 	c.RemoteDone(6, 1, ports.writes[0].token, link.ErrBroken)
@@ -249,8 +248,8 @@ func TestNewsOfLostRings(t *testing.T) {
 	}
 }
 
-// FuzzRing writes arbitrary bytes into the ring: whatever they are, frames are
-// taken or the connection ends, and nothing else happens.
+// FuzzRing writes arbitrary bytes into the ring, and checks that frames are taken or the
+// connection ends, and nothing else happens.
 func FuzzRing(f *testing.F) {
 	good := make([]byte, ringBytes)
 	put(good, 1, 1, []byte("hello"))

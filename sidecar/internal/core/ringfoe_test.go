@@ -10,11 +10,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// What a peer may do with its ring and its connection at once, and no correct one does.
+// The tests of this file have a peer that uses its ring and its connection at once, in ways
+// that no correct peer does.
 
-// pipelined is a core of pod 0 with a ring of the channel Pipeline open for pod 1, and the
-// peer's end of it. send writes a frame into the ring, or its first parts; connect makes
-// another connection, with another ring.
+// pipelined returns a core of pod 0 with a ring of the channel Pipeline open for pod 1. send
+// writes a frame, or its first parts, into the ring as the peer; connect makes another
+// connection, with another ring.
 func pipelined(t *testing.T) (c *Core, ports *lone, send func(h *wire.Header, payload []byte, parts int), connect func()) {
 	t.Helper()
 	ports = &lone{regions: map[link.Region][]byte{}}
@@ -53,14 +54,15 @@ func pipelined(t *testing.T) (c *Core, ports *lone, send func(h *wire.Header, pa
 	}, connect
 }
 
-// large is a frame that takes two slots.
+// large returns a frame that takes two slots.
 func large(seq uint64) (*wire.Header, []byte) {
 	payload := bytes.Repeat([]byte{byte(seq)}, 20_000)
 	return &wire.Header{Type: wire.Eager, Seq: seq, Src: 1, Tag: 5, A: uint64(len(payload)), Length: uint32(len(payload))}, payload
 }
 
-// TestRingDoesNotEndPlacing: while a link is placing a frame, the same frame in the ring
-// does not complete it: the memory would be another's when the link writes the rest.
+// TestRingDoesNotEndPlacing: while a link places the payload of a frame, the same frame in the
+// ring does not complete it. Otherwise the memory could be reused before the link writes the
+// rest.
 func TestRingDoesNotEndPlacing(t *testing.T) {
 	c, ports, send, connect := pipelined(t)
 	h, payload := large(1)
@@ -79,11 +81,11 @@ func TestRingDoesNotEndPlacing(t *testing.T) {
 	if err := c.Placed(4, 1); err != nil {
 		t.Fatal(err)
 	}
-	c.PollMemory(5) // the first once more, and then the second
+	c.PollMemory(5) // the first frame once more, and then the second
 	if p.Arrived() != 2 || c.Stats().Parked != 2 {
 		t.Errorf("%d frames, %d messages are there, want 2", p.Arrived(), c.Stats().Parked)
 	}
-	// A connection that is lost holds nothing.
+	// A lost connection retains no memory.
 	h3, payload3 := large(3)
 	if _, err := c.Place(6, 1, h3); err != nil {
 		t.Fatal(err)
@@ -97,8 +99,8 @@ func TestRingDoesNotEndPlacing(t *testing.T) {
 	}
 }
 
-// TestRepeatedFrameEndsNothing: a frame of the connection that had come before does not
-// complete one of which a part is in the ring.
+// TestRepeatedFrameEndsNothing checks that a frame of the connection that has arrived before
+// does not complete a frame of which a part is in the ring.
 func TestRepeatedFrameEndsNothing(t *testing.T) {
 	c, _, send, _ := pipelined(t)
 	h, payload := large(1)
@@ -123,8 +125,8 @@ func TestRepeatedFrameEndsNothing(t *testing.T) {
 	}
 }
 
-// TestRingWithoutEnd: a peer that fills its ring as fast as it is emptied has a bounded
-// part of a turn.
+// TestRingWithoutEnd checks that a peer that fills its ring as fast as it is emptied takes a
+// bounded part of a turn.
 func TestRingWithoutEnd(t *testing.T) {
 	c, ports := ringed(t, placing)
 	next := uint64(1)

@@ -10,10 +10,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/rendezvous"
 )
 
-// shutContext is what rank 1 shuts in these tests.
+// shutContext is the context that rank 1 shuts in these tests.
 const shutContext = 7
 
-// sends makes rank 0 send n bytes to rank 1 in a context, and returns the send's status.
+// sends lets rank 0 send n bytes to rank 1 in a context, and returns the send's status.
 func (d *duo) sends(context uint32, n uint64, flags uint8) shm.Status {
 	d.t.Helper()
 	x := shm.Descriptor{Op: shm.OpSend, Req: 1, Peer: 1, Context: context, Class: shm.ClassArena, Flags: flags}
@@ -27,8 +27,9 @@ func (d *duo) sends(context uint32, n uint64, flags uint8) shm.Status {
 	return d.ports[0].ended[0].Status
 }
 
-// TestShutContext: what comes for a context that its receiver has shut keeps no memory
-// there, and no credit of its sender; who waits for the receiver is told.
+// TestShutContext checks that a message to a context that its receiver has shut retains
+// neither memory there nor credit of its sender, and that a sender that waits for the receiver
+// is notified.
 func TestShutContext(t *testing.T) {
 	for _, protocol := range []rendezvous.Protocol{rendezvous.Stream, rendezvous.Get, rendezvous.Put} {
 		d := newDuo(t, protocol, link.Caps{Register: true, Read: true, Write: true, InOrder: true})
@@ -47,7 +48,7 @@ func TestShutContext(t *testing.T) {
 				t.Errorf("%s: %v, want peer left", what, status)
 			}
 		}
-		d.sends(shutContext, 0, shm.FlagSync) // brings the last credit back
+		d.sends(shutContext, 0, shm.FlagSync) // returns the last credit
 		to, c := &d.cores[0].peers[1], d.cores[1]
 		if free := uint64(to.Credit().Granted()-to.Credit().Used()) * wire.CreditUnit; free != c.cfg.CreditBytes {
 			t.Errorf("%d bytes of credit are left, of %d", free, c.cfg.CreditBytes)
@@ -65,8 +66,8 @@ func TestShutContext(t *testing.T) {
 	}
 }
 
-// TestShutsAreBounded: an application that shuts contexts without end takes no memory
-// without end.
+// TestShutsAreBounded checks that an application that shuts contexts without end takes a
+// bounded amount of memory.
 func TestShutsAreBounded(t *testing.T) {
 	d := newDuo(t, rendezvous.Stream, link.Caps{})
 	for i := range uint32(p2p.ShutLimit + 10) {

@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// flushed lists the frames of a type that a Flush has posted.
+// flushed returns the frames of a type that Flush posts.
 func (x *manyPeers) flushed(t wire.Type) (list []wire.Header) {
 	from := len(x.frames)
 	for x.core.Flush(3, x) {
@@ -22,18 +22,18 @@ func (x *manyPeers) flushed(t wire.Type) (list []wire.Header) {
 	return list
 }
 
-// TestChunksAreAskedBack: a receiver that has nothing to say acknowledges after 200 us, and
-// a sender whose chunks are all under way would wait for that. So it asks, when less than
-// half of them are left and the message goes on.
+// TestChunksAreAskedBack: a receiver without frames of its own acknowledges after 200 us, and
+// a sender whose chunks are all in flight would wait for that. The sender therefore asks for
+// an acknowledgement when less than half of its chunks are left and the message continues.
 func TestChunksAreAskedBack(t *testing.T) {
 	const chunk = 4096
 	no, half := []bool{false, false, false, false}, []bool{false, false, true, true}
 	for _, of := range []struct {
 		chunks int
-		tells  bool // the link does, of what has come
+		tells  bool // the link reports delivery
 		want   []bool
 	}{
-		{4, false, no}, // that is all of it
+		{4, false, no}, // the message has no further chunk
 		{8, false, half},
 		{8, true, no},
 	} {
@@ -68,8 +68,9 @@ func TestChunksAreAskedBack(t *testing.T) {
 	}
 }
 
-// TestLargeSlabSendsAskForTheirEnd: a slot of a small message can wait, while its
-// application has its buffer back; who sends from a chunk has few of them.
+// TestLargeSlabSendsAskForTheirEnd checks that a send from a chunk asks for an
+// acknowledgement, since an application has few chunks. A send from a slot does not: its
+// application can use its buffer again at once.
 func TestLargeSlabSendsAskForTheirEnd(t *testing.T) {
 	for n, want := range map[uint64]bool{8 << 10: false, 32 << 10: true} {
 		x := newCrowd(t)

@@ -19,7 +19,7 @@ const (
 	NoteRecv   = ranks.NoteRecv
 )
 
-// Traffic counts messages and their bytes, and Talk those that a rank has sent to another.
+// Traffic counts messages and their bytes, and Talk is the traffic from a rank to another.
 type (
 	Traffic = ranks.Traffic
 	Talk    = p2p.Talk
@@ -33,7 +33,7 @@ type Stats struct {
 	RingFrames           uint64  // of FramesOut, those that went by remote write
 	RingTaken            uint64  // slots of rings that peers have filled, and that were emptied
 	Offers, Offered      uint64  // receives offered to their senders, messages written to such
-	Collisions           uint64  // of them, those whose end the receiver had to be told
+	Collisions           uint64  // messages written to offered receives whose end had to be reported by a frame
 	RemotePut, RemoteGet Traffic // accesses to windows by remote operation, at the side that has started them
 	Exposed              uint64  // windows that were registered for peers
 	Expected, Unexpected uint64  // arrivals that found a receive, receives that found a message

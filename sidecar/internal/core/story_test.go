@@ -8,8 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// story is a core of pod 0, whose rank 0 exposes a window to the ranks 1 and 2
-// of pod 1.
+// story is a core of pod 0 whose rank 0 exposes a window to the ranks 1 and 2 of pod 1.
 type story struct {
 	t     *testing.T
 	core  *Core
@@ -40,8 +39,7 @@ func exposing(t *testing.T) *story {
 	return &story{t: t, core: c, ports: ports}
 }
 
-// ask delivers a request of a rank and returns the answers to whomever it may
-// concern.
+// ask delivers a request of a rank and returns the answers, to any rank.
 func (s *story) ask(kind wire.Type, rank uint32, request, exclusive uint64) []wire.Header {
 	s.t.Helper()
 	s.seq++

@@ -8,9 +8,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestSendToWhoHasLeftAStrangersPod: an eager send to a rank that had left before its
-// pod was first connected fails like one to a rank that is known to have left; one that
-// came before its receiver left does not. The frame that tells of it acknowledges both.
+// TestSendToWhoHasLeftAStrangersPod: an eager send to a rank that had left before the first
+// connection of the pods fails like one to a rank that is known to have left. A send that
+// arrived before its receiver left succeeds. In both cases the frame that reports the
+// departure acknowledges the send.
 func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
 	for name, c := range map[string]struct {
 		class   shm.Class
@@ -25,7 +26,7 @@ func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
 		"arena, it had come":            {shm.ClassArena, wire.Bye, 2, shm.StatusOK},
 		"a sidecar that says no number": {shm.ClassSlab, wire.Left, 0, shm.StatusOK},
 	} {
-		for _, delivers := range []bool{false, true} { // the link says first that it has come
+		for _, delivers := range []bool{false, true} { // the link reports the delivery before
 			x := newStranger(t)
 			s := newStatuses(x)
 			d := arena(shm.OpSend, 2, 1, 1000)
@@ -48,8 +49,9 @@ func TestSendToWhoHasLeftAStrangersPod(t *testing.T) {
 	}
 }
 
-// TestTooLateForWhoHasJustLeft: an eager message that comes before its sender's pod was
-// told that the receiver has left, which takes some time, is told in what acknowledges it.
+// TestTooLateForWhoHasJustLeft: an eager message arrives after its receiver has left and
+// before that is reported to the sender's pod, which takes some time. The frame that
+// acknowledges the message reports that it came too late.
 func TestTooLateForWhoHasJustLeft(t *testing.T) {
 	x := newCrowd(t)
 	x.core.Detach(2, 0, nil)
@@ -64,7 +66,7 @@ func TestTooLateForWhoHasJustLeft(t *testing.T) {
 	}
 }
 
-// newStranger is a manyPeers whose other pod has never been connected.
+// newStranger returns a manyPeers whose other pod has never been connected.
 func newStranger(t *testing.T) *manyPeers {
 	t.Helper()
 	x := &manyPeers{lone: lone{regions: map[link.Region][]byte{}}, t: t, scratch: make([]byte, 1<<20), room: -1}

@@ -23,7 +23,7 @@ func (c *Core) Submit(now int64, id SessionID, d *shm.Descriptor) error {
 	return nil
 }
 
-// flagsOf are the flags that an operation uses (L§4.3).
+// flagsOf returns the flags that an operation may have (L§4.3).
 func flagsOf(op shm.Op) uint8 {
 	switch op {
 	case shm.OpSend:
@@ -101,9 +101,9 @@ func (c *Core) submitFailed(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// Held reports that no more descriptors should be taken from a session for now: its
-// messages wait for links, or a collective of it takes its vectors. Links and Advance
-// end it.
+// Held reports whether no more descriptors should be taken from a session for now, because too
+// many of its messages wait for links, or the vectors of one of its collectives are being
+// read. Links and Advance end that.
 func (c *Core) Held(id SessionID) bool {
 	s := c.sessions[id]
 	return s != nil && (c.channel.Waiting(s.endpoint.rank) >= c.cfg.limits.AheadFrames || c.collectives.Reading(id)) && c.fail == nil

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestOwnOutboxShrinks: the memory of a burst comes back (Outbox.Shrink), also of what the ranks here have sent each other,
-// to which no heartbeat goes.
+// TestOwnOutboxShrinks checks that the memory of a burst is released (Outbox.Shrink), also in
+// the outbox of the frames among ranks of this pod, which has no heartbeats.
 func TestOwnOutboxShrinks(t *testing.T) {
 	x := newCrowd(t)
 	c := x.core

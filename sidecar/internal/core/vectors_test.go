@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// vectored is a core with one rank of a large job, which has just called an
-// alltoallv: every count is 1 element of 8 bytes, for the rank itself.
+// vectored returns a core with one rank of a large job that has just called an alltoallv. Each
+// count is 1 element of 8 bytes, for the rank itself.
 func vectored(t testing.TB) (*Core, *lone) {
 	t.Helper()
 	const ranks = 20_000
@@ -41,9 +41,9 @@ func vectored(t testing.TB) (*Core, *lone) {
 	return c, ports
 }
 
-// TestVectorsComeInPieces: a large job's counts are taken over several turns. The
-// rank's next descriptors wait, a question of what it waits for names the collective, and it begins
-// with the numbers that were read.
+// TestVectorsComeInPieces checks that the counts of a large job are read over several turns.
+// The rank's next descriptors wait meanwhile, WaitsOf names the collective, and the collective
+// begins with the numbers that were read.
 func TestVectorsComeInPieces(t *testing.T) {
 	c, _ := vectored(t)
 	before, turns := c.Effort(), 0
@@ -63,7 +63,7 @@ func TestVectorsComeInPieces(t *testing.T) {
 	if turns < 5 {
 		t.Errorf("%d bytes taken in %d turns", 4*8*20_000, turns)
 	}
-	for _, left := range []bool{false, true} { // also when it has left
+	for _, left := range []bool{false, true} { // also if the rank has left
 		if left {
 			c.Detach(4, 0, nil)
 		}
@@ -73,8 +73,8 @@ func TestVectorsComeInPieces(t *testing.T) {
 	}
 }
 
-// TestVectorsOfWhoLeaves: the application ends, or the job fails, while they are
-// taken. Nothing of the collective is left.
+// TestVectorsOfWhoLeaves: the application ends, or the job fails, while the counts are being
+// read. No state of the collective is left.
 func TestVectorsOfWhoLeaves(t *testing.T) {
 	for name, end := range map[string]func(c *Core){
 		"rank": func(c *Core) { c.Detach(4, 0, nil) },

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// Wait is a request that has not ended, and WaitKind what it waits in.
+// Wait is a request that has not ended, and WaitKind the kind of operation that it waits in.
 type (
 	Wait     = ranks.Wait
 	WaitKind = ranks.WaitKind
@@ -58,8 +58,8 @@ const (
 	nearReported  = 4
 )
 
-// WaitsOf is what the i-th hosted rank waits for. It looks at each request of the
-// rank once.
+// WaitsOf returns what the i-th hosted rank waits for. It visits each request of the rank
+// once.
 func (c *Core) WaitsOf(i int) Waits {
 	e := c.hosted[i]
 	w := Waits{
@@ -77,7 +77,7 @@ func (c *Core) WaitsOf(i int) Waits {
 	for i := range e.session.Requests() {
 		q := e.session.Request(uint32(i))
 		if q.Kind == ranks.RequestFree || q.Kind == ranks.RequestSend && q.ID == 0 {
-			continue // the latter is over when its frame is acknowledged
+			continue // a send without a state ends when its frame is acknowledged
 		}
 		if c.p2p.Own(q) {
 			w.Own++
@@ -101,12 +101,12 @@ func (c *Core) WaitsOf(i int) Waits {
 	return w
 }
 
-// mayReturn reports that a rank which has left is on its way to another program, in which other
-// pods are already. It is no rank that nothing can come from any more.
+// mayReturn reports whether a rank that has left may attach again in the next generation,
+// which other pods have begun already. Messages may still come from such a rank.
 func (c *Core) mayReturn(e *endpoint) bool { return c.wanted > c.gen && !e.absent && !c.leaving }
 
-// unacknowledged reports that a peer has not said of all frames that they have come: what
-// it has sent last moves, however slowly, or its connection is to be made again.
+// unacknowledged reports whether a peer that is not lost has not acknowledged all frames to
+// it. The frames are in flight, however slow, or its connection has to be made again.
 func (c *Core) unacknowledged() bool {
 	for i := range c.peers {
 		if p := &c.peers[i]; !p.Out().Empty() && p.State() != channel.Dead && p.State() != channel.Rejected {
@@ -116,7 +116,7 @@ func (c *Core) unacknowledged() bool {
 	return false
 }
 
-// moving reports that what a request waits for is under way.
+// moving reports whether the message or access that a request waits for is in flight.
 func (c *Core) moving(q ranks.Request) bool {
 	if q.Kind == ranks.RequestOrigin {
 		return c.onesided.Moving(q.ID)

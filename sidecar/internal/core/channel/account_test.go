@@ -9,8 +9,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestAccount: a peer has its share whatever others keep, and no more than that when they keep
-// all; a peer that takes no answers is told so by their bytes, or by their number.
+// TestAccount checks that a peer has its share when other peers have used up the rest, and no
+// more than that. A peer that acknowledges no answers exceeds its account by their bytes, or
+// by their number.
 func TestAccount(t *testing.T) {
 	allowed := ranks.NewAllowance(1000, 100)
 	var one, other Account

@@ -1,6 +1,7 @@
 package channel
 
-// An acknowledgement is sent in a frame of its own when so much has arrived since the last one.
+// An acknowledgement is sent in a frame of its own when so many frames or bytes have arrived
+// since the last one.
 const (
 	ackFrames = 64
 	ackBytes  = 512 << 10
@@ -17,7 +18,7 @@ type Arrivals struct {
 // Last returns the number of the last frame that has come in order.
 func (a *Arrivals) Last() uint64 { return a.last }
 
-// Arrived notes the next one.
+// Arrived notes the next frame.
 func (a *Arrivals) Arrived(seq uint64) { a.last = seq }
 
 // Untold reports whether frames have come that are not acknowledged.
@@ -33,13 +34,14 @@ func (a *Arrivals) Owe(now, delay int64, bytes uint32, atOnce bool) {
 	}
 }
 
-// Hurry makes one due now.
+// Hurry makes an acknowledgement due now.
 func (a *Arrivals) Hurry(now int64) { a.at = now }
 
-// At returns when one is due, or 0 if none is.
+// At returns when an acknowledgement is due, or 0 if none is.
 func (a *Arrivals) At() int64 { return a.at }
 
-// Due reports whether one has to be sent now, in a frame of its own if no other frame is sent.
+// Due reports whether an acknowledgement has to be sent now, in a frame of its own if no other
+// frame is sent.
 func (a *Arrivals) Due(now int64) bool {
 	return a.last-a.told >= ackFrames || a.bytes >= ackBytes || a.at != 0 && now >= a.at
 }

@@ -2,8 +2,8 @@ package channel
 
 import "testing"
 
-// TestArrivals: an acknowledgement waits for its time, which a later frame does not put off,
-// and for no more than so many frames and bytes.
+// TestArrivals checks that an acknowledgement is due after its delay, which a later frame does
+// not extend, or earlier after ackFrames frames or ackBytes bytes.
 func TestArrivals(t *testing.T) {
 	var a Arrivals
 	a.Arrived(1)

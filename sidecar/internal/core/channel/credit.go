@@ -50,7 +50,7 @@ func (x *Credit) Learn(granted uint32, window uint64) bool {
 	return true
 }
 
-// Take uses credit, or reports false if there is not so much.
+// Take uses credit, or reports false if there is not enough.
 func (x *Credit) Take(units uint32) bool {
 	if x.granted-x.used < units {
 		return false
@@ -59,7 +59,7 @@ func (x *Credit) Take(units uint32) bool {
 	return true
 }
 
-// Charge counts a message of the peer. It reports false if the peer was not granted so much.
+// Charge counts a message of the peer. It reports false if the peer was not granted that much.
 func (x *Credit) Charge(units uint32) bool {
 	x.taken += units
 	return int32(x.grant-x.taken) >= 0

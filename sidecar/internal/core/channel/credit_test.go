@@ -6,14 +6,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// TestCredit: both sides count alike, also when the sums begin anew at 0, and a side takes
-// neither more than it was granted nor an old frame's word for what it is granted.
+// TestCredit checks that both sides count alike, also when the sums wrap around to 0. A side
+// uses no more than it was granted, and ignores the older grant that a repeated frame carries.
 func TestCredit(t *testing.T) {
 	const window, units = 64 * wire.CreditUnit, 64
 	var a, b Credit
 	a.Init(window)
 	b.Init(window)
-	start := ^uint32(0) - 3*units // near the end of the numbers
+	start := ^uint32(0) - 3*units // the sums are about to wrap around
 	a.granted, a.used, b.grant, b.told, b.taken = start+units, start, start+units, start+units, start
 	for n := range uint32(8) {
 		if !a.Take(units) || a.Take(1) {

@@ -57,21 +57,21 @@ func (r *Room) count(f *link.Frame, by int32) {
 	}
 }
 
-// countAll does so for the frames from from+1 to to.
+// countAll calls count for the frames from from+1 to to.
 func (r *Room) countAll(o *Outbox, from, to uint64, by int32) {
 	for s := from + 1; s <= to; s++ {
 		r.count(o.At(s), by)
 	}
 }
 
-// rewind makes Flush post all frames to p again that are not known to have come.
+// rewind makes Flush post again all frames to p that are not known to have arrived.
 func (r *Room) rewind(p *Peer) {
 	r.countAll(&p.out, p.out.Kept(), p.out.Next(), 1)
 	p.out.Rewind()
 }
 
-// skip counts frames as posted that have come although they were going to be posted again: they came
-// on an earlier connection or by its ring. Preconditions: seq > o.Next().
+// skip counts frames as posted that have arrived although they were going to be posted again:
+// they arrived on an earlier connection or by its ring. Preconditions: seq > o.Next().
 func (r *Room) skip(o *Outbox, seq uint64) {
 	r.countAll(o, o.Next(), seq, -1)
 	o.Skip(seq)
@@ -127,7 +127,7 @@ func (r *Room) Consumed(p *Peer, bytes uint64) {
 	}
 }
 
-// TakeCredit uses credit of a peer. It reports false if there is not so much.
+// TakeCredit uses credit of a peer. It reports false if there is not enough.
 func (r *Room) TakeCredit(p *Peer, bytes uint64) bool {
 	took := p.credit.Take(Units(bytes))
 	if !took {

@@ -8,9 +8,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestAcknowledgedAfterAFailedWrite: frames that were posted are still acknowledged when
-// a write to the ring has failed and all that may not have come is posted again: what had
-// come from the peer is handed over before the end of the connection is told.
+// TestAcknowledgedAfterAFailedWrite: a write to the ring has failed, and all frames that may
+// not have arrived will be posted again. The peer may still acknowledge frames that were
+// posted before, because its frames are delivered before the end of the connection is
+// reported.
 func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
 	r, _ := connected(t, 2)
 	p := r.Peer(1)
@@ -19,7 +20,7 @@ func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
 	}
 	for r.Flush(2, &gate{open: 100}) {
 	}
-	r.Emit(p, wire.Matched) // and is not posted
+	r.Emit(p, wire.Matched) // this frame is not posted
 	posted := p.out.Next()
 	r.rewind(p) // as after a failed write
 	if p.out.Next() == posted {

@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// TestBlockedPeerIsNotTouched: a link that takes nothing is asked with one
-// frame, however many wait, and that is no work to be done at once.
+// TestBlockedPeerIsNotTouched checks that a link that takes nothing is offered one frame,
+// however many wait, and that waiting frames do not count as work that can be done at once.
 func TestBlockedPeerIsNotTouched(t *testing.T) {
 	r, _ := connected(t, 2)
 	p := r.Peer(1)
@@ -16,7 +16,7 @@ func TestBlockedPeerIsNotTouched(t *testing.T) {
 		r.Emit(p, wire.Matched)
 	}
 	g := &gate{}
-	r.Flush(2, g) // finds out
+	r.Flush(2, g) // finds that the link takes nothing
 	g.offered = 0
 	for range 10 {
 		if r.Flush(3, g) {
@@ -26,7 +26,7 @@ func TestBlockedPeerIsNotTouched(t *testing.T) {
 	if g.offered > 10 {
 		t.Errorf("a link that takes nothing was offered %d frames in 10 turns, want 10", g.offered)
 	}
-	// What a turn posts is bounded, and the rest is work for the next one.
+	// A turn posts a bounded number of frames; the rest is work for the next turn.
 	g.open = 1 << 30
 	flushes := 1
 	for ; r.Flush(4, g); flushes++ {

@@ -2,8 +2,8 @@ package channel
 
 import "testing"
 
-// TestModeration: notifications are turned off after many frames without a sleep and on before
-// a sleep, and the sender is told of each change once.
+// TestModeration checks that notifications are turned off after many frames without a sleep
+// and on before a sleep, and that each change is announced to the sender once.
 func TestModeration(t *testing.T) {
 	var n Moderation
 	if n.TurnOn(10) || n.TurnOff(10+63, 64) || n.Changed() || n.Off() {

@@ -15,9 +15,9 @@ type Outbox struct {
 	frames   []*link.Frame // ring of a power of two; index = sequence number & mask
 	releases []Release     // of the frame of the same index
 	base     uint64        // frames up to and including this number are acknowledged
-	came     uint64        // frames up to this number, if it is more, are confirmed by the link: they are never sent again
+	came     uint64        // if it is more than base: frames up to this number are confirmed by the link, and are never sent again
 	next     uint64        // frames up to and including this number are posted
-	most     uint64        // the same, if it is more, of an earlier connection, or before a write failed
+	most     uint64        // if it is more than next: frames up to this number were posted on an earlier connection, or before a write failed
 	last     uint64        // frames up to and including this number are queued
 	queued   uint64        // payload bytes not yet posted
 }

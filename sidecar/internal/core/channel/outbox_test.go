@@ -2,7 +2,7 @@ package channel
 
 import "testing"
 
-// TestOutboxShrinks: the memory of a burst comes back when nothing is sent.
+// TestOutboxShrinks checks that the memory of a burst is released when nothing is sent.
 func TestOutboxShrinks(t *testing.T) {
 	var o Outbox
 	o.Init()
@@ -23,8 +23,9 @@ func TestOutboxShrinks(t *testing.T) {
 	}
 }
 
-// TestDelivery: what a frame brings about when it has come is not brought about again when
-// it is acknowledged, and what its peer must have dealt with waits for that.
+// TestDelivery checks that the release of a frame whose delivery is confirmed is not returned
+// again when the frame is acknowledged, and that a release that needs the peer waits for the
+// acknowledgement.
 func TestDelivery(t *testing.T) {
 	var o Outbox
 	o.Init()

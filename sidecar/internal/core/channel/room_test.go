@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// gate is a link that takes so many frames, and counts what it is offered.
+// gate is a link that takes open frames in all, and counts the frames that it is offered.
 type gate struct{ open, offered int }
 
 func (g *gate) Post(_ link.Peer, frames []*link.Frame) int {
@@ -19,8 +19,7 @@ func (g *gate) Post(_ link.Peer, frames []*link.Frame) int {
 	return n
 }
 
-// idle is ports that do nothing, and a user that wants nothing but connections, and notes
-// which peers are lost.
+// idle is ports that do nothing, and a Handler that records which peers are lost.
 type idle struct {
 	Handler
 	room *Room
@@ -47,7 +46,8 @@ func (u *idle) Lost(p link.Peer, _ error) {
 	u.room.Bury(u.room.Peer(p))
 }
 
-// connected is the room of pod 0, with connections to all others, which have greeted.
+// connected returns the room of pod 0, connected to all other pods, whose greetings have
+// arrived.
 func connected(t *testing.T, pods int) (*Room, *idle) {
 	t.Helper()
 	allowed := ranks.NewAllowance(1<<20, 1<<20)

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestTickLooksAtPeersWhoseTimeHasCome: a thousand peers, of which none is due,
-// are not looked at; a silent one still gets its heartbeat and its end.
+// TestTickLooksAtPeersWhoseTimeHasCome checks that Tick visits none of a thousand peers that
+// are not due, and that a silent peer still gets its heartbeat and is given up in time.
 func TestTickLooksAtPeersWhoseTimeHasCome(t *testing.T) {
 	const pods = 1000
 	r, u := connected(t, pods)
@@ -49,7 +49,8 @@ func TestTickLooksAtPeersWhoseTimeHasCome(t *testing.T) {
 	}
 }
 
-// TestOwnTimerEnds: the timer of this sidecar's own stream ends when its outbox has shrunk.
+// TestOwnTimerEnds checks that no timer of this sidecar's own stream remains when its outbox
+// has shrunk.
 func TestOwnTimerEnds(t *testing.T) {
 	r, _ := connected(t, 1)
 	p := r.Peer(0)

@@ -29,7 +29,7 @@ func (r *Room) Add(p *Peer, rank uint32, t Transfer) {
 	r.Touch(p)
 }
 
-// Add does so from the next Flush on that looks at p.
+// Add adds a transfer, which gets its turns from the next Flush on that visits p.
 func (p *Peer) Add(rank uint32, t Transfer) { p.transfers.Add(rank, t) }
 
 // Wake lets transfers to p go on that had nothing to emit.

@@ -8,8 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// The counts of a collective in which all ranks have them, and how its operation
-// may be carried out, are what ranks agree on; where they put things is not.
+// TestSignatureHasCounts checks that the signature of a collective whose counts are known to
+// all ranks depends on them, and on how its operation may be carried out, but not on
+// displacements.
 func TestSignatureHasCounts(t *testing.T) {
 	of := func(kind coll.Kind, flags uint8, counts, displs []int64) signature {
 		b := shm.CollBlock{Kind: uint8(kind), Elem: 8, Flags: flags}
@@ -43,7 +44,8 @@ func TestSignatureHasCounts(t *testing.T) {
 	}
 }
 
-// Both sides of a disagreement are told, with what they differ in.
+// TestDisagreementsTellBothSides checks that the text of a disagreement has the difference of
+// both sides.
 func TestDisagreementsTellBothSides(t *testing.T) {
 	const big = 1 << 40
 	block := func(kind coll.Kind, root uint32, count uint64, typ coll.Type, op coll.Op) *shm.CollBlock {
@@ -74,7 +76,8 @@ func TestDisagreementsTellBothSides(t *testing.T) {
 	}
 }
 
-// textOf is what ours says of theirs, as an eager message names it or an announcement.
+// textOf returns the text for ours against theirs, of which an eager message or an
+// announcement has arrived.
 func textOf(m *comm, ours, theirs localSignature, eager bool) string {
 	its := theirs.Immediate
 	if !eager {
@@ -83,7 +86,8 @@ func textOf(m *comm, ours, theirs localSignature, eager bool) string {
 	return disagreement(m, &ours, its)
 }
 
-// A message has not all of a size: nothing is said of the rest of it.
+// TestDisagreementsOfRoundedSizes: a message carries a size rounded down, and the text does
+// not claim more.
 func TestDisagreementsOfRoundedSizes(t *testing.T) {
 	const elem = 4
 	block := func(bytes uint64, typ coll.Type, op coll.Op, flags uint8) localSignature {
@@ -116,7 +120,8 @@ func TestDisagreementsOfRoundedSizes(t *testing.T) {
 	}
 }
 
-// Of a root, a message has 12 bits, and of a window's number 29.
+// TestDisagreementsOfHighNumbers: a message carries 12 bits of a root, and 29 of a window's
+// number.
 func TestDisagreementsOfHighNumbers(t *testing.T) {
 	of := func(kind coll.Kind, root uint32) localSignature {
 		return identity(&shm.CollBlock{Kind: uint8(kind), Root: root, Count: 1, Elem: 8}, &[collVectors][]int64{})
@@ -139,7 +144,8 @@ func TestDisagreementsOfHighNumbers(t *testing.T) {
 	}
 }
 
-// In a communicator ranks are told as the world has them.
+// TestDisagreementInACommunicator checks that ranks of a communicator are reported by their
+// world ranks, too.
 func TestDisagreementInACommunicator(t *testing.T) {
 	m := &comm{context: 4, group: &group{size: 2, ranks: []uint32{1, 3}}}
 	none := &[collVectors][]int64{}
@@ -152,7 +158,8 @@ func TestDisagreementInACommunicator(t *testing.T) {
 	}
 }
 
-// An announcement has room for less of a size, and for all else.
+// TestParticularsOfAnAnnouncement checks that an announcement carries fewer bits of a size,
+// and everything else of a detail.
 func TestParticularsOfAnAnnouncement(t *testing.T) {
 	for size := uint64(1); size < 1<<48; size = size*3 + 1 {
 		b := shm.CollBlock{Kind: uint8(coll.Allreduce), Count: size, Elem: 1, Type: uint8(coll.Complex128), Op: uint8(coll.User)}

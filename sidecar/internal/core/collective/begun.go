@@ -32,7 +32,7 @@ type begun struct {
 // begunRow stands for consecutive collectives of one kind on one communicator.
 type begunRow struct {
 	begunColl
-	last, count uint32 // number of the latest one, and how many there are
+	last, count uint32 // number of the latest collective of the row, and number of collectives in it
 }
 
 // begunColl is what the collectives of a row have in common.

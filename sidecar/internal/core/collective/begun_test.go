@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// TestBegunIsKept: the last collectives of a rank are known, the last ones first, in
-// rows of one kind, and none before the first. Keeping them allocates nothing.
+// TestBegunIsKept checks that the last collectives of a rank are listed, the latest first, in
+// rows of one kind, and none before the first. Recording them allocates nothing.
 func TestBegunIsKept(t *testing.T) {
 	r := roomOf(t, []int32{0, 1})
 	r.Attach(new(ranks.Session), 0)
@@ -20,7 +20,7 @@ func TestBegunIsKept(t *testing.T) {
 	other := &call{comm: &comm{context: 9, group: st.comm.group}, plan: st.plan, kind: coll.Barrier}
 	begun := r.members[0].past
 	const n = 3*begunRows + 2
-	for i := range uint32(n) { // rows of 100 and more, with others in between
+	for i := range uint32(n) { // rows of 100 and more, with other collectives in between
 		st.kind = coll.Barrier
 		if i%2 == 0 {
 			st.kind = coll.Scan
@@ -36,7 +36,7 @@ func TestBegunIsKept(t *testing.T) {
 	if len(past) != begunRows {
 		t.Fatalf("%d are kept, want %d", len(past), begunRows)
 	}
-	have := map[uint32]uint32{} // how many of a communicator
+	have := map[uint32]uint32{} // number of collectives of each communicator
 	at := map[uint32]uint32{0: st.seq, 9: other.seq}
 	for i, b := range past {
 		if have[b.Context] += b.Count; b.Number != at[b.Context] || b.Root != shm.AnySource || b.Lead != 0 || b.Count < 100 {

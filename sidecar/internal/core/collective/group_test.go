@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// roomOf is a room of pod 0 without applications.
+// roomOf returns a room of pod 0 without applications.
 func roomOf(t testing.TB, podOf []int32) *Room {
 	t.Helper()
 	hosted := 0
@@ -27,8 +27,8 @@ func roomOf(t testing.TB, podOf []int32) *Room {
 	return r
 }
 
-// TestGroupsAreShared: equal lists of ranks make one group, and the last
-// communicator of a group ends it.
+// TestGroupsAreShared checks that equal lists of ranks make one group, which is freed with the
+// last communicator that uses it.
 func TestGroupsAreShared(t *testing.T) {
 	pods := make([]int32, 100)
 	for i := range pods {
@@ -70,8 +70,9 @@ func TestGroupsAreShared(t *testing.T) {
 	}
 }
 
-// TestGroupsAreBounded: communicators of ever other orders of the ranks come to an
-// end, which an application is told, and their memory comes back.
+// TestGroupsAreBounded checks that communicators with ever different orders of the ranks are
+// bounded, that the application gets an error beyond the bound, and that their memory is
+// released.
 func TestGroupsAreBounded(t *testing.T) {
 	pods := make([]int32, 65_536)
 	for i := range pods {
@@ -90,7 +91,7 @@ func TestGroupsAreBounded(t *testing.T) {
 			groups = append(groups, g)
 		}
 	}
-	if !errors.Is(err, errGroups) || len(groups) != 1+int(memory.GroupsMax(len(pods)))/(len(pods)+memory.GroupFixed) { // the first is the world
+	if !errors.Is(err, errGroups) || len(groups) != 1+int(memory.GroupsMax(len(pods)))/(len(pods)+memory.GroupFixed) { // one of the groups is the world
 		t.Errorf("%d groups, then: %v", len(groups), err)
 	}
 	for _, g := range groups {
@@ -101,7 +102,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 }
 
-// inUse is what the heap holds, in bytes.
+// inUse returns the bytes of the heap that are in use.
 func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -109,8 +110,8 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestListsOfRanksAreCounted: communicators of ever other lists of ranks, short and long, take
-// no more memory than the formula has for them.
+// TestListsOfRanksAreCounted checks that communicators with ever different lists of ranks,
+// short and long, take no more memory than the formula has for them.
 func TestListsOfRanksAreCounted(t *testing.T) {
 	const ranks = 4096
 	for _, size := range []int{1, 2, 64, ranks} {
@@ -126,7 +127,7 @@ func TestListsOfRanksAreCounted(t *testing.T) {
 				list[i] = uint32(n*(1+n/ranks)+i*(1+n/ranks)) % ranks
 			}
 			if _, err = r.acquireGroup(list); err != nil && !errors.Is(err, errGroups) {
-				err = nil // some rank is twice in it
+				err = nil // some rank is in it twice
 			}
 			if size == 1 && n == ranks {
 				break

@@ -15,17 +15,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// TestTranscripts plays each file of testdata: paragraphs of comments, commands, a line
-// "----" and what the room did. All paragraphs of a file share one room. Ranks 0 and 1 are
+// TestTranscripts runs each file of testdata: paragraphs of comments, commands, a line "----"
+// and the actions of the room. All paragraphs of a file share one room. Ranks 0 and 1 are
 // hosted here, 2 and 3 in another pod. Commands are:
 //
 //	coll RANK KIND [op=sum|user] [count=N] [root=R] [comm=C] [elem=N]   a collective
-//	comm RANK C R...          a communicator
-//	free RANK C               its end
-//	done M [left]             a message has ended, well or because its peer has left
-//	got M KIND [bytes=N]      a receive has a message of a collective of that kind
-//	parked RANK FROM KIND     a message that no receive waits for, of collective number 1
-//	reduced RANK              the application has combined
+//	comm RANK C R...          creates a communicator
+//	free RANK C               frees it
+//	done M [left]             message M has ended, without error or because its peer has left
+//	got M KIND [bytes=N]      a receive has matched a message of a collective of that kind
+//	parked RANK FROM KIND     an unexpected message of collective number 1 has arrived
+//	reduced RANK              the application has run its operation
 //	eager | lazy              sends end before they return | by done
 //	leave R                   a rank has left
 //	end RANK | gone RANK      the session's collective is ended | the session is gone
@@ -41,7 +41,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// stage is a room, and all that it calls.
+// stage is a room and everything that the room calls.
 type stage struct {
 	t        *testing.T
 	room     *Room
@@ -152,7 +152,7 @@ func (s *stage) told(err error) {
 	}
 }
 
-// turn gives the room its turns, and says how many there were.
+// turn calls Advance until nothing is pending, and writes the number of turns.
 func (s *stage) turn() {
 	turns := 0
 	for s.room.Pending() {
@@ -167,7 +167,7 @@ func (s *stage) turn() {
 	s.say("%d turns; %d begun, %d open, %d ranks of groups", turns, stats.Begun, stats.Open, stats.Groups)
 }
 
-// blockOf is a collective as a command has it.
+// blockOf returns the parameters of a collective from those of a command.
 func blockOf(named map[string]string) *shm.CollBlock {
 	number := func(key string, other uint64) uint64 {
 		if n, err := strconv.ParseUint(named[key], 10, 32); err == nil {
@@ -195,7 +195,7 @@ func blockOf(named map[string]string) *shm.CollBlock {
 	return b
 }
 
-// dataOf is what a message of such a collective says.
+// dataOf returns the data that a message of such a collective carries.
 func dataOf(named map[string]string) ranks.Immediate {
 	return identity(blockOf(named), &[collVectors][]int64{}).Immediate
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestAsksAreWithinThePeersBounds: whatever the ranks of a sidecar ask of a peer,
-// it never keeps so much of it that the sidecar breaks the protocol (P§6), and all
-// of it is done in the end.
+// TestAsksAreWithinThePeersBounds checks that the requests of a sidecar at a peer never exceed
+// the number from which the peer reports a violation (P§6), whatever its ranks submit, and
+// that all of them end.
 func TestAsksAreWithinThePeersBounds(t *testing.T) {
 	const many, each, target = 2, shm.MaxRequests - 1, 2
 	for name, ask := range map[string]struct {
 		d      shm.Descriptor
 		answer wire.Type
 		most   int
-		ends   bool // what is beyond the bound ends at once
+		ends   bool // requests beyond the bound end at once
 	}{
 		"fetches": {shm.Descriptor{Op: shm.OpFetch, Peer: target, Class: shm.ClassInline}, wire.Fetched, requestWindow, false},
 		"flushes": {shm.Descriptor{Op: shm.OpFlush, Peer: target}, wire.Flushed, requestWindow, false},
@@ -68,7 +68,7 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 	}
 }
 
-// granted counts the locks that were granted since it was asked last.
+// granted returns the number of locks that were granted since the last call.
 func (s *stage) granted() (n int) {
 	for _, x := range s.frames {
 		if x.frame.Head.Type == wire.Locked {
@@ -94,8 +94,8 @@ func (s *stage) ask(t wire.Type, src, dst, window uint32, request, exclusive uin
 	}
 }
 
-// TestManyWaitForALock: however many wait for a lock, each gets it, and a step grants a
-// bounded number.
+// TestManyWaitForALock checks that each of many waiters gets the lock, and that a step grants
+// it to a bounded number of them.
 func TestManyWaitForALock(t *testing.T) {
 	const many = 3*grantsAStep + 5
 	s := newStage(t)
@@ -126,8 +126,8 @@ func TestManyWaitForALock(t *testing.T) {
 	}
 }
 
-// TestLocksOfWhoHasLeft: the locks of a rank that leaves end however many windows there are, a
-// bounded number in one step, also while windows are freed.
+// TestLocksOfWhoHasLeft checks that the locks of a rank that leaves end however many windows
+// there are, a bounded number in one step, also if windows are freed meanwhile.
 func TestLocksOfWhoHasLeft(t *testing.T) {
 	const windows, budget = windowLimit - 1, 1000
 	s := newStage(t)
@@ -155,7 +155,7 @@ func TestLocksOfWhoHasLeft(t *testing.T) {
 		if all += n; n > budget {
 			t.Errorf("%d locks end in one step", n)
 		}
-		if freed < 5 { // those that were locked first
+		if freed < 5 { // the windows that were locked first
 			if err := s.room.FreeWindow(0, &shm.Descriptor{Op: shm.OpWinFree, Req: 1, Context: 100 + freed}); err != nil {
 				t.Fatal(err)
 			}
@@ -174,8 +174,9 @@ func TestLocksOfWhoHasLeft(t *testing.T) {
 	}
 }
 
-// TestMissesAreBounded: a peer that accesses window after window that is not here makes this
-// sidecar keep some of them; a flush of any other is told as if it were one of the rest.
+// TestMissesAreBounded: a peer accesses many windows that do not exist here. The sidecar
+// records a bounded number of them, and from then on each flush of all ranks fails, since its
+// window may be one that was not recorded.
 func TestMissesAreBounded(t *testing.T) {
 	s := newStage(t)
 	for i := range uint32(missesMax + 1) {
@@ -195,8 +196,8 @@ func TestMissesAreBounded(t *testing.T) {
 	}
 }
 
-// TestViewsAreBounded: a peer is asked for a bounded number of windows at once; the others are
-// accessed by frames until some are answered.
+// TestViewsAreBounded checks that a peer is asked for a bounded number of windows at once.
+// Other windows are accessed by frames until some requests are answered.
 func TestViewsAreBounded(t *testing.T) {
 	s := newStage(t)
 	s.silent = true

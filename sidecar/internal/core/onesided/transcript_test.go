@@ -16,25 +16,25 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestTranscripts plays each file of testdata: paragraphs of comments, commands, a line
-// "----" and what the room did. All paragraphs of a file share one room. Ranks 0 and 1 are
-// hosted here, 2 and 3 in pod 1, 4 in pod 2. Windows lie at the beginning of their rank's
-// memory, and what is put or got at 32768. Commands are:
+// TestTranscripts runs each file of testdata: paragraphs of comments, commands, a line "----"
+// and the actions of the room. All paragraphs of a file share one room. Ranks 0 and 1 are
+// hosted here, 2 and 3 in pod 1, 4 in pod 2. Windows are at the beginning of their rank's
+// memory, and buffers of puts and gets at 32768. Commands are:
 //
 //	win RANK WINDOW [n=BYTES] | free RANK WINDOW
 //	OP RANK TARGET|all WINDOW [n=BYTES] [at=OFFSET] [exclusive]   put, get, acc, fetch, ..., wait
 //	end RANK REQUEST | close RANK | gone RANK
-//	frame POD TYPE SRC DST WINDOW [a=X] [b=X] [tag=N] [n=BYTES]   it comes, and its payload is placed
-//	place | placed | cut | dropped                                the same of a payload, in steps
+//	frame POD TYPE SRC DST WINDOW [a=X] [b=X] [tag=N] [n=BYTES]   it arrives, and its payload is placed
+//	place | placed | cut | dropped                                the same for a payload, in steps
 //	ack N                    the N-th frame is acknowledged
-//	turn POD                 what waits for its turn there goes on, until nothing does
+//	turn POD                 the queues of that peer get turns until none continues
 //	accessed N [fails|key]   the N-th remote operation has ended
-//	link POD WORDS...        how things are with a peer, and what its link can do
+//	link POD WORDS...        sets the state of a peer, and the capabilities of its link
 //	left RANK | lost POD | fail | renew
-//	steps                    all that is done in steps, until nothing is left to do
-//	open                     what has not ended
+//	steps                    the work that is done in steps, until nothing is left to do
+//	open                     prints what has not ended
 //
-// In a, fN is what the N-th frame has said in a, and N.M an id.
+// In a, fN is the field a of the N-th frame, and N.M is an id.
 func TestTranscripts(t *testing.T) {
 	golden.Transcripts(t, func(t *testing.T) func([]string) string {
 		s := newStage(t)
@@ -54,24 +54,24 @@ const (
 	pods       = 3
 )
 
-// stage is a room, and all that it calls.
+// stage is a room and everything that the room calls.
 type stage struct {
 	t        *testing.T
 	room     *Room
 	log      strings.Builder
-	arenas   [3][]byte // the last is the pool
+	arenas   [3][]byte // the last one is the pool
 	sessions *ranks.Sessions
 	each     [2]ranks.Session
 	req      uint32
 	ended    int
-	silent   bool // writes nothing down
+	silent   bool // write no log
 
 	frames []sent
-	told   int // of them
+	told   int // number of frames written to the log
 	seq    [pods]uint64
 	turns  [pods][]Turn
 	remote []Access
-	from   []link.Peer // of those
+	from   []link.Peer // peers of these operations
 	at     [pods]PeerState
 	caps   [pods]link.Caps
 	kept   [pods]int64
@@ -111,7 +111,7 @@ func newStage(t *testing.T) *stage {
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(&s.log, format+"\n", args...) }
 
-// tell says which frames there are that it has not told of.
+// tell writes the frames that were not written to the log yet.
 func (s *stage) tell() {
 	for ; s.told < len(s.frames); s.told++ {
 		x := s.frames[s.told]
@@ -135,7 +135,7 @@ func (s *stage) tell() {
 	}
 }
 
-// openText is what is open, without what is not.
+// openText returns the counters of x that are not 0.
 func openText(x Open) string {
 	var list []string
 	for field := range strings.FieldsSeq(strings.Trim(fmt.Sprintf("%+v", x), "{}")) {
@@ -149,7 +149,7 @@ func openText(x Open) string {
 	return strings.Join(list, " ")
 }
 
-// idText is a number, or the id of a state.
+// idText returns the text of a number or of the id of a state.
 func idText(n uint64) string {
 	if n>>32 != 0 {
 		return fmt.Sprintf("%d.%d", n>>32, uint32(n))
@@ -193,7 +193,7 @@ func (s *stage) parse(args []string) words {
 	return w
 }
 
-// number is a named one: a number, the id of a state, or what a frame has said in a.
+// number returns a named argument: a number, the id of a state, or the field a of a frame.
 func (s *stage) number(w words, key string, other uint64) uint64 {
 	text, is := w.named[key]
 	if !is {
@@ -334,7 +334,7 @@ func (s *stage) operate(op shm.Op, w words) {
 	s.check(s.room.Submit(ranks.SessionID(w.n[0]), &d))
 }
 
-// arrive brings a frame of a peer, and reports whether it has a payload to be placed.
+// arrive delivers a frame of a peer, and reports whether it has a payload that must be placed.
 func (s *stage) arrive(w words) bool {
 	from := link.Peer(w.n[0])
 	h := wire.Header{Src: uint32(w.n[1]), Dst: uint32(w.n[2])}
@@ -395,7 +395,7 @@ func (s *stage) unhold() {
 	s.inbound = Destination{}
 }
 
-// turn feeds what waits for a peer, in turns, until a round has emitted nothing.
+// turn feeds the queues of a peer, in turns, until a round has emitted nothing.
 func (s *stage) turn(p link.Peer) {
 	for idle := 0; len(s.turns[p]) > 0 && idle <= len(s.turns[p]) && s.at[p]&Full == 0; {
 		t, before := s.turns[p][0], len(s.frames)
@@ -454,7 +454,7 @@ func (s *stage) steps() {
 	s.say("%d steps, %d windows looked at for locks, more: %v", n, all-rest, more)
 }
 
-// What the room calls.
+// The methods that the room calls.
 
 func (s *stage) Bytes(r link.Ref) []byte { return s.arenas[r.Region][r.Off : r.Off+r.Len] }
 

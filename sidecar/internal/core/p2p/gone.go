@@ -80,8 +80,8 @@ func (rx *receiver) sweepProbe(id uint64, p *probe) {
 	}
 }
 
-// departed is the rank that a message of a session was from or to when it ended last because that
-// rank had closed its session, or the context of the message.
+// departed records the last message of a session that ended because the other rank had closed
+// its session, or the context of the message.
 type departed struct {
 	by uint32
 	at int64 // 0: there was no such message
@@ -132,7 +132,7 @@ func (tx *sender) RankTook(rank uint32, frame uint64) {
 	tx.took[rank] = frame
 }
 
-// over reports that p answers no frame of this generation any more.
+// over reports whether p answers no frame of this generation any more.
 func (p *peer) over() bool { return p.State() == channel.Dead || p.Ahead() }
 
 // Refuse drops an eager message of a pod whose ranks are in another generation. Its credit goes

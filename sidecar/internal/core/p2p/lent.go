@@ -12,8 +12,8 @@ import (
 // (L§5.2). The engine cannot access the bytes: a link reads from it and into it remotely, or the
 // message is staged.
 
-// lent is one such memory. After the application has taken it back, it stays until no message uses
-// it.
+// lent is memory that an application has lent. After the application has taken it back, its
+// record stays until no message uses it.
 type lent struct {
 	number uint32
 	len    uint64
@@ -21,7 +21,7 @@ type lent struct {
 	ends   uint32 // request that ends with it, plus 1; 0: none
 }
 
-// lentRange is a part of one; of is nil in the zero value.
+// lentRange is a part of lent memory; of is nil in the zero value.
 type lentRange struct {
 	of *lent
 	at link.Ref
@@ -61,7 +61,7 @@ func (rm *Room) submitExpose(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// submitUnexpose gives it back when no message uses it any more.
+// submitUnexpose gives lent memory back when no message uses it any more.
 func (rm *Room) submitUnexpose(s *session, d *shm.Descriptor) error {
 	m := s.lent[uint32(min(d.Aux(), shm.MaxExposures))]
 	if m == nil || m.ends != 0 {

@@ -43,7 +43,7 @@ func (tx *sender) Send(m Message) {
 	})
 }
 
-// Receive receives one.
+// Receive posts a receive.
 func (rx *receiver) Receive(m Message) {
 	r, id := rx.recvs.Alloc()
 	r.owner, r.endpoint, r.coll, r.class = owner{session: m.Session, coll: m.Collective}, rx.sessions[m.Session].endpoint, true, shm.ClassArena

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestRefusalsAreForgotten: a long job in which offers are refused now and then, each
-// of another envelope as collectives make them, is no fault of the peer's.
+// TestRefusalsAreForgotten: in a long job offers are refused now and then, each with another
+// envelope, as collectives make them. The peer violates no bound by that.
 func TestRefusalsAreForgotten(t *testing.T) {
 	rm := alone(t)
 	p := &rm.peers[1]
@@ -27,7 +27,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 	for n := uint64(1); n <= 10_000; n++ {
 		seq := p.Out().Last() // the peer knows all refusals but this one
 		if p.offers != nil {
-			p.offers.lost = seq + 1 // much was sent since
+			p.offers.lost = seq + 1 // many messages were sent since
 		}
 		if err := offer(n, seq); err != nil {
 			t.Fatalf("offer %d: %v", n, err)
@@ -37,7 +37,7 @@ func TestRefusalsAreForgotten(t *testing.T) {
 		t.Errorf("%d refusals are remembered, want the last one", n)
 	}
 	var err error
-	for n := uint64(10_001); err == nil && n < 20_000; n++ { // a peer that hears nothing
+	for n := uint64(10_001); err == nil && n < 20_000; n++ { // a peer that receives no refusal
 		err = offer(n, 0)
 	}
 	if !errors.Is(err, link.ErrProtocol) {

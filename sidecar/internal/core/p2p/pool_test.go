@@ -6,9 +6,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// TestPoolHoldsWhatIsGranted: peers that keep to their credit always find room, whatever
-// sizes they send one after another, and in addition to each window a payload that is on its way
-// through the pool and costs no credit: of an accumulate, or of a part of a message.
+// TestPoolHoldsWhatIsGranted checks that peers within their credit always find room, whatever
+// sizes they send one after another. In addition to each window there is room for one payload
+// that passes through the pool and costs no credit: of an accumulate, or of a part of a
+// message.
 func TestPoolHoldsWhatIsGranted(t *testing.T) {
 	const peers, window = 3, 1 << 20
 	p := pool{region: RegionPool, limit: poolReserve(peers, window)}

@@ -75,7 +75,7 @@ func (rx *receiver) draw() uint8 {
 	return uint8(rx.dice >> 32)
 }
 
-// hasCome reports that the message of an offered receive is in its memory.
+// hasCome reports whether the message of an offered receive is in its memory.
 func (rx *receiver) hasCome(r *recv) bool {
 	return r.move.Polling() && r.move.Arrived(rx.lastByte(r.buf)[0])
 }

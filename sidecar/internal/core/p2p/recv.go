@@ -33,7 +33,7 @@ type recv struct {
 	elem    uint8  // type of its elements; 0: not given
 	want    uint64 // min(length, capacity)
 	peer    link.Peer
-	pattern match.Pattern // what it accepts
+	pattern match.Pattern // pattern of the messages that it accepts
 
 	offered   bool // to the sender (ready.go)
 	withdrawn bool // the sender was asked to give the offer back

@@ -8,7 +8,7 @@ import (
 // after is what has to be done when a frame is acknowledged.
 type after = channel.Release
 
-// Kinds of it. Those of the room's user follow ReleaseLast.
+// Kinds of releases. Those of the room's user follow ReleaseLast.
 const (
 	afterNothing  = channel.ReleaseNothing
 	afterComplete = channel.ReleaseUser + iota - 1 // OpDone for request id
@@ -33,7 +33,8 @@ func (tx *sender) Released(id link.Peer, a channel.Release, f *link.Frame) {
 	}
 }
 
-// Dropped does the same for a peer that is dead. Chunks are given back when their send ends.
+// Dropped ends what Released would end, for a frame to a peer that is dead. Chunks are given
+// back when their send ends.
 func (tx *sender) Dropped(id link.Peer, a channel.Release, f *link.Frame) {
 	switch a.Kind {
 	case afterCopy:

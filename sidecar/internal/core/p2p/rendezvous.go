@@ -188,7 +188,7 @@ func (rx *receiver) Register() {
 	}
 }
 
-// lastByte is the last byte of ref.
+// lastByte returns the last byte of ref.
 func (x *common) lastByte(ref link.Ref) []byte { return x.ports.Bytes(ref.Slice(ref.Len-1, 1)) }
 
 // PollReads ends the receives whose last byte has arrived, and returns their number.

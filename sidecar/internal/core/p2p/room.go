@@ -47,11 +47,11 @@ type Gatherer interface {
 // Collectives owns the messages that are no request of an application (Message). Each of them
 // ends with one Done, maybe before Send or Receive returns.
 type Collectives interface {
-	// Opened says which message of a collective has a state of its own.
+	// Opened reports the MessageID of a message of a collective that has a state of its own.
 	Opened(collective uint64, m MessageID)
-	// Matched says which message a receive has got.
+	// Matched reports the message that a receive of a collective has matched.
 	Matched(collective uint64, source uint32, data ranks.Immediate, length, capacity uint64)
-	// Parked says that a message of a collective has come for which there is no receive.
+	// Parked reports that a message of a collective has arrived for which there is no receive.
 	Parked(s ranks.SessionID, context uint32, tag uint64, source uint32, length uint64, data ranks.Immediate)
 	Done(collective uint64, status shm.Status)
 }
@@ -91,7 +91,7 @@ type common struct {
 	endpoints []*endpoint // by world rank; nil: hosted elsewhere
 }
 
-// shared is of this what changes.
+// shared is the part of common that changes.
 type shared struct {
 	colls    Collectives
 	sessions []*session
@@ -120,7 +120,7 @@ type receiver struct {
 	unmet        map[uint64]bool    // receives that were offered, and whose rank left before their message came
 	polled       []uint64           // receives whose last byte tells of their end
 	later        queue.FIFO[uint64] // receives whose memory is registered in a later turn
-	retrying     bool               // they have their turn
+	retrying     bool               // the receives in later have their turn
 	dice         uint64
 	effort       uint64 // steps of searches that descriptors made it do, in bytes
 }
@@ -134,7 +134,7 @@ type peer struct {
 	retracts  int     // messages that it was asked to give back, and has not answered
 	in        inbound // what the payload that is being placed is for
 	offers    *offers // of its receives; nil: it has made none
-	took      uint64  // its goodbye: it had taken less than this frame from here; 0: all, or it has said none
+	took      uint64  // from its goodbye: the pod had received less than this frame from here; 0: all, or it has sent none
 }
 
 // endpoint is a rank that this sidecar hosts. It exists from the start, so

@@ -14,7 +14,7 @@ type all struct{}
 
 func (all) Post(_ link.Peer, frames []*link.Frame) int { return len(frames) }
 
-// nothing is ports that do nothing, and a user of the streams of frames that wants nothing.
+// nothing is ports that do nothing, and a channel.Handler without actions.
 type nothing struct {
 	Ports
 	channel.Handler
@@ -29,8 +29,8 @@ func (nothing) Disconnect(link.Peer)                                           {
 func (nothing) Up(link.Peer)                                                   {}
 func (nothing) Greeted(link.Peer, *wire.Header)                                {}
 
-// alone is the room of pod 0 of 2, with one rank each. Its peer is connected, over a link that
-// writes remotely.
+// alone returns the room of pod 0 of 2, with one rank each. Its peer is connected, over a link
+// that writes remotely.
 func alone(t *testing.T) *Room {
 	t.Helper()
 	allowed := ranks.NewAllowance(1<<30, 1<<30)

@@ -33,7 +33,7 @@ const ChunkLimit = 256
 
 func (q *chunkQueue) unsent() int { return len(q.list) - q.sent }
 
-// at finds the chunk that holds n bytes at off of the message.
+// at returns the chunk that holds n bytes at off of the message.
 func (q *chunkQueue) at(off, n uint64) *chunk {
 	for i := range q.list {
 		k := &q.list[i]

@@ -5,7 +5,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// Near is a message that is there and fits no receive.
+// Near is a message that has arrived and fits no receive.
 type Near struct {
 	Source, Context uint32
 	Tag, Bytes      uint64

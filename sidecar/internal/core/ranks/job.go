@@ -65,24 +65,24 @@ func (j *Job) Pod(p link.Peer) *Pod { return &j.pods[p] }
 // Gone reports whether all ranks of the pod have left in good order: its sidecar has sent Bye.
 func (p *Pod) Gone() bool { return p.gone }
 
-// SetGone notes it.
+// SetGone sets the result of Gone.
 func (p *Pod) SetGone(is bool) { p.gone = is }
 
 // Ahead reports whether the ranks of the pod are in a later generation (P§9).
 func (p *Pod) Ahead() bool { return p.ahead }
 
-// SetAhead notes it.
+// SetAhead sets the result of Ahead.
 func (p *Pod) SetAhead(is bool) { p.ahead = is }
 
 // Lost returns the status of requests to a pod that answers them no more.
 func (j *Job) Lost(p link.Peer) shm.Status {
-	if x := &j.pods[p]; (x.gone || x.ahead) && !j.failed { // else it has left because of that
+	if x := &j.pods[p]; (x.gone || x.ahead) && !j.failed { // in a failed job the pod has left because of the failure
 		return shm.StatusPeerLeft
 	}
 	return shm.StatusPeerFailed
 }
 
-// LostRank returns the same for one rank.
+// LostRank returns the status of requests to a rank that answers them no more.
 func (j *Job) LostRank(rank uint32) shm.Status {
 	if j.HasLeft(rank) {
 		return shm.StatusPeerLeft

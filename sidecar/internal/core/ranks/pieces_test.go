@@ -2,7 +2,7 @@ package ranks
 
 import "testing"
 
-// parts are pieces for tests, which count the questions.
+// parts are the pieces of an arena in a test. They count the lookups.
 type parts struct {
 	list  [][2]uint64
 	asked int
@@ -18,8 +18,8 @@ func (p *parts) Around(off uint64) (from, to uint64) {
 	return 0, 0
 }
 
-// TestPieces: what is not in one piece as a whole is not allocated; the piece of the last
-// message is known.
+// TestPieces checks that only a range within one piece counts as allocated, and that the piece
+// of the last message needs no lookup.
 func TestPieces(t *testing.T) {
 	all := &parts{list: [][2]uint64{{4096, 8192}, {16384, 32768}}}
 	p := pieces{all: all}

@@ -6,7 +6,7 @@ import (
 )
 
 // TestGenerationsDoNotStartAnew checks that an entry is retired when its generations are used
-// up: ids of it that peers still have stay those of ended requests.
+// up, so that late ids of peers never name a new request.
 func TestGenerationsDoNotStartAnew(t *testing.T) {
 	var table Table[int]
 	_, early := table.Alloc()

@@ -24,13 +24,13 @@ type Wait struct {
 	Moving  bool // its message is matched, and under way
 	Op      uint8
 	Round   int      // of a collective, from 1 on
-	Rounds  int      // that it has
+	Rounds  int      // number of rounds of the collective
 	For     []uint32 // ranks that a collective waits for in its round
 	Group   int      // ranks of its communicator
-	Number  uint32   // of it among those of its communicator
-	Count   uint32   // of the past: so many of one kind up to that one
+	Number  uint32   // number of the collective in its communicator
+	Count   uint32   // in the record of the past: consecutive collectives of one kind, up to Number
 	Lead    uint32   // rank 0 of its communicator, a world rank
-	Root    uint32   // of it, a world rank; AnySource: it has none
+	Root    uint32   // root of the collective, a world rank; AnySource: it has none
 	Window  uint32   // that a barrier fences; 0: none
 
 	Reduces, Commutative bool // it combines, in any order
