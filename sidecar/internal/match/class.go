@@ -26,7 +26,7 @@ func (m mask) key(e Envelope) Envelope {
 type class struct {
 	mask  mask
 	live  int    // number of entries
-	asked uint64 // when it was last used for a lookup, in the side's clock
+	asked uint64 // clock of the side at the last lookup
 	table table
 	links chain   // by entry: neighbours in its bin
 	binOf []int32 // by entry: its bin

@@ -67,7 +67,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkArrive is one posted pattern and the message for it.
+// BenchmarkArrive measures one posted pattern and the message for it.
 func BenchmarkArrive(b *testing.B) {
 	for _, depth := range depths {
 		b.Run(fmt.Sprintf("posted=%d", depth), func(b *testing.B) {
@@ -81,7 +81,7 @@ func BenchmarkArrive(b *testing.B) {
 	}
 }
 
-// BenchmarkArriveExact is the same with nothing posted but exact patterns.
+// BenchmarkArriveExact measures the same with exact patterns alone posted.
 func BenchmarkArriveExact(b *testing.B) {
 	for _, depth := range depths {
 		b.Run(fmt.Sprintf("posted=%d", depth), func(b *testing.B) {
@@ -97,7 +97,7 @@ func BenchmarkArriveExact(b *testing.B) {
 	}
 }
 
-// BenchmarkTake is one parked message and the receive for it.
+// BenchmarkTake measures one parked message and the receive for it.
 func BenchmarkTake(b *testing.B) {
 	for _, depth := range depths {
 		b.Run(fmt.Sprintf("parked=%d", depth), func(b *testing.B) {
@@ -111,7 +111,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// BenchmarkCancel posts and cancels.
+// BenchmarkCancel measures a post and its cancel.
 func BenchmarkCancel(b *testing.B) {
 	for _, depth := range depths {
 		b.Run(fmt.Sprintf("posted=%d", depth), func(b *testing.B) {
@@ -123,9 +123,9 @@ func BenchmarkCancel(b *testing.B) {
 	}
 }
 
-// TestMasksAreBounded: patterns of more masks than there are classes are compared with
-// every message, so that only so many may wait; and searches among parked messages
-// are counted.
+// TestMasksAreBounded checks that of patterns with more masks than there are classes, which
+// are compared with every message, a bounded number may wait, and that searches among parked
+// messages are counted.
 func TestMasksAreBounded(t *testing.T) {
 	q := New()
 	of := func(mask int) Pattern { return Pattern{Source: 1, Tag: 1 << 40, Ignore: 1 << mask} }

@@ -66,7 +66,7 @@ func (d *pair) same(op string, arg any, h uint32, ok bool, h2 uint32, ok2 bool) 
 	}
 }
 
-// lists compares what the tear-down iterations see.
+// lists compares the results of the iterations of tear-down.
 func (d *pair) lists() {
 	d.t.Helper()
 	collect := func(each func(func(uint32) bool)) []uint32 {
@@ -86,8 +86,8 @@ func (d *pair) lists() {
 	}
 }
 
-// step does one random operation. The key space is small, so that most
-// operations find something.
+// step runs one random operation. The key space is small, so that most operations find
+// something.
 func (d *pair) step(r *rand.Rand, masks []uint64) {
 	e := Envelope{Context: r.Uint32N(2), Source: r.Uint32N(3), Tag: r.Uint64N(6)}
 	p := Pattern{Context: e.Context, Source: e.Source, Tag: e.Tag, Ignore: masks[r.IntN(len(masks))]}
@@ -123,9 +123,9 @@ func (d *pair) stray(r *rand.Rand) {
 	}
 }
 
-// TestAgainstList runs random operations. With eleven masks, with and without
-// a source, there are more kinds of pattern than classes, so the overflow list,
-// the walk and the reuse of classes all have their part.
+// TestAgainstList runs random operations. There are eleven masks, with and without a source,
+// so that there are more kinds of patterns than classes: the overflow list, the walk and the
+// reuse of classes are all used.
 func TestAgainstList(t *testing.T) {
 	few := []uint64{0, ^uint64(0)}
 	many := []uint64{0, 0, ^uint64(0), 1, 2, 3, 4, 5, 6, 7, 1 << 63, ^uint64(1)}

@@ -1,17 +1,17 @@
 package match
 
-// oracle is the obvious Queue: two slices in order of age, searched from the
-// front. The real one is compared with it.
+// oracle is a simple Queue: two slices in order of age, searched from the front. The real one
+// is compared with it.
 type oracle struct {
 	posted []oracleEntry
 	parked []oracleEntry
 }
 
 type oracleEntry struct {
-	pattern  Pattern  // of a posted one
-	envelope Envelope // of a parked one
+	pattern  Pattern  // of a posted entry
+	envelope Envelope // of a parked entry
 	handle   uint32
-	ref      Ref // what the real queue gave for it
+	ref      Ref // returned by the real queue for it
 }
 
 // removeFirst removes the first entry that ok accepts.
@@ -52,7 +52,7 @@ func (o *oracle) drop(r Ref) bool {
 	return ok
 }
 
-// slowMatches spells Pattern.Matches out bit by bit.
+// slowMatches is Pattern.Matches bit by bit.
 func slowMatches(p Pattern, e Envelope) bool {
 	if p.Context != e.Context {
 		return false

@@ -33,7 +33,8 @@ func TestStaleRefsAreRefused(t *testing.T) {
 	}
 }
 
-// A slot's generation must survive its wrap without becoming the zero Ref's.
+// TestGenerationWraps checks that a slot's generation can wrap around without becoming that of
+// the zero Ref.
 func TestGenerationWraps(t *testing.T) {
 	q := New()
 	q.Drop(q.Park(Envelope{}, 1))
@@ -48,8 +49,8 @@ func TestGenerationWraps(t *testing.T) {
 	}
 }
 
-// Tables must follow what is live: a million keys one after the other, as
-// with a tag that counts messages, may not grow them.
+// TestTablesFollowLiveKeys checks that tables have the size of the live keys: a million keys
+// one after the other, as of a tag that counts messages, do not grow them.
 func TestTablesFollowLiveKeys(t *testing.T) {
 	q := New()
 	for i := range uint64(100_000) {
@@ -63,7 +64,7 @@ func TestTablesFollowLiveKeys(t *testing.T) {
 	}
 }
 
-// The longest chain of a bucket stays short for the key patterns that HPC
+// TestHashSpreads checks that the longest chain of a bucket is short for the keys that HPC
 // programs use: counting tags, counting sources, tags in the high bits.
 func TestHashSpreads(t *testing.T) {
 	keys := map[string]func(i int) Envelope{

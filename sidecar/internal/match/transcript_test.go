@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/golden"
 )
 
-// TestTranscripts plays each file of testdata. All paragraphs of a file share one Queue.
+// TestTranscripts runs each file of testdata. All paragraphs of a file share one Queue.
 func TestTranscripts(t *testing.T) {
 	golden.Transcripts(t, func(*testing.T) func([]string) string {
 		s := &stage{q: New(), refs: map[string]Ref{}}
@@ -18,8 +18,8 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// stage is the Queue of a transcript; handles are small numbers, and a Ref is
-// named by the handle it was given with.
+// stage is the Queue of a transcript. Handles are small numbers, and a Ref is named by the
+// handle with which it was made.
 type stage struct {
 	q    *Queue
 	refs map[string]Ref
@@ -69,7 +69,7 @@ func (s *stage) show() string {
 	return out
 }
 
-// parse reads "r1 ctx=1 from=2 tag=3 ignore=0xf"; "*" is any.
+// parse parses "r1 ctx=1 from=2 tag=3 ignore=0xf"; "*" is any value.
 func parse(args []string) (p Pattern, label string) {
 	for _, a := range args {
 		key, value, pair := strings.Cut(a, "=")

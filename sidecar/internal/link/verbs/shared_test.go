@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
-// numbered posts a frame.
+// numbered posts a frame with number seq.
 func numbered(t *testing.T, l *Link, seq uint64) {
 	t.Helper()
 	if l.Post(0, []*link.Frame{{Head: wire.Header{Type: wire.Data, Seq: seq}}}) != 1 {
