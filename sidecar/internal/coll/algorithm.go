@@ -12,7 +12,8 @@ const (
 	Dissemination
 	// Binomial is a binomial tree.
 	Binomial
-	// Linear is the root with every other rank, linearWindow of them a round.
+	// Linear is a direct exchange of the root with every other rank, linearWindow of them in a
+	// round.
 	Linear
 	// ScatterAllgather is a broadcast that scatters, then gathers in a ring.
 	ScatterAllgather
@@ -30,8 +31,8 @@ const (
 	Rabenseifner
 	// Pairwise exchanges directly with every rank, pairwiseWindow at once.
 	Pairwise
-	// TwoLevel combines within each pod, lets one rank a pod exchange with
-	// the others, and spreads within each pod.
+	// TwoLevel combines within each pod, lets one rank of each pod exchange with those of the
+	// other pods, and spreads the result within each pod.
 	TwoLevel
 )
 
@@ -74,8 +75,8 @@ var algorithmsOf = [...][]Algorithm{
 	Alltoallv:     {Pairwise},
 }
 
-// Algorithms returns the algorithms that k can be done with, besides Auto.
-// Not each of them fits all Params; NewPlan says why one does not.
+// Algorithms returns the algorithms for k, without Auto. Some of them do not fit all Params;
+// then NewPlan returns the reason.
 func Algorithms(k Kind) []Algorithm {
 	if int(k) >= len(algorithmsOf) {
 		return nil
@@ -83,8 +84,8 @@ func Algorithms(k Kind) []Algorithm {
 	return append([]Algorithm(nil), algorithmsOf[k]...)
 }
 
-// reorders reports whether the algorithm may combine operands in another
-// order than that of the ranks. Pairwise has a variant for either case.
+// reorders reports whether the algorithm may combine operands in another order than that of
+// the ranks. Pairwise has a variant for each case.
 func (a Algorithm) reorders() bool {
 	return a == Rabenseifner || a == Ring || a == RecursiveHalving || a == TwoLevel
 }

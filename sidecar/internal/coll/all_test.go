@@ -27,8 +27,8 @@ func roots(k Kind, size int) []int {
 	return all
 }
 
-// TestEveryAlgorithm runs every flat algorithm of every kind with every size,
-// root and a few counts, in place where that exists.
+// TestEveryAlgorithm runs every flat algorithm of every kind with every size, every root and a
+// few counts, and in place if the kind allows it.
 func TestEveryAlgorithm(t *testing.T) {
 	for _, kind := range everyKind {
 		for _, a := range append(Algorithms(kind), Auto) {
@@ -46,15 +46,15 @@ func TestEveryAlgorithm(t *testing.T) {
 	}
 }
 
-// counts are elements; 67 is larger than all sizes and prime.
+// counts are numbers of elements. 67 is a prime larger than all sizes.
 var counts = []int{0, 1, 5, 67}
 
 func everyCount(t *testing.T, p Params) {
 	t.Helper()
 	for i, count := range counts {
 		p.Count = count
-		// Elements of 8 bytes for the affine maps; odd ones show mistakes
-		// between elements and bytes.
+		// The affine maps need elements of 8 bytes. Odd sizes reveal code that mistakes
+		// elements for bytes.
 		for _, ordered := range []bool{false, true} {
 			p.Elem, p.Commutative = 3, true
 			if ordered {
@@ -62,7 +62,7 @@ func everyCount(t *testing.T, p Params) {
 			}
 			for _, inPlace := range []bool{false, true} {
 				if p.Kind.Rooted() && p.Size > 8 && inPlace != ((i+p.Root)%2 == 0) {
-					continue // the roots of a large communicator share the two cases
+					continue // in a large communicator each root runs one of the two cases
 				}
 				p.InPlace = inPlace
 				s := &story{base: p, ordered: ordered, seed: uint64(1000*p.Size + 10*p.Root + i)}
@@ -74,7 +74,8 @@ func everyCount(t *testing.T, p Params) {
 	}
 }
 
-// possible leaves out what NewPlan refuses; TestRefusals checks that it does.
+// possible reports whether NewPlan accepts a story; TestRefusals checks that it refuses the
+// others.
 func possible(s *story) bool {
 	p := &s.base
 	if p.InPlace && (p.Kind == Alltoall || p.Kind == Alltoallv) {
@@ -96,12 +97,12 @@ func possible(s *story) bool {
 	return true
 }
 
-// uneven returns counts from 0 to about twice the given one.
+// uneven returns counts from 0 to about twice count.
 func uneven(count int) func(from, to int) int64 {
 	return func(from, to int) int64 { return int64((from*7 + to*3) % (2*count + 1)) }
 }
 
-// longCounts crosses the thresholds of a kind with elements of 8 bytes.
+// longCounts returns counts around the thresholds of a kind, with elements of 8 bytes.
 func longCounts(k Kind) []int {
 	switch k {
 	case Bcast, Allreduce:
@@ -112,7 +113,7 @@ func longCounts(k Kind) []int {
 	return []int{2999}
 }
 
-// TestLarge lets Auto cross its thresholds.
+// TestLarge runs plans on both sides of the thresholds of Auto.
 func TestLarge(t *testing.T) {
 	for _, kind := range everyKind {
 		for _, size := range []int{8, 9} {
@@ -130,7 +131,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestPackedBlocks gives counts without displacements.
+// TestPackedBlocks runs plans that have counts and no displacements.
 func TestPackedBlocks(t *testing.T) {
 	n := []int64{3, 0, 4, 1}
 	for rank := range 4 {
@@ -147,8 +148,8 @@ func TestPackedBlocks(t *testing.T) {
 	}
 }
 
-// layouts are pods by rank: contiguous, uneven, interleaved, with pods of one
-// rank, and numbers that are no index.
+// layouts are the pods of ranks: contiguous, of uneven sizes, interleaved, of one rank each,
+// and with numbers that are no indices.
 var layouts = map[string]func(rank, size int) int32{
 	"blocks of 4":  func(r, _ int) int32 { return int32(r / 4) },
 	"halves":       func(r, n int) int32 { return int32(2 * r / n) },
@@ -191,7 +192,7 @@ func twoLevelKinds(t *testing.T, p Params) {
 	}
 }
 
-// TestTwoLevelLarge reaches the long algorithms among the leaders.
+// TestTwoLevelLarge runs the long algorithms among the leaders.
 func TestTwoLevelLarge(t *testing.T) {
 	pods := make([]int32, 18)
 	for i := range pods {

@@ -13,7 +13,7 @@ func (l *Plan) allgatherSize() (rounds int, scratch int64) {
 func (l *Plan) allgather(w *round, i int) {
 	switch l.algorithm {
 	case RecursiveDoubling:
-		f := foldGroup(&l.all, -1) // a power of two: no rank rests
+		f := foldGroup(&l.all, -1) // the size is a power of two, so that no rank rests
 		c := cuts{partition: l.out}
 		w.exchangeParts(&l.all, &f, &c, l.ownBlock(), i)
 	case Bruck:
@@ -23,9 +23,9 @@ func (l *Plan) allgather(w *round, i int) {
 	}
 }
 
-// ringAllgather is round i of size-1: each rank passes on the block that it
-// received last, starting with its own. Blocks are numbered from the root on.
-// Own is where the own block is at the start.
+// ringAllgather adds round i of size-1: each rank passes on the block that it received last,
+// starting with its own. Blocks are numbered from the root on. own is the position of the own
+// block at the start.
 func ringAllgather(w *round, g *group, root int, part *partition, own position, i int) {
 	v := g.relative(root)
 	out := g.wrap(v - i)
@@ -41,9 +41,9 @@ func ringAllgather(w *round, g *group, root int, part *partition, own position, 
 	}
 }
 
-// bruckAllgather collects the blocks of this rank and those after it: in
-// round i, 2^i of them come from 2^i ahead. In Scratch they start with the
-// own one; at the end they are turned into rank order.
+// bruckAllgather collects the blocks of this rank and of those after it: in round i, 2^i of
+// them are received from the rank 2^i ahead. In Scratch they start with the own block; the
+// last round copies them into rank order.
 func (l *Plan) bruckAllgather(w *round, i int) {
 	g, base := &l.all, position{buf: Scratch}
 	have := 1 << i

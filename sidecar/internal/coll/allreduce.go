@@ -9,7 +9,7 @@ func (l *Plan) allreduce(w *round, i int) {
 	combine(w, &l.all, l.algorithm, &v, i)
 }
 
-// outVector returns what Allreduce and Scan work on: the result grows in Out.
+// outVector returns the vector of Allreduce and Scan, whose accumulator is Out.
 func (l *Plan) outVector() vector {
 	return vector{
 		src: l.contribution(), acc: position{buf: Out}, tmp: position{buf: Scratch},
@@ -17,8 +17,8 @@ func (l *Plan) outVector() vector {
 	}
 }
 
-// combineSize returns the rounds of an allreduce within a group, and the
-// longest operand that goes to tmp.
+// combineSize returns the rounds of an allreduce within a group, and the length of the longest
+// operand in tmp.
 func combineSize(g *group, a Algorithm, count, elem int64) (rounds int, operand int64) {
 	f := foldGroup(g, -1)
 	switch a {
@@ -31,7 +31,7 @@ func combineSize(g *group, a Algorithm, count, elem int64) (rounds int, operand 
 	return 2*f.extra() + f.levels(), count * elem
 }
 
-// combine is round i of an allreduce within a group.
+// combine adds round i of an allreduce within a group.
 func combine(w *round, g *group, a Algorithm, v *vector, i int) {
 	switch a {
 	case Ring:
@@ -43,8 +43,8 @@ func combine(w *round, g *group, a Algorithm, v *vector, i int) {
 	}
 }
 
-// doubledAllreduce exchanges the whole vector in every round. It is the one
-// with the fewest rounds, and the one that keeps operands in order.
+// doubledAllreduce exchanges the whole vector in every round. It has the fewest rounds of all
+// algorithms, and is the only one that keeps operands in order.
 func doubledAllreduce(w *round, g *group, v *vector, i int) {
 	f := foldGroup(g, -1)
 	switch i -= f.extra(); {
@@ -57,8 +57,8 @@ func doubledAllreduce(w *round, g *group, v *vector, i int) {
 	}
 }
 
-// halvedAllreduce is Rabenseifner's: each position combines one part, and
-// then the parts are gathered by recursive doubling.
+// halvedAllreduce is Rabenseifner's algorithm: each position combines one part, and then the
+// parts are gathered by recursive doubling.
 func halvedAllreduce(w *round, g *group, v *vector, i int) {
 	f := foldGroup(g, -1)
 	c := cuts{partition: even(v.acc, v.count, v.elem, f.size)}
@@ -76,9 +76,9 @@ func halvedAllreduce(w *round, g *group, v *vector, i int) {
 	}
 }
 
-// ringAllreduce sends one chunk a round to the next rank: once around to
-// combine, and once more to spread (Patarasuk and Yuan 2009). Each rank sends
-// about twice the vector, to one neighbour.
+// ringAllreduce sends one chunk to the next rank in each round: once around the ring to
+// combine, and once more to spread the result (Patarasuk and Yuan 2009). Each rank sends about
+// twice the vector, to one neighbour.
 func ringAllreduce(w *round, g *group, v *vector, i int) {
 	part := even(v.acc, v.count, v.elem, g.size)
 	if i >= g.size-1 {

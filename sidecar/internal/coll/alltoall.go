@@ -4,7 +4,7 @@ package coll
 // as in the alltoall of paper 001, section 4.2.2.
 const pairwiseWindow = 4
 
-// windows is the number of rounds for n exchanges.
+// windows returns the number of rounds for n exchanges.
 func windows(n int) int { return (n + pairwiseWindow - 1) / pairwiseWindow }
 
 // window returns the distances first to end-1 that round i serves.
@@ -21,8 +21,8 @@ func (l *Plan) alltoallSize() (rounds int, scratch int64) {
 	return windows(l.p.Size - 1), 0
 }
 
-// alltoall exchanges, at distance k, with the rank k ahead and the one k
-// behind. Receives come first, so that more messages find theirs posted.
+// alltoall exchanges, at distance k, with the rank k ahead and the one k behind. Receives
+// precede sends in a round, so that more messages find their receives posted.
 func (l *Plan) alltoall(w *round, i int) {
 	if l.algorithm == Bruck {
 		l.bruckAlltoall(w, i)
@@ -43,16 +43,16 @@ func (l *Plan) alltoall(w *round, i int) {
 	}
 }
 
-// bruck is how Bruck's alltoall divides Scratch.
+// bruck is the division of Scratch by Bruck's alltoall.
 type bruck struct {
-	work       position // all blocks, by how far ahead their target is
+	work       position // all blocks, by the distance of their targets
 	send, recv position // the blocks of one round
 	half       int64    // bytes of send and of recv
 }
 
 func (l *Plan) bruck() bruck {
-	// The most blocks have the highest power of two or a lower bit set: at
-	// most half of the next power of two, and no more than all but block 0.
+	// A round sends the blocks whose number has its bit: at most half of the next power of two,
+	// and at most all blocks but block 0.
 	n := min(1<<(levels(l.p.Size)-1), l.p.Size-1)
 	b := bruck{half: l.bytes * int64(n)}
 	b.work = position{buf: Scratch}
@@ -61,10 +61,10 @@ func (l *Plan) bruck() bruck {
 	return b
 }
 
-// bruckAlltoall sends blocks over distances that are powers of two: a block
-// for the rank d ahead travels in the rounds of the bits of d. Each block is
-// moved several times, but there are few messages. Round 0 is local; packing
-// for a round is done at the end of the one before.
+// bruckAlltoall sends blocks over distances that are powers of two: a block for the rank d
+// ahead travels in the rounds of the bits of d. Each block is moved several times, but there
+// are few messages. Round 0 is local; the blocks of a round are packed at the end of the round
+// before.
 func (l *Plan) bruckAlltoall(w *round, i int) {
 	g, b := &l.all, l.bruck()
 	if i == 0 {
@@ -82,14 +82,14 @@ func (l *Plan) bruckAlltoall(w *round, i int) {
 		l.bruckPack(w, 1<<i, b.send, b.work, false)
 		return
 	}
-	// Work block d now holds what the rank d behind sent here.
+	// Work block d now holds the block that the rank d behind has sent to this rank.
 	for d := range g.size {
 		w.copy(l.out.at(g.wrap(g.rank-d)), b.work.plus(l.bytes*int64(d)), l.bytes)
 	}
 }
 
-// bruckPack copies the blocks whose number has the bit between work and the
-// packed position; they come in runs of as many as the bit says.
+// bruckPack copies the blocks whose number has the bit between work and the packed position,
+// or back. They are in runs of bit blocks.
 func (l *Plan) bruckPack(w *round, bit int, packed, work position, unpack bool) {
 	for first := bit; first < l.p.Size; first += 2 * bit {
 		bytes := l.bytes * int64(min(bit, l.p.Size-first))

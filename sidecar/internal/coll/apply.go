@@ -2,14 +2,13 @@ package coll
 
 import "fmt"
 
-// Apply sets dst to src op dst, element by element: src is the left operand.
-// Both have the same length, a multiple of the size of typ, and do not
-// overlap. Replace sets dst to src, and NoOp leaves it alone.
+// Apply sets dst to src op dst, element by element: src is the left operand. Both have the
+// same length, a multiple of the size of typ, and do not overlap. Replace sets dst to src, and
+// NoOp leaves dst unchanged.
 //
-// Integers wrap. Min and Max of a NaN are NaN. A result that is not a number is
-// always the same quiet NaN, complex products are not fused, and -0 is less
-// than +0, so that neither the order of the two operands nor the processor
-// shows in a result.
+// Integers wrap. Min and Max of a NaN are NaN. A result that is not a number is always the
+// same quiet NaN, complex products are not fused, and -0 is less than +0, so that a result
+// depends neither on the order of the two operands nor on the processor.
 func Apply(op Op, typ Type, dst, src []byte) error {
 	if err := Valid(op, typ); err != nil {
 		return err
@@ -36,9 +35,9 @@ func Apply(op Op, typ Type, dst, src []byte) error {
 	return nil
 }
 
-// Cost returns about how many bytes can be copied in the time that Apply takes for one:
-// sums and bitwise operations are done several elements at once, the others compare
-// or multiply element by element (BenchmarkApply).
+// Cost returns about how many bytes can be copied in the time that Apply takes for one. Sums
+// and bitwise operations handle several elements at once, and the others compare or multiply
+// element by element (BenchmarkApply).
 func Cost(op Op) int64 {
 	switch op {
 	case Sum, BAnd, BOr, BXor, Replace, NoOp:
@@ -47,8 +46,7 @@ func Cost(op Op) int64 {
 	return 4
 }
 
-// ApplyReversed sets dst to dst op src: the form of a Fold that is Reversed.
-// All operations of this package give the same result either way, to the bit;
-// the two names are there so that a caller that has operations of its own
-// dispatches all of them alike.
+// ApplyReversed sets dst to dst op src, for a Fold that is Reversed. All operations of this
+// package give the same result either way, to the bit. Both names exist so that a caller that
+// has operations of its own can dispatch all operations in the same way.
 func ApplyReversed(op Op, typ Type, dst, src []byte) error { return Apply(op, typ, dst, src) }

@@ -2,14 +2,14 @@ package coll
 
 import "math"
 
-// quiet32 is the only NaN that leaves this package.
+// quiet32 is the only NaN in results of this package.
 const quiet32 uint32 = 0x7fc00000
 
 func load32(b []byte) float32 { return math.Float32frombits(le.Uint32(b)) }
 
 func store32(b []byte, x float32) { le.PutUint32(b, math.Float32bits(x)) }
 
-// storeQuiet32 stores x, and every NaN as the same one.
+// storeQuiet32 stores x, or quiet32 if x is a NaN.
 func storeQuiet32(b []byte, x float32) {
 	if x != x {
 		le.PutUint32(b, quiet32)
@@ -35,8 +35,8 @@ func applyFloat32(op Op, dst, src []byte) {
 	}
 }
 
-// sumFloat32 and prodFloat32 look for NaN once for four elements: a NaN
-// among them makes their sum one. So may infinities, which only costs time.
+// sumFloat32 and prodFloat32 check for NaN once for four elements: if one of them is a NaN, so
+// is their sum. Infinities may make the sum a NaN, too, which only costs time.
 func sumFloat32(dst, src []byte) {
 	for ; len(dst) >= 16 && len(src) >= 16; dst, src = dst[16:], src[16:] {
 		d, s := (*[16]byte)(dst), (*[16]byte)(src)

@@ -2,14 +2,14 @@ package coll
 
 import "math"
 
-// quiet64 is the only NaN that leaves this package.
+// quiet64 is the only NaN in results of this package.
 const quiet64 uint64 = 0x7ff8000000000000
 
 func load64(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }
 
 func store64(b []byte, x float64) { le.PutUint64(b, math.Float64bits(x)) }
 
-// storeQuiet64 stores x, and every NaN as the same one.
+// storeQuiet64 stores x, or quiet64 if x is a NaN.
 func storeQuiet64(b []byte, x float64) {
 	if x != x {
 		le.PutUint64(b, quiet64)
@@ -35,8 +35,8 @@ func applyFloat64(op Op, dst, src []byte) {
 	}
 }
 
-// sumFloat64 and prodFloat64 look for NaN once for four elements: a NaN
-// among them makes their sum one. So may infinities, which only costs time.
+// sumFloat64 and prodFloat64 check for NaN once for four elements: if one of them is a NaN, so
+// is their sum. Infinities may make the sum a NaN, too, which only costs time.
 func sumFloat64(dst, src []byte) {
 	for ; len(dst) >= 32 && len(src) >= 32; dst, src = dst[32:], src[32:] {
 		d, s := (*[32]byte)(dst), (*[32]byte)(src)

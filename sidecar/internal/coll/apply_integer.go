@@ -4,8 +4,8 @@ import "encoding/binary"
 
 var le = binary.LittleEndian
 
-// Sums, and bitwise and logical operations, are done on words of eight bytes
-// whatever the width of the integers: tops has the highest bit of each.
+// Sums, and bitwise and logical operations, handle words of eight bytes for integers of any
+// width: tops has the highest bit of each integer.
 
 // topBits returns the highest bit of every integer of the given bytes in a word.
 func topBits(width int) uint64 {
@@ -55,8 +55,8 @@ func applyWords(op Op, width int, tops uint64, dst, src []byte) {
 	}
 }
 
-// sumLanes adds without carries between integers: the highest bits are left
-// out and put back by exclusive or.
+// sumLanes adds without carries between integers: it adds the lower bits, and then the highest
+// bits by exclusive or.
 func sumLanes(a, b, tops uint64) uint64 { return (a&^tops + b&^tops) ^ (a^b)&tops }
 
 func sumWords(tops uint64, dst, src []byte) {
@@ -131,8 +131,8 @@ func prodInteger(width int, dst, src []byte) {
 	}
 }
 
-// orderMask returns the bits to flip so that the minimum of unsigned numbers
-// is what op wants: the sign if there is one, and everything for a maximum.
+// orderMask returns the bits to flip so that the result of op is the minimum of unsigned
+// numbers: the sign bit of signed numbers, and all bits for a maximum.
 func orderMask(op Op, typ Type, tops uint64) uint64 {
 	mask := uint64(0)
 	if typ.signed() {

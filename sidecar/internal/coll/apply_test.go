@@ -80,7 +80,7 @@ func slowFloat[T float32 | float64](op Op) func(dst, src []byte) {
 	}[op])
 }
 
-// number is f for numbers only: math.Min and math.Max prefer an infinity to NaN.
+// number extends f to NaN, to which math.Min and math.Max prefer an infinity.
 func number[T float32 | float64](f func(a, b float64) float64) func(a, b T) T {
 	return func(a, b T) T {
 		if a != a || b != b {
@@ -118,7 +118,7 @@ func slowOf(op Op, typ Type) func(dst, src []byte) {
 	return slowComplex[float64](op)
 }
 
-// slowComplex goes through pairs of floats.
+// slowComplex applies op to pairs of floats.
 func slowComplex[T float32 | float64](op Op) func(dst, src []byte) {
 	if op != Prod {
 		return slowFloat[T](op)
@@ -163,8 +163,8 @@ func values(r *rand.Rand, typ Type, n int) []byte {
 	return b
 }
 
-// TestApply compares every operation on every type with the obvious loop, at
-// lengths around the widths of the fast loops.
+// TestApply compares every operation on every type with a simple loop, at lengths around the
+// widths of the fast loops.
 func TestApply(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for op := Sum; op <= NoOp; op++ {
@@ -193,7 +193,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestOperandOrderDoesNotShow is what lets ApplyReversed be Apply.
+// TestOperandOrderDoesNotShow checks the property because of which ApplyReversed calls Apply.
 func TestOperandOrderDoesNotShow(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for op := Sum; op <= BXor; op++ {

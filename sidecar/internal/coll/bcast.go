@@ -10,7 +10,7 @@ func (l *Plan) bcast(w *round, i int) {
 	broadcast(w, &l.all, l.algorithm, l.p.Root, int64(l.p.Count), int64(l.p.Elem), i)
 }
 
-// broadcast is round i of a broadcast of Out within a group.
+// broadcast adds round i of a broadcast of Out within a group.
 func broadcast(w *round, g *group, a Algorithm, root int, count, elem int64, i int) {
 	if a == ScatterAllgather {
 		scatterAllgather(w, g, root, count, elem, i)
@@ -26,15 +26,14 @@ func broadcastRounds(a Algorithm, ranks int) int {
 	return levels(ranks)
 }
 
-// togetherBytes bounds the vectors of which an inner rank of a tree starts the sends
-// to all its children at once. A round ends when its messages have arrived: to send
-// in one round each would have the second child wait until the first one's
-// acknowledgement has come. Larger vectors would share the wire, and the child with
-// the deepest tree below it would have its own later.
+// togetherBytes is the largest vector that an inner rank of a tree starts to send to all its
+// children at once. A round ends when its messages have arrived: if each child had a round,
+// the second child would wait for the acknowledgement of the first one. Larger vectors would
+// share the wire, and the child with the deepest subtree would have its vector later.
 const togetherBytes = 16 << 10
 
-// binomialBcast is round i of a broadcast down a binomial tree. A message has the tag
-// of the round in which its receiver waits for it, whenever it is sent.
+// binomialBcast adds round i of a broadcast down a binomial tree. A message has the tag of the
+// round in which its receiver waits for it, in whatever round it is sent.
 func binomialBcast(w *round, g *group, root int, bytes int64, i int) {
 	out := position{buf: Out}
 	parent, child := treeDown(g, root, i)
@@ -60,8 +59,8 @@ func binomialBcast(w *round, g *group, root int, bytes int64, i int) {
 	w.tag = tag
 }
 
-// firstSend is the round in which a rank can send down the tree: the first, for the
-// root, or the one after it has received.
+// firstSend returns the first round in which a rank can send down the tree: 0 for the root,
+// and the round after the receive for other ranks.
 func firstSend(g *group, root int) int {
 	if v := g.relative(root); v != 0 {
 		return levels(g.size) - bits.TrailingZeros(uint(v))
@@ -69,9 +68,9 @@ func firstSend(g *group, root int) int {
 	return 0
 }
 
-// scatterAllgather is the broadcast of van de Geijn: the vector is cut into
-// one chunk a rank, scattered down a binomial tree and gathered in a ring.
-// Each rank sends and receives about twice the vector, however many there are.
+// scatterAllgather is the broadcast of van de Geijn: the vector is divided into one chunk for
+// each rank, which are scattered down a binomial tree and gathered in a ring. Each rank sends
+// and receives about twice the vector, however many ranks there are.
 func scatterAllgather(w *round, g *group, root int, count, elem int64, i int) {
 	part := even(position{buf: Out}, count, elem, g.size)
 	if n := levels(g.size); i >= n {

@@ -2,9 +2,9 @@ package coll
 
 import "testing"
 
-// The root of a small broadcast waits for none of its children's acknowledgements
-// before it sends to the next one; of a large one it does, so that the child with the
-// deepest tree has its data first.
+// TestSmallBroadcastsAreSentAtOnce checks that the root of a small broadcast sends to all
+// children in one round. In a large one each child has a round, so that the child with the
+// deepest subtree has the data first.
 func TestSmallBroadcastsAreSentAtOnce(t *testing.T) {
 	for bytes, want := range map[int][]int{togetherBytes: {3, 0, 0}, togetherBytes + 1: {1, 1, 1}} {
 		l, err := NewPlan(Params{Kind: Bcast, Algorithm: Binomial, Size: 8, Rank: 2, Root: 2, Count: bytes, Elem: 1})

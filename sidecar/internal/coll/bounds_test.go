@@ -35,7 +35,7 @@ func TestRoundDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// garbage reads numbers from what the fuzzer made up.
+// garbage returns numbers from the bytes of the fuzzer.
 type garbage []byte
 
 func (g *garbage) number() int64 {
@@ -45,7 +45,7 @@ func (g *garbage) number() int64 {
 	return int64(binary.LittleEndian.Uint64(b[:]))
 }
 
-// small is mostly a small number, so that plans are often valid.
+// small returns a number that is mostly small, so that plans are often valid.
 func (g *garbage) small() int64 {
 	if len(*g) == 0 {
 		return 0
@@ -89,8 +89,8 @@ func (g *garbage) params() Params {
 	return p
 }
 
-// FuzzNewPlan gives NewPlan what a hostile client might. A plan that it
-// accepts keeps to the memory that it states, in every step looked at.
+// FuzzNewPlan gives NewPlan the parameters of a hostile client. The steps of an accepted plan
+// that are checked use only the memory that the plan states.
 func FuzzNewPlan(f *testing.F) {
 	for kind := range byte(16) {
 		for algorithm := range byte(12) {
@@ -138,7 +138,7 @@ func checkRound(p *Plan, i int) error {
 	return nil
 }
 
-// BenchmarkRound is one round of a large communicator.
+// BenchmarkRound measures one round of a large communicator.
 func BenchmarkRound(b *testing.B) {
 	for _, kind := range []Kind{Barrier, Allreduce, Alltoall} {
 		b.Run(kind.String(), func(b *testing.B) {
@@ -155,7 +155,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// BenchmarkNewPlan is what a small collective pays before it starts.
+// BenchmarkNewPlan measures the plan of a small collective.
 func BenchmarkNewPlan(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

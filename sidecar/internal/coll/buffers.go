@@ -1,7 +1,6 @@
 package coll
 
-// setBuffers sets the partitions of the large buffers and how far the plan
-// may reach into In and Out.
+// setBuffers sets the partitions of the large buffers, and the extents of In and Out.
 func (l *Plan) setBuffers() {
 	p := &l.p
 	switch p.Kind {
@@ -42,8 +41,8 @@ func (l *Plan) setBuffers() {
 // blockBytes returns the length of the own block.
 func (l *Plan) blockBytes(part *partition) int64 { return part.len(l.p.Rank) }
 
-// divide returns the partition of a buffer with one block for each rank, and
-// how far it reaches. Kinds that have counts use them if varied is set.
+// divide returns the partition of a buffer with one block for each rank, and its extent. If
+// varied is set, kinds that have counts use them.
 func (l *Plan) divide(buf Buf, counts, displs []int64, varied bool) (partition, int64) {
 	base, elem := position{buf: buf}, int64(l.p.Elem)
 	if !varied || counts == nil {
@@ -66,7 +65,7 @@ func packed(counts []int64) []int64 {
 	return displs
 }
 
-// settleInPlace makes the extents equal where the buffers are one.
+// settleInPlace makes the extents equal if In and Out are one buffer.
 func (l *Plan) settleInPlace() {
 	if l.p.InPlace {
 		l.inExtent = max(l.inExtent, l.outExtent)
@@ -74,7 +73,7 @@ func (l *Plan) settleInPlace() {
 	}
 }
 
-// contribution returns where the operand of a reduction is.
+// contribution returns the position of the operand of a reduction.
 func (l *Plan) contribution() position {
 	if l.p.InPlace {
 		return position{buf: Out}
@@ -82,7 +81,7 @@ func (l *Plan) contribution() position {
 	return position{buf: In}
 }
 
-// ownBlock returns where this rank's block of the gathered buffer comes from.
+// ownBlock returns the source of this rank's block in the gathered buffer.
 func (l *Plan) ownBlock() position {
 	if l.p.InPlace {
 		return l.out.at(l.p.Rank)
@@ -90,7 +89,7 @@ func (l *Plan) ownBlock() position {
 	return position{buf: In}
 }
 
-// ownTarget returns where this rank's block of the scattered buffer goes.
+// ownTarget returns the destination of this rank's block of the scattered buffer.
 func (l *Plan) ownTarget() position {
 	if l.p.InPlace {
 		return l.in.at(l.p.Rank)

@@ -1,32 +1,32 @@
 package coll
 
-// The thresholds of Auto. Bytes are those of the whole vector for Bcast,
-// Reduce, Allreduce and ReduceScatter, of the whole result for Allgather, and
-// of one block for Gather, Scatter and Alltoall. They start from the values
-// that MPICH has shipped for two decades; crossing points differ by fabric,
-// and configuration can name an algorithm where they are wrong. What they let a
-// plan ask as scratch is bounded by shm.CollScratch, by which clients allocate.
+// The thresholds of Auto. Bytes are those of the whole vector for Bcast, Reduce, Allreduce and
+// ReduceScatter, of the whole result for Allgather, and of one block for Gather, Scatter and
+// Alltoall. They start from the values that MPICH has shipped for two decades. The best values
+// differ between fabrics; a configuration can name an algorithm where they are wrong.
+// shm.CollScratch, by which clients allocate, bounds the scratch memory of the plans that the
+// thresholds choose.
 const (
 	bcastLongBytes      = 256 << 10 // from here on, scatter and allgather
 	bcastLongRanks      = 8         // and from this many ranks on
 	reduceLongBytes     = 16 << 10  // from here on, Rabenseifner
 	allreduceShortBytes = 8 << 10   // up to here, recursive doubling
 	ringChunkBytes      = 64 << 10  // from such chunks on, a ring of them
-	// A ring over ranks that lie pod by pod crosses every pod boundary once
-	// already, so two levels stop paying when bandwidth is all that counts.
+	// A ring over ranks in the order of their pods crosses each pod boundary only once, so
+	// that two levels gain nothing when only bandwidth counts.
 	twoLevelAllreduceBytes  = 1 << 20
 	reduceScatterShortBytes = 512 << 10 // up to here, recursive halving
 	orderedShortBytes       = 8 << 10   // the same without commutativity: recursive doubling
 	allgatherShortBytes     = 64 << 10  // up to here, a logarithmic number of rounds
 	rootedLongBytes         = 64 << 10  // from such blocks on, no rank forwards blocks of others
-	rootedTotalBytes        = 32 << 20  // nor past such a sum of blocks: forwarding takes memory
+	rootedTotalBytes        = 32 << 20  // and up to this sum of blocks: forwarding takes memory
 	alltoallShortBytes      = 256       // up to such blocks, Bruck
 	alltoallShortRanks      = 8         // and from this many ranks on
 )
 
-// Choose returns the algorithm that Auto stands for. It depends only on what
-// is the same on all ranks, so that all choose alike. It returns Auto if p is
-// not valid; NewPlan says why.
+// Choose returns the algorithm for Auto. It depends only on parameters that are the same on
+// all ranks, so that all ranks choose the same. It returns Auto if p is invalid; then NewPlan
+// returns the reason.
 func Choose(p Params) Algorithm {
 	if p.validate() != nil {
 		return Auto

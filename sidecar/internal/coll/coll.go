@@ -1,23 +1,22 @@
-// Package coll plans collective operations: what each rank of a communicator
-// sends, receives and computes, and in which order.
+// Package coll plans collective operations: what each rank of a communicator sends, receives
+// and computes, and in which order.
 //
-// A [Plan] is the part of one rank. It is a sequence of rounds that are made
-// on demand, so a Plan over a thousand ranks is as small as one over two. The
-// package moves no byte itself: the engine starts the sends and receives of a
-// round together, waits for them, does the local steps in order and goes on to
-// the next round. Reductions over the predefined types are done with [Apply].
+// A [Plan] is the part of one rank. It is a sequence of rounds that are made on demand, so
+// that a Plan over a thousand ranks is as small as one over two. The package moves no bytes
+// itself: the engine starts the sends and receives of a round together, waits for them, runs
+// the local steps in order and continues with the next round. [Apply] runs reductions over the
+// predefined types.
 //
-// The rounds of all ranks are numbered alike, with empty rounds where a rank
-// has nothing to do, so the number of the round is the tag of its messages.
+// The rounds of all ranks have the same numbers, with empty rounds for ranks that have nothing
+// to do, so that the number of the round is the tag of its messages.
 //
-// The algorithms are those of Thakur, Rabenseifner and Gropp, "Optimization
-// of Collective Communication Operations in MPICH" (2005), Bruck et al.,
-// "Efficient Algorithms for All-to-All Communications in Multiport
-// Message-Passing Systems" (1997), and paper 001, section 4.2.2, for the
-// groups of four in alltoall.
+// The algorithms are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective
+// Communication Operations in MPICH" (2005), Bruck et al., "Efficient Algorithms for
+// All-to-All Communications in Multiport Message-Passing Systems" (1997), and paper 001,
+// section 4.2.2, for the groups of four in alltoall.
 package coll
 
-// Kind is a collective operation. MPI 4.1, chapter 6, defines what each does.
+// Kind is a collective operation. MPI 4.1, chapter 6, defines them.
 type Kind uint8
 
 // The kinds and the buffers they use; sizes are in elements. InPlace is
@@ -53,22 +52,22 @@ const (
 	Alltoallv
 )
 
-// Params describes an operation, and this rank's part in it. Kind, Size, Root,
-// Elem, Commutative, Algorithm, Pods, and Count or Counts where MPI wants
-// them alike, must be the same on all ranks.
+// Params describes an operation, and this rank's part in it. Kind, Size, Root, Elem,
+// Commutative, Algorithm and Pods must be the same on all ranks, and so must Count or Counts
+// where MPI requires that.
 type Params struct {
 	Kind Kind
 	Rank int // 0 to Size-1
 	Size int // 1 to MaxRanks
 	Root int // of the rooted kinds
 
-	Count int // elements; see Kind for what of
+	Count int // elements; Kind says of which buffer
 	Elem  int // bytes an element, 1 to MaxElem; unused by Barrier
 
-	// Counts and Displs are in elements, one for each rank. Displs nil means
-	// one block behind the other. They are read only where Kind says so;
-	// ranks other than the root of Gatherv and Scatterv give Count instead.
-	// The Plan keeps the slices: they must not change while it is in use.
+	// Counts and Displs are in elements, one for each rank. If Displs is nil, the blocks
+	// follow each other. Only the kinds that name them use them; ranks other than the root of
+	// Gatherv and Scatterv use Count instead. The Plan keeps the slices: they must not change
+	// while it is in use.
 	Counts, Displs   []int64
 	SCounts, SDispls []int64
 	RCounts, RDispls []int64
@@ -76,18 +75,17 @@ type Params struct {
 	// Commutative allows the algorithms that change the order of operands.
 	// Without it operands are combined in rank order.
 	Commutative bool
-	// InPlace says that In and Out start at the same address, as with
-	// MPI_IN_PLACE. In Gather (at the root), Scatter (at the root) and
-	// Allgather it says that the own block is in its place in the large
-	// buffer already. Ranks may differ in it; other ranks than the root of a
-	// rooted kind ignore it. Alltoall does not have it.
+	// InPlace says that In and Out start at the same address, as with MPI_IN_PLACE. In Gather
+	// (at the root), Scatter (at the root) and Allgather it says that the own block is already
+	// at its position in the large buffer. Its value may differ between ranks. Ranks other
+	// than the root of a rooted kind ignore it, and Alltoall does not allow it.
 	InPlace bool
 
 	Algorithm Algorithm // Auto, or one by name
 
-	// Pods has the pod of each rank, by any numbering, for TwoLevel; nil if
-	// pods do not matter. A caller that plans more than once for one
-	// communicator makes the Layout itself, and Pods is not read then.
+	// Pods has the pod of each rank, by any numbering, for TwoLevel; nil if pods do not
+	// matter. A caller that makes several plans for one communicator makes the Layout itself;
+	// then Pods is ignored.
 	Pods   []int32
 	Layout *Layout
 }
@@ -95,8 +93,8 @@ type Params struct {
 // Buf names a piece of memory of the caller.
 type Buf uint8
 
-// In is what the rank contributes, Out is where its result goes, and Scratch
-// is memory that is used by nothing else while the plan runs.
+// In has the contribution of the rank, Out receives its result, and Scratch is memory that has
+// no other user while the plan runs.
 const (
 	In Buf = iota
 	Out
@@ -118,8 +116,8 @@ const (
 	Copy
 )
 
-// Step is one action of a round. A Send meets the Recv with the same two
-// ranks and the same Tag, the first the first; both have the same Len.
+// Step is one action of a round. A Send is received by the Recv with the same two ranks and
+// the same Tag, in their order; both have the same Len.
 type Step struct {
 	Op       StepOp
 	Reversed bool // of Fold: Dst is the left operand

@@ -9,10 +9,9 @@ import (
 // foldFunc sets dst to src op dst, or to dst op src if reversed.
 type foldFunc func(dst, src []byte, reversed bool)
 
-// machine runs the plans of all ranks in memory. A send completes only when
-// its receive is posted, so that a schedule that relies on buffering shows as
-// a deadlock, and data moves at a time of the seed's choice, so that memory
-// that is still in use shows as a wrong result.
+// machine runs the plans of all ranks in memory. A send completes only when its receive is
+// posted, so that a schedule that relies on buffering becomes a deadlock. Data moves at a time
+// that the seed chooses, so that memory that is still in use becomes a wrong result.
 type machine struct {
 	ranks   []*rankState
 	sends   map[channel][]request
@@ -46,7 +45,7 @@ func newMachine(seed uint64, fold foldFunc) *machine {
 	}
 }
 
-// add gives the next rank its plan and memory of exactly the size asked for.
+// add adds the next rank with its plan, and memory of exactly the size that the plan requires.
 func (m *machine) add(p *Plan, inPlace bool) *rankState {
 	in, out := p.Extents()
 	s := &rankState{plan: p, aliased: inPlace}
@@ -111,7 +110,7 @@ func (m *machine) start(rank int) error {
 	return nil
 }
 
-// meet pairs a request with the eldest of the other side, or leaves it waiting.
+// meet pairs a request with the oldest one of the other side, or queues it.
 func (m *machine) meet(c channel, r request, mine, other map[channel][]request, recv bool) {
 	if len(other[c]) == 0 {
 		mine[c] = append(mine[c], r)
@@ -145,7 +144,7 @@ func (m *machine) move(n int) error {
 	return nil
 }
 
-// finish does the local steps of a round.
+// finish runs the local steps of a round.
 func (m *machine) finish(rank int) {
 	s := m.ranks[rank]
 	for _, step := range s.steps {
@@ -165,7 +164,7 @@ func (s *rankState) dst(p Step) []byte { return s.bufs[p.Dst][p.DstOff : p.DstOf
 
 func (s *rankState) src(p Step) []byte { return s.bufs[p.Src][p.SrcOff : p.SrcOff+p.Len] }
 
-// check looks for steps outside the memory asked for, and for messages of one
+// check returns an error for steps outside of the required memory, and for messages of one
 // round whose memory overlaps.
 func (s *rankState) check() error {
 	for i, a := range s.steps {

@@ -1,9 +1,9 @@
 package coll
 
-// folded maps a group onto the largest power of two of positions that it
-// fills. The first ranks are taken in pairs, as many as there are too many
-// ranks; one of each pair hands its operand to the other and rests until the
-// result comes back. Pairs are neighbours, so positions keep the rank order.
+// folded maps a group onto the largest power of two of positions that it fills. Each rank in
+// excess of that makes a pair with another rank, at the beginning of the group. One rank of
+// each pair passes its operand to the other and rests until the result arrives. Pairs are
+// neighbours, so that positions keep the rank order.
 type folded struct {
 	size int // positions, a power of two
 	rest int // pairs
@@ -12,7 +12,7 @@ type folded struct {
 	mate int // the other rank of the pair, or -1
 }
 
-// foldGroup lets the upper rank of a pair stay, except where keep is the lower.
+// foldGroup lets the lower rank of a pair rest, unless that is keep.
 func foldGroup(g *group, keep int) folded {
 	size := floorPower(g.size)
 	f := folded{size: size, rest: g.size - size, keep: keep, mate: -1}
@@ -39,7 +39,7 @@ func (f *folded) rank(pos int) int {
 	return 2*pos + 1
 }
 
-// extra is the number of rounds that folding, or unfolding, takes.
+// extra returns the number of rounds for folding, or for unfolding.
 func (f *folded) extra() int {
 	if f.rest > 0 {
 		return 1
@@ -52,7 +52,7 @@ func (f *folded) levels() int { return levels(f.size) }
 // fresh reports whether the own operand is untouched by folding.
 func (f *folded) fresh() bool { return f.mate < 0 }
 
-// foldIn is the round in which operands of resting ranks are handed over.
+// foldIn adds the round in which resting ranks pass on their operands.
 func (w *round) foldIn(g *group, f *folded, v *vector) {
 	switch {
 	case f.mate < 0:
@@ -63,7 +63,7 @@ func (w *round) foldIn(g *group, f *folded, v *vector) {
 	}
 }
 
-// foldOut is the round in which resting ranks get the result.
+// foldOut adds the round in which resting ranks receive the result.
 func (w *round) foldOut(g *group, f *folded, v *vector) {
 	switch {
 	case f.mate < 0:
@@ -74,9 +74,9 @@ func (w *round) foldOut(g *group, f *folded, v *vector) {
 	}
 }
 
-// exchangeAll is step s of recursive doubling: positions at distance 2^s
-// exchange all they have combined. Both combine the same operands in the same
-// order, so results are the same to the bit, and in rank order.
+// exchangeAll adds step s of recursive doubling: positions at distance 2^s exchange everything
+// that they have combined. Both combine the same operands in the same order, so that results
+// are the same to the bit, and in rank order.
 func (w *round) exchangeAll(g *group, f *folded, v *vector, s int) {
 	if f.pos < 0 {
 		return
@@ -88,9 +88,9 @@ func (w *round) exchangeAll(g *group, f *folded, v *vector, s int) {
 	w.merge(g, peer, v, 0, v.bytes(), fresh, other < f.pos)
 }
 
-// cuts divides a vector over the positions of a folded group. With pairs, the
-// parts are blocks by rank and a position has the blocks of both its ranks;
-// without, they are blocks by position.
+// cuts divides a vector over the positions of a folded group. If there are pairs, the parts
+// are blocks by rank, and a position has the blocks of both its ranks; otherwise they are
+// blocks by position.
 type cuts struct {
 	partition
 	pairs int
@@ -103,17 +103,17 @@ func (c *cuts) cut(pos int) int64 {
 	return c.off(pos + c.pairs)
 }
 
-// aligned returns where the n positions around pos that start at a multiple
-// of n begin, and how long their part is. n is a power of two.
+// aligned returns the offset and the length of the part of the n positions that contain pos
+// and start at a multiple of n. n is a power of two.
 func (c *cuts) aligned(pos, n int) (off, bytes int64) {
 	first := pos &^ (n - 1)
 	off = c.cut(first)
 	return off, c.cut(first+n) - off
 }
 
-// exchangeHalf is step s of recursive halving: of what a position still works
-// on, it gives the half on the other side and keeps its own. After the last
-// step acc holds the final result of the part of the position.
+// exchangeHalf adds step s of recursive halving: a position sends the half of its current
+// range that belongs to the other side, and keeps its own half. After the last step acc holds
+// the final result of the position's part.
 func (w *round) exchangeHalf(g *group, f *folded, v *vector, c *cuts, s int) {
 	if f.pos < 0 {
 		return
@@ -128,9 +128,8 @@ func (w *round) exchangeHalf(g *group, f *folded, v *vector, c *cuts, s int) {
 	w.merge(g, peer, v, off, bytes, fresh, other < f.pos)
 }
 
-// exchangeParts is step s of an allgather by recursive doubling: positions at
-// distance 2^s exchange the 2^s parts that they have. Own is where the own
-// part is at the start.
+// exchangeParts adds step s of an allgather by recursive doubling: positions at distance 2^s
+// exchange the 2^s parts that they have. own is the position of the own part at the start.
 func (w *round) exchangeParts(g *group, f *folded, c *cuts, own position, s int) {
 	if f.pos < 0 {
 		return
@@ -150,7 +149,7 @@ func (w *round) exchangeParts(g *group, f *folded, c *cuts, own position, s int)
 	}
 }
 
-// collectParts is step s of a gather of the parts to position root.
+// collectParts adds step s of a gather of the parts to position root.
 func (w *round) collectParts(g *group, f *folded, c *cuts, root, s int) {
 	if f.pos < 0 || (f.pos^root)&(1<<s-1) != 0 {
 		return

@@ -1,7 +1,7 @@
 package coll
 
-// linearWindow is how many ranks the root of a linear gather or scatter
-// serves at once: enough to fill a link, few enough for a bounded round.
+// linearWindow is the number of ranks that the root of a linear gather or scatter serves at
+// once: enough to fill a link, and few enough for a bounded round.
 const linearWindow = 32
 
 func linearRounds(ranks int) int { return (ranks - 1 + linearWindow - 1) / linearWindow }
@@ -13,8 +13,8 @@ func (l *Plan) gatherSize() (rounds int, scratch int64) {
 	return levels(l.p.Size), l.treeScratch()
 }
 
-// treeScratch is the memory for the blocks of the own subtree at ranks that
-// pass on the blocks of others.
+// treeScratch returns the bytes for the blocks of the own subtree, at ranks that forward
+// blocks of other ranks.
 func (l *Plan) treeScratch() int64 {
 	v := l.all.relative(l.p.Root)
 	children := treeChildren(v, l.p.Size)
@@ -48,10 +48,9 @@ func (l *Plan) gather(w *round, i int) {
 	}
 }
 
-// split cuts the blocks first to end-1, counted from the root on, for the
-// message between their owner and number other. In the buffer of the root the
-// rank after the last is rank 0, which ends a piece there; everywhere else
-// they are one piece.
+// split divides the blocks first to end-1, counted from the root on, for the message between
+// their owner and number other. In the buffer of the root the rank after the last is rank 0,
+// so that a piece ends there; in all other buffers the blocks are one piece.
 func (l *Plan) split(first, end, other int) (pieces [2]int) {
 	wrap := l.p.Size - l.p.Root // the number of rank 0, or Size
 	if other == 0 && first < wrap && wrap < end {
@@ -71,8 +70,8 @@ func (w *round) recvBlocks(g *group, from int, to position, block int64, pieces 
 	w.recv(g, from, to.plus(block*int64(pieces[0])), block*int64(pieces[1]))
 }
 
-// recvSubtree receives the subtree of number c: at the root where its blocks
-// belong, elsewhere into Scratch, which holds the own subtree.
+// recvSubtree receives the subtree of number c: at the root into the result, at other ranks
+// into Scratch, which holds the own subtree.
 func (l *Plan) recvSubtree(w *round, child, c int, pieces [2]int) {
 	g := &l.all
 	v := g.relative(l.p.Root)
@@ -84,7 +83,7 @@ func (l *Plan) recvSubtree(w *round, child, c int, pieces [2]int) {
 	w.recv(g, child, l.out.at(0), l.bytes*int64(pieces[1]))
 }
 
-// copyOwn puts the own block before those of the subtree.
+// copyOwn copies the own block in front of those of the subtree.
 func (l *Plan) copyOwn(w *round, v int) {
 	switch {
 	case v == 0:

@@ -2,13 +2,13 @@ package coll
 
 import "fmt"
 
-// Layout is how the ranks of a communicator are spread over pods. It is made
-// once for a communicator and shared by its plans; it does not change.
+// Layout is the distribution of the ranks of a communicator over pods. It is made once for a
+// communicator, shared by its plans, and never changes.
 type Layout struct {
 	pod     []int32 // by rank: its pod, numbered in order of first appearance
 	index   []int32 // by rank: its number within its pod
 	members []int32 // ranks, pod by pod, in rank order within each
-	start   []int32 // by pod: where it starts in members; one more at the end
+	start   []int32 // by pod: index of its first member in members; one more at the end
 	leaders []int32 // by pod: its lowest rank
 	largest int     // ranks in the largest pod
 }
@@ -24,7 +24,7 @@ func NewLayout(pods []int32) (*Layout, error) {
 	var sizes []int32
 	n, seen := int32(0), false
 	for rank, id := range pods {
-		if rank == 0 || id != pods[rank-1] { // mostly they lie pod by pod
+		if rank == 0 || id != pods[rank-1] { // mostly the ranks of a pod are consecutive
 			n, seen = number[id]
 		}
 		if !seen {
@@ -56,7 +56,7 @@ func (l *Layout) listMembers(sizes []int32) {
 
 func (l *Layout) pods() int { return len(l.leaders) }
 
-// pays reports whether two levels differ from one.
+// pays reports whether two levels differ from one level.
 func (l *Layout) pays() bool { return l != nil && l.pods() > 1 && l.largest > 1 }
 
 // podOf returns the ranks of the pod that rank is in.
@@ -69,8 +69,8 @@ func (l *Layout) podOf(rank int) group {
 	}
 }
 
-// leadersWith returns one rank of each pod, seen from the pod of rank. The
-// root, where there is one, leads its pod, which saves a hop.
+// leadersWith returns one rank of each pod, as seen from the pod of rank. If there is a root,
+// it leads its pod, which saves one message.
 func (l *Layout) leadersWith(root, rank int) group {
 	g := group{rank: int(l.pod[rank]), size: l.pods(), members: l.leaders}
 	if at := l.pod[root]; l.leaders[at] != int32(root) {

@@ -32,18 +32,18 @@ const (
 	Prod Op = 2
 	Min  Op = 3
 	Max  Op = 4
-	// LAnd, LOr and LXor take every number but 0 as true and yield 0 or 1.
+	// LAnd, LOr and LXor treat every number but 0 as true, and their results are 0 or 1.
 	LAnd Op = 5
 	LOr  Op = 6
 	LXor Op = 7
 	BAnd Op = 8
 	BOr  Op = 9
 	BXor Op = 10
-	// Replace and NoOp are for one-sided accumulation (MPI 4.1, section
-	// 12.3.4): the result is the source, or what the target had.
+	// Replace and NoOp are for one-sided accumulation (MPI 4.1, section 12.3.4): the result is
+	// the source, or the previous value of the target.
 	Replace Op = 11
 	NoOp    Op = 12
-	// User is a function of the application; it is applied there.
+	// User is a function of the application, which applies it itself.
 	User Op = 255
 )
 
@@ -58,7 +58,7 @@ var opNames = [...]string{
 	"no operation", "sum", "prod", "min", "max", "land", "lor", "lxor", "band", "bor", "bxor", "replace", "noop",
 }
 
-// Size returns the bytes of one element, 0 if t is no type.
+// Size returns the bytes of one element, or 0 if t is not a type.
 func (t Type) Size() int {
 	if int(t) < len(typeSizes) {
 		return typeSizes[t]
@@ -89,9 +89,9 @@ func (t Type) signed() bool { return t >= Int8 && t <= Int64 }
 
 func (t Type) complex() bool { return t == Complex64 || t == Complex128 }
 
-// Valid returns nil if Apply can do op on elements of type typ. The pairs are
-// those of MPI 4.1, section 6.9.2: logical and bitwise operations want
-// integers, and minimum and maximum anything but complex numbers.
+// Valid returns nil if Apply supports op on elements of type typ. The pairs are those of MPI
+// 4.1, section 6.9.2: logical and bitwise operations need integers, and minimum and maximum
+// need any type but complex numbers.
 func Valid(op Op, typ Type) error {
 	switch {
 	case typ.Size() == 0:

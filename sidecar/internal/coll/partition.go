@@ -30,8 +30,8 @@ func blocks(base position, bytes int64, n int) partition {
 	return partition{base: base, chunk: bytes, total: bytes * int64(n)}
 }
 
-// off returns where block i starts. In partitions without gaps i may also be
-// the number of blocks.
+// off returns the offset of block i. In partitions without gaps i may also be the number of
+// blocks.
 func (p *partition) off(i int) int64 {
 	if p.displs != nil {
 		return p.displs[i] * p.elem

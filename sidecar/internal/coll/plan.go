@@ -1,14 +1,14 @@
 package coll
 
-// Plan is what one rank does in one collective operation. It does not change
-// after NewPlan, and may be run any number of times.
+// Plan is the part of one rank in one collective operation. It does not change after NewPlan,
+// and may be run any number of times.
 type Plan struct {
 	p         Params
 	algorithm Algorithm
 	all       group
 	bytes     int64 // Count elements
-	// The large buffers of the kinds that have one: what a root scatters or
-	// everybody sends to all, and what a root or everybody gathers.
+	// The large buffers of the kinds that have one: the blocks that a root scatters or every
+	// rank sends to all, and the blocks that a root or every rank gathers.
 	in, out partition
 
 	local, leaders group // of two-level plans
@@ -18,9 +18,9 @@ type Plan struct {
 	inExtent, outExtent, scratch int64
 }
 
-// NewPlan checks p and returns the plan of rank p.Rank. Errors name the field
-// and say what is allowed; nothing in p can make it panic. Its memory is in
-// proportion to the slices of p and does not depend on the other values.
+// NewPlan checks p and returns the plan of rank p.Rank. Errors name the field and the allowed
+// values; no value in p makes it panic. Its memory is proportional to the slices of p and does
+// not depend on the other values.
 func NewPlan(p Params) (*Plan, error) {
 	l := new(Plan)
 	if err := l.init(p); err != nil {
@@ -52,7 +52,7 @@ func (l *Plan) init(p Params) error {
 	return l.measure()
 }
 
-// measure asks the algorithm for the number of rounds and for scratch memory.
+// measure sets the number of rounds and the scratch memory of the algorithm.
 func (l *Plan) measure() error {
 	switch {
 	case l.p.Size == 1:
@@ -107,14 +107,13 @@ func (l *Plan) Scratch() int64 { return l.scratch }
 // touch. A caller that runs a plan for an untrusted client checks them first.
 func (l *Plan) Extents() (in, out int64) { return l.inExtent, l.outExtent }
 
-// Algorithm returns the algorithm that the plan follows; Auto if there is one
-// rank, which needs none.
+// Algorithm returns the algorithm of the plan, or Auto if there is one rank, which needs none.
 func (l *Plan) Algorithm() Algorithm { return l.algorithm }
 
-// Round appends the steps of round i to dst and returns it. All Send and Recv
-// steps of a round are started together; none of their memory overlaps. When
-// they are complete the Fold and Copy steps are done in the order given. It
-// allocates only to grow dst; a round has at most 2*Size+8 steps.
+// Round appends the steps of round i to dst and returns it. All Send and Recv steps of a round
+// are started together; none of their memory overlaps. When they are complete, the Fold and
+// Copy steps are run in the given order. Round allocates only to grow dst; a round has at most
+// 2*Size+8 steps.
 func (l *Plan) Round(i int, dst []Step) []Step {
 	if i < 0 || i >= l.rounds {
 		return dst

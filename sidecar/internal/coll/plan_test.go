@@ -69,8 +69,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestDeadlockIsSeen is a test of the machine: plans that do not belong
-// together must not pass.
+// TestDeadlockIsSeen tests the machine itself: it must detect plans that do not belong
+// together.
 func TestDeadlockIsSeen(t *testing.T) {
 	m := newMachine(1, func(_, _ []byte, _ bool) {})
 	for rank := range 3 {
@@ -85,7 +85,8 @@ func TestDeadlockIsSeen(t *testing.T) {
 	}
 }
 
-// TestSameBits adds floats whose sum depends on the order, and compares ranks.
+// TestSameBits adds floats whose sum depends on the order, and compares the results of all
+// ranks.
 func TestSameBits(t *testing.T) {
 	pods := make([]int32, 13)
 	for i := range pods {
@@ -128,7 +129,8 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// TestAutoAgrees: what ranks may know only for themselves must not matter.
+// TestAutoAgrees checks that the choice does not depend on parameters that may differ between
+// ranks.
 func TestAutoAgrees(t *testing.T) {
 	for _, kind := range everyKind {
 		for _, count := range []int{1, 300, 10_000, 1 << 20} {
@@ -152,8 +154,8 @@ func TestAutoAgrees(t *testing.T) {
 	}
 }
 
-// TestAutoKeepsOrder: an operation that is not commutative gets an algorithm
-// that accepts it, whatever the size and the pods.
+// TestAutoKeepsOrder checks that an operation that is not commutative gets an algorithm that
+// accepts it, for all sizes and pods.
 func TestAutoKeepsOrder(t *testing.T) {
 	pods := []int32{0, 0, 0, 1, 1, 1, 2, 2}
 	for _, kind := range []Kind{Reduce, Allreduce, Scan, ReduceScatter} {
@@ -166,7 +168,7 @@ func TestAutoKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestChoices pins the thresholds, so that a change of one is seen.
+// TestChoices records the thresholds, so that a change of one is noticed.
 func TestChoices(t *testing.T) {
 	pods := make([]int32, 16)
 	for i := range pods {

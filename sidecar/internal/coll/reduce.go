@@ -12,9 +12,9 @@ func (l *Plan) reduceSize() (rounds int, scratch int64) {
 	return rounds, l.treeReduceScratch(&l.all, l.treeRoot())
 }
 
-// treeRoot returns the root of the reduction tree. Numbering from the root on
-// is the rank order only if the root is rank 0; operands that must not change
-// places are combined at rank 0, which then sends the result to the root.
+// treeRoot returns the root of the reduction tree. The numbers from the root on are in rank
+// order only if the root is rank 0. Operands that must stay in order are combined at rank 0,
+// which then sends the result to the root.
 func (l *Plan) treeRoot() int {
 	if l.p.Commutative {
 		return l.p.Root
@@ -22,8 +22,8 @@ func (l *Plan) treeRoot() int {
 	return 0
 }
 
-// treeReduceScratch counts the accumulator, which is Out at the root, and a
-// place for operands, which the first child does not need.
+// treeReduceScratch counts the accumulator, unless it is Out as at the root, and the memory
+// for an operand, which the first child does not need.
 func (l *Plan) treeReduceScratch(g *group, root int) int64 {
 	children := treeChildren(g.relative(root), g.size)
 	scratch := int64(0)
@@ -36,7 +36,7 @@ func (l *Plan) treeReduceScratch(g *group, root int) int64 {
 	return scratch
 }
 
-// reduceVector returns what Reduce works on at this rank.
+// reduceVector returns the vector of Reduce at this rank.
 func (l *Plan) reduceVector() vector {
 	v := vector{src: position{buf: In}, count: int64(l.p.Count), elem: int64(l.p.Elem)}
 	if l.p.Rank != l.p.Root {
@@ -69,9 +69,9 @@ func (l *Plan) reduce(w *round, i int) {
 	}
 }
 
-// treeReduce is round i of a reduction up a binomial tree. A child's operand
-// covers the ranks behind those that its parent has combined, so operands
-// stay in order, counted from the root.
+// treeReduce adds round i of a reduction up a binomial tree. A child's operand covers the
+// ranks after those that its parent has combined, so that operands stay in order, counted from
+// the root.
 func treeReduce(w *round, g *group, root int, v *vector, i int) {
 	parent, child := treeUp(g, root, i)
 	if parent >= 0 {
@@ -83,8 +83,8 @@ func treeReduce(w *round, g *group, root int, v *vector, i int) {
 	}
 }
 
-// halvedReduce is round i of Rabenseifner's reduction: reduce-scatter by
-// recursive halving, then a gather of the parts to the root.
+// halvedReduce adds round i of Rabenseifner's reduction: a reduce-scatter by recursive
+// halving, and then a gather of the parts to the root.
 func halvedReduce(w *round, g *group, root int, v *vector, i int) {
 	f := foldGroup(g, root)
 	if i < f.extra() {
@@ -122,7 +122,7 @@ func (l *Plan) halvedReduceScratch(f *folded) int64 {
 	return scratch
 }
 
-// halvedOperand is the longest operand that recursive halving puts into tmp.
+// halvedOperand returns the length of the longest operand of recursive halving in tmp.
 func halvedOperand(f *folded, count, elem int64) int64 {
 	if f.mate >= 0 {
 		return count * elem

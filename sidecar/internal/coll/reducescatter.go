@@ -20,10 +20,9 @@ func (l *Plan) reduceScatter(w *round, i int) {
 	l.exchangedReduceScatter(w, i)
 }
 
-// exchangedReduceScatter combines by recursive halving, or by recursive
-// doubling, which sends more but keeps operands in order. The accumulator is
-// in Scratch, because Out has room for the own block only, and may be a part
-// of In.
+// exchangedReduceScatter combines by recursive halving, or by recursive doubling, which sends
+// more but keeps operands in order. The accumulator is in Scratch, because Out has room for
+// the own block only, and may be a part of In.
 func (l *Plan) exchangedReduceScatter(w *round, i int) {
 	g := &l.all
 	f := foldGroup(g, -1)
@@ -48,7 +47,7 @@ func (l *Plan) exchangedReduceScatter(w *round, i int) {
 	}
 }
 
-// deliverBlock gives each resting rank its block.
+// deliverBlock sends each resting rank its block.
 func (l *Plan) deliverBlock(w *round, f *folded) {
 	switch {
 	case f.mate < 0:
@@ -59,17 +58,17 @@ func (l *Plan) deliverBlock(w *round, f *folded) {
 	}
 }
 
-// pairwiseOperands returns where the operands of a window are received: behind
-// the accumulator of this rank and those above it and, but at rank 0, that of
-// the ranks below it.
+// pairwiseOperands returns the position at which the operands of a window are received: after
+// the accumulator of this rank and the ranks above it and, except at rank 0, that of the ranks
+// below it.
 func (l *Plan) pairwiseOperands() position {
 	return position{Scratch, l.in.len(l.p.Rank) * int64(min(1+l.p.Rank, 2))}
 }
 
-// pairwiseReduceScatter sends each rank its block, a window a round, and
-// combines those that come. They come in rank order from this rank on, around
-// the end: first those to the right of the own operand, then those to the left
-// of it, so that two accumulators keep any operation's operands in order.
+// pairwiseReduceScatter sends each rank its block, a window in each round, and combines those
+// that it receives. They arrive in rank order from this rank on, around the end: first those
+// to the right of the own operand, then those to its left, so that two accumulators keep the
+// operands of any operation in order.
 func (l *Plan) pairwiseReduceScatter(w *round, i int) {
 	g, n := &l.all, l.in.len(l.p.Rank)
 	upper, lower, operands := position{buf: Scratch}, position{Scratch, n}, l.pairwiseOperands()

@@ -1,6 +1,7 @@
 package coll
 
-// scanSize: the first operand is combined in Out and needs no scratch.
+// scanSize returns the rounds and the scratch memory of a scan. The first operand is combined
+// in Out and needs no scratch memory.
 func (l *Plan) scanSize() (rounds int, scratch int64) {
 	if l.p.Rank > 1 || l.p.Rank == 1 && l.p.InPlace {
 		scratch = l.bytes
@@ -8,12 +9,12 @@ func (l *Plan) scanSize() (rounds int, scratch int64) {
 	return levels(l.p.Size), scratch
 }
 
-// scan is round i of an inclusive prefix (Hillis and Steele 1986): what a
-// rank has combined, the 2^i operands up to its own, goes to the rank 2^i
-// ahead, whose operands follow them. Rank order is kept.
+// scan adds round i of an inclusive prefix (Hillis and Steele 1986): a rank sends its
+// combination of the 2^i operands up to its own to the rank 2^i ahead, whose operands follow
+// them. Rank order is kept.
 func (l *Plan) scan(w *round, i int) {
 	g, v := &l.all, l.outVector()
-	fresh := i == 0 || g.rank == 0 // rank 0 receives nothing and stays so
+	fresh := i == 0 || g.rank == 0 // rank 0 receives nothing, so that its operand stays fresh
 	if to := g.rank + 1<<i; to < g.size {
 		w.send(g, to, v.own(fresh), v.bytes())
 	}

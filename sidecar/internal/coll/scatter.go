@@ -7,7 +7,7 @@ func (l *Plan) scatterSize() (rounds int, scratch int64) {
 	return levels(l.p.Size), l.treeScratch()
 }
 
-// scatter is gather run backwards.
+// scatter adds round i of a scatter, whose rounds are those of a gather in reverse.
 func (l *Plan) scatter(w *round, i int) {
 	if l.algorithm == Linear {
 		l.linearScatter(w, i)
@@ -36,8 +36,8 @@ func (l *Plan) scatter(w *round, i int) {
 	}
 }
 
-// sendSubtree sends the subtree of number c: at the root from where its
-// blocks are, elsewhere from Scratch, which holds the own subtree.
+// sendSubtree sends the subtree of number c: at the root from the buffer of blocks, at other
+// ranks from Scratch, which holds the own subtree.
 func (l *Plan) sendSubtree(w *round, child, c int, pieces [2]int) {
 	g := &l.all
 	v := g.relative(l.p.Root)

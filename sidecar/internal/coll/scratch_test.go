@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// TestScratchIsWhatTheContractGrants: no plan that Auto chooses asks for more
-// than clients allocate, and where it needs none they allocate little.
+// TestScratchIsWhatTheContractGrants checks that no plan that Auto chooses requires more
+// memory than clients allocate, and that clients allocate little if the plan needs none.
 func TestScratchIsWhatTheContractGrants(t *testing.T) {
 	counts := []int{0, 1, 3, 31, 33, 1023, 2047, 4097, 8191, 8192, 65_537, 131_071, 131_072, 1 << 20, 3<<20 + 1}
 	for _, size := range []int{1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 31, 32, 33, 64, 100} {

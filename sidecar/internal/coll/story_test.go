@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// story is one collective operation over all ranks, with what it must do.
+// story is one collective operation over all ranks, with its expected results.
 type story struct {
 	base    Params // everything but Rank
 	ordered bool   // use the operation that is not commutative
@@ -23,11 +23,11 @@ func (s *story) String() string {
 		s.base.InPlace, s.base.Commutative, s.base.Pods, s.seed)
 }
 
-// gap is the space between blocks where displacements are used.
+// gap is the space between blocks with displacements.
 const gap = 2
 
-// spread returns counts and displacements with gaps, in falling order, so
-// that nothing works by chance.
+// spread returns counts and displacements with gaps, in falling order, so that no plan is
+// right by chance.
 func spread(n int, count func(i int) int64) (counts, displs []int64) {
 	counts, displs = make([]int64, n), make([]int64, n)
 	at := int64(1)
@@ -60,7 +60,7 @@ func (s *story) params(rank int) Params {
 	return p
 }
 
-// run plays the story and compares with the obvious result.
+// run runs the plans of the story and compares the results with simple ones.
 func (s *story) run() error {
 	m := newMachine(s.seed, s.foldFunc())
 	inputs := make([][]byte, s.base.Size)
@@ -80,8 +80,7 @@ func (s *story) run() error {
 	return s.verify(m, inputs)
 }
 
-// input returns what a rank contributes: the whole In of an operation that is
-// not in place.
+// input returns the contribution of a rank: the whole In of an operation that is not in place.
 func (s *story) input(rank int, p *Plan) []byte {
 	n := p.inExtent
 	switch p.p.Kind {
@@ -102,13 +101,13 @@ func (s *story) input(rank int, p *Plan) []byte {
 	_, _ = rand.NewChaCha8([32]byte{byte(s.seed), byte(s.seed >> 8), byte(rank)}).Read(data) // never fails
 	if s.base.Kind.reducing() && s.ordered {
 		for i := 0; i+8 <= len(data); i += 8 {
-			data[i] |= 1 // odd factors keep the whole history of a composition
+			data[i] |= 1 // with odd factors a composition depends on all its operands
 		}
 	}
 	return data
 }
 
-// fill puts the input where the rank's plan expects it.
+// fill copies the input to the positions that the rank's plan expects.
 func (s *story) fill(state *rankState, rank int, input []byte) {
 	p := state.plan
 	switch kind := p.p.Kind; {
@@ -156,8 +155,8 @@ func (s *story) foldFunc() foldFunc {
 	}
 }
 
-// verify compares every byte of every Out that the operation defines, and
-// that In is as it was.
+// verify compares every byte of every Out that the operation defines, and checks that In is
+// unchanged.
 func (s *story) verify(m *machine, inputs [][]byte) error {
 	for rank, state := range m.ranks {
 		want := s.want(state, rank, inputs, m)

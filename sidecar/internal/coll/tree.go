@@ -4,8 +4,8 @@ package coll
 // a number v whose lowest set bit is 2^k is v to v+2^k-1. Each subtree is
 // thus contiguous, which scatter, gather and ordered reductions rely on.
 
-// treeUp returns the partners of round i on the way to the root: the parent
-// that this rank reports to, or the child that reports to it, or -1 for none.
+// treeUp returns the partners of round i on the way to the root: the parent to which this rank
+// sends, or the child that sends to it, or -1 for none.
 func treeUp(g *group, root, i int) (parent, child int) {
 	if i >= levels(g.size) {
 		return -1, -1
@@ -38,6 +38,5 @@ func treeChildren(v, n int) int {
 	return children
 }
 
-// subtree returns the end of the subtree of v, seen when its children below
-// 2^i have reported.
+// subtree returns the end of the subtree of v after the rounds of its children below 2^i.
 func subtree(v, i, n int) int { return min(v+1<<i, n) }

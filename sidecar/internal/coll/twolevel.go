@@ -1,12 +1,11 @@
 package coll
 
-// Two levels: the ranks of a pod combine in shared memory, then one leader of
-// each pod exchanges with the others, so that each byte crosses between pods
-// once, and then the leader spreads the result in its pod. All ranks take as
-// many rounds for a pod as the largest pod needs, which keeps the numbers of
-// the rounds alike.
+// Two levels: the ranks of a pod combine in shared memory; then one leader of each pod
+// exchanges with those of other pods, so that each byte crosses between pods once; then the
+// leader spreads the result in its pod. Within every pod there are as many rounds as the
+// largest pod needs, so that all ranks have the same round numbers.
 
-// setLevels finds the groups of this rank.
+// setLevels sets the groups of this rank.
 func (l *Plan) setLevels() {
 	l.local = l.p.Layout.podOf(l.p.Rank)
 	l.leaders = l.p.Layout.leadersWith(l.p.Root, l.p.Rank)
@@ -15,11 +14,11 @@ func (l *Plan) setLevels() {
 
 func (l *Plan) leads() bool { return l.leader == l.local.rank }
 
-// leaderRoot is the number among the leaders of the one in the root's pod.
+// leaderRoot returns the number among the leaders of the leader of the root's pod.
 func (l *Plan) leaderRoot() int { return int(l.p.Layout.pod[l.p.Root]) }
 
-// stages returns the rounds of each of the three parts; none have 0 rounds
-// unless they are left out.
+// stages returns the number of rounds of each of the three parts; 0 means that the part is
+// omitted.
 func (l *Plan) stages() (up, across, down int) {
 	within := levels(l.p.Layout.largest)
 	switch l.p.Kind {
@@ -100,8 +99,8 @@ func (l *Plan) levelAcross(w *round, i int) {
 	}
 }
 
-// combined says that a leader's operand is where its pod was combined. The
-// leader of a pod of one combined nothing, and its operand is where it was.
+// combined makes the pod's combined operand the source of v. The leader of a pod of one rank
+// has combined nothing: its operand stays the source.
 func (l *Plan) combined(v *vector) {
 	if l.local.size > 1 {
 		v.src = v.acc

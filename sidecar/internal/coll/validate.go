@@ -14,8 +14,8 @@ const (
 	bruckRanksMax = 4096
 )
 
-// validate checks each field, and that no product of them is out of bounds.
-// It fills Layout from Pods, and clears what means nothing for the kind.
+// validate checks each field, and that no product of them is out of bounds. It sets Layout
+// from Pods, and clears fields that have no meaning for the kind.
 func (p *Params) validate() error {
 	switch {
 	case p.Kind == 0 || int(p.Kind) >= len(algorithmsOf):
@@ -53,14 +53,14 @@ func (p *Params) validatePods() error {
 	return nil
 }
 
-// settleLayout makes Layout from Pods where only those are given.
+// settleLayout makes Layout from Pods if there is no Layout.
 func (p *Params) settleLayout() {
 	if p.Layout == nil && p.Pods != nil {
-		p.Layout, _ = NewLayout(p.Pods) // validatePods has checked the length, all that can be wrong
+		p.Layout, _ = NewLayout(p.Pods) // validatePods has checked the length, which is the only possible error
 	}
 }
 
-// validateSizes checks what is measured in elements and bytes.
+// validateSizes checks the fields in elements and bytes.
 func (p *Params) validateSizes() error {
 	if p.Elem < 1 || p.Elem > MaxElem {
 		return fmt.Errorf("coll: Elem %d is not between 1 and %d bytes", p.Elem, MaxElem)
