@@ -9,11 +9,11 @@ import (
 // field is the schema of one field. A test compares the lists below with the generated
 // definitions in both directions. With the API server's own checker of schemas, this
 // program would be 50% larger and take three times as long to start.
-type field struct { // elements of lists: []
-	path     string // default; nil: none
-	preset   any    // of an integer; max 0: unbounded
-	min, max int64  // bounds of the length of a string or list; most 0: unbounded
-	length   [2]int // of a string or list, least and most; most 0: no bound
+type field struct {
+	path     string // elements of lists: []
+	preset   any    // default; nil: none
+	min, max int64  // of an integer; max 0: unbounded
+	length   [2]int // bounds of the length of a string or list; most 0: unbounded
 	enum     []string
 	required bool
 }

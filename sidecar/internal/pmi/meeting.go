@@ -32,10 +32,10 @@ type Meetings struct {
 
 // Meeting is the contribution of a pod to a meeting. Meetings owns its slices after the
 // call of Meet.
-type Meeting struct { // pods that take part, in order
-	Pods []int  // name by which the pods find the meeting
-	Name []byte // bytes of this pod
-	Own  []byte // what this pod brings
+type Meeting struct {
+	Pods []int  // pods that take part, in order
+	Name []byte // name by which the pods find the meeting
+	Own  []byte // bytes of this pod
 }
 
 // Met is the result of a meeting.

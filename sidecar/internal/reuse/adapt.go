@@ -75,11 +75,11 @@ func (a *session) unregister() {
 }
 
 // Counts are the counters of one session.
-type Counts struct { // buffers that were added to the table
-	Seen       uint64 // buffers used in this age
-	Known      uint32 // known buffers that are registered
-	Frequent   uint32 // registrations made
-	Registered uint64 // registrations spent
+type Counts struct {
+	Seen       uint64 // buffers that were added to the table
+	Known      uint32 // buffers used in this age
+	Frequent   uint32 // known buffers that are registered
+	Registered uint64 // registrations made
 	Stops      uint64
 	Stopped    bool
 }

@@ -39,7 +39,7 @@ type costs struct {
 }
 
 // price has the thresholds of one class and path.
-type price struct { // C - V: what a gather saves; not positive: nothing
+type price struct {
 	gain     float32 // C - V: what a gather saves; 0 or less: nothing
 	register float32 // R
 	trigger  float32 // rent at which registering is considered: f * R
