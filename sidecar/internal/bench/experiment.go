@@ -2,7 +2,7 @@ package bench
 
 // The experiments of papers 000, 001 and 004 on the link at hand.
 
-// Turns is how often the variants of a test take turns, with a job for each turn, so that
+// Turns returns how often the variants of a test take turns, with a job for each turn, so that
 // other load of the machine affects all variants alike.
 func (m Method) Turns() int {
 	if m.Quick {
@@ -14,7 +14,7 @@ func (m Method) Turns() int {
 // ReuseSizes are the message sizes of paper 000's figures, whose buffers are a page apart.
 var ReuseSizes = []int{128, 512, 2 * kib, 4 * kib, 8 * kib}
 
-// ReuseTrips is the number of round trips of a job from one buffer, and of a job that
+// ReuseTrips returns the number of round trips of a job from one buffer, and of a job that
 // sends as an application does.
 func (m Method) ReuseTrips() int {
 	if m.Trips > 0 {
@@ -37,7 +37,7 @@ var BowtieSizes = []int{kib, 2 * kib, 4 * kib, 8 * kib, 16 * kib, 32 * kib, 256 
 // rendezvous messages (001, section 4.1.1).
 const BowtieEager = 64
 
-// BowtieRounds is how often a job exchanges messages of each size.
+// BowtieRounds returns how often a job exchanges messages of each size.
 func (m Method) BowtieRounds() int { return m.times(300) }
 
 // Sizes of the messages of Channels: of small ones half a round trip is measured, of large
@@ -47,7 +47,7 @@ var (
 	ChannelLarge = []int{16 * kib, 64 * kib, mib}
 )
 
-// ChannelSeries is the series of one size of Channels.
+// ChannelSeries returns the series of one size of Channels.
 func (m Method) ChannelSeries(bytes int) Series {
 	s := Series{Bytes: bytes, WarmUp: m.times(50), Count: m.times(1000), Window: 1}
 	if bytes >= ChannelLarge[0] {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Loads of a fairness test, in the order in which it runs: what other ranks of the pods
-// do while two ranks exchange small messages. The first is nothing, to compare with.
+// Loads of a fairness test, in the order in which it runs: the work of other ranks of the pods
+// while two ranks exchange small messages. The first load is nothing, to compare with.
 const (
 	LoadNone      = "nothing"
 	LoadSend      = "send"
@@ -16,7 +16,8 @@ const (
 	LoadSlowPeer  = "slow peer"
 )
 
-// Loads lists the loads. Without a further peer there is no slow one.
+// Loads returns the loads. slow says whether there is a further peer, which can be the slow
+// one.
 func Loads(slow bool) []string {
 	all := []string{LoadNone, LoadSend, LoadPut, LoadGet, LoadReduction}
 	if slow {
@@ -32,7 +33,7 @@ const (
 	fairnessSample = 3 * time.Second
 )
 
-// FairnessBytes is the size of the transfers of a load.
+// FairnessBytes returns the size of the transfers of a load.
 func (m Method) FairnessBytes() int {
 	if m.Quick {
 		return FairnessBytes / 64
@@ -40,10 +41,10 @@ func (m Method) FairnessBytes() int {
 	return FairnessBytes
 }
 
-// FairnessArena is the arena that ranks need for a load.
+// FairnessArena returns the arena that ranks need for a load.
 func (m Method) FairnessArena() int { return FairnessArena / (FairnessBytes / m.FairnessBytes()) }
 
-// FairnessSample is how long round trips are measured under each load.
+// FairnessSample returns how long round trips are measured under each load.
 func (m Method) FairnessSample() time.Duration {
 	if m.Quick {
 		return fairnessSample / quickPart
@@ -57,8 +58,8 @@ func Percentile(v []float64, p float64) float64 {
 	return v[min(int(p*float64(len(v))), len(v)-1)]
 }
 
-// FairnessFigure makes a figure of round trips under a load. trips are in
-// microseconds, and are sorted in place.
+// FairnessFigure returns the figure of round trips under a load. trips are in microseconds,
+// and are sorted in place.
 func FairnessFigure(load string, bytes int, trips []float64) Figure {
 	slices.Sort(trips)
 	return Figure{
@@ -67,7 +68,7 @@ func FairnessFigure(load string, bytes int, trips []float64) Figure {
 	}
 }
 
-// Quiet is the 99.9th percentile without a load, or 0 if it was not measured.
+// Quiet returns the 99.9th percentile without a load, or 0 if it was not measured.
 func Quiet(all []Figure) float64 {
 	for _, f := range all {
 		if f.Test == Fairness && f.Op == LoadNone {

@@ -41,12 +41,12 @@ type Series struct {
 	Window               int // messages in flight; 1 for a ping-pong
 }
 
-// Self is the series of 8-byte messages of a rank to itself, one at a time.
+// Self returns the series of 8-byte messages of a rank to itself, one at a time.
 func (m Method) Self() Series {
 	return Series{Bytes: 8, WarmUp: m.times(1000), Count: m.times(50_000), Window: 1}
 }
 
-// Latency are the series of a ping-pong of 8 B to 4 MiB. Count is in round trips.
+// Latency returns the series of a ping-pong of 8 B to 4 MiB. Count is in round trips.
 func (m Method) Latency() []Series {
 	var all []Series
 	for n := 8; n <= m.upTo(BytesMax); n *= 2 {
@@ -62,7 +62,7 @@ func (m Method) Latency() []Series {
 	return all
 }
 
-// Bandwidth are the series of windows in one direction, of 64 KiB to 4 MiB.
+// Bandwidth returns the series of windows in one direction, of 64 KiB to 4 MiB.
 func (m Method) Bandwidth() []Series {
 	var all []Series
 	for n := 64 * kib; n <= m.upTo(BytesMax); n *= 2 {
@@ -78,7 +78,7 @@ func (m Method) Bandwidth() []Series {
 	return all
 }
 
-// Rate is the series of windows of small messages.
+// Rate returns the series of windows of small messages.
 func (m Method) Rate() Series {
 	return Series{Bytes: 8, WarmUp: m.times(10), Count: m.times(1000), Window: 64}
 }
@@ -86,7 +86,7 @@ func (m Method) Rate() Series {
 // OverlapSizes are the message sizes of the overlap test.
 var OverlapSizes = []int{64 * kib, mib}
 
-// Triples is the number of samples of each kind (transfer, compute, total) in a
+// Triples returns the number of samples of each kind (transfer, compute, total) in a
 // repetition of overlap.
 func (m Method) Triples() int { return m.times(50) }
 
@@ -107,7 +107,7 @@ const (
 	collectiveSpace    = 64 * mib
 )
 
-// CollectiveBytesMax is the largest size of a collective of so many ranks.
+// CollectiveBytesMax returns the largest size of a collective of ranks ranks.
 func CollectiveBytesMax(ranks int) int {
 	n := collectiveBytesMax
 	for n > 8 && n*ranks > collectiveSpace {
@@ -116,8 +116,8 @@ func CollectiveBytesMax(ranks int) int {
 	return n
 }
 
-// Calls lists the collectives: each size is eight times the one before, from 8 B on;
-// the barrier has no size.
+// Calls returns the collectives: each size is eight times the one before, from 8 B on; the
+// barrier has no size.
 func (m Method) Calls(ranks int) []Call {
 	var all []Call
 	for _, op := range Operations {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at finds the series of a size.
+// at returns the series of a size.
 func at(t *testing.T, all []Series, bytes int) Series {
 	t.Helper()
 	for _, s := range all {
@@ -18,7 +18,8 @@ func at(t *testing.T, all []Series, bytes int) Series {
 	return Series{}
 }
 
-// The numbers are those in the header of hack/bench/mpibench.c.
+// TestMethodIsThatOfThePeers compares the numbers with those in the header of
+// hack/bench/mpibench.c.
 func TestMethodIsThatOfThePeers(t *testing.T) {
 	var m Method
 	latency, bandwidth := m.Latency(), m.Bandwidth()

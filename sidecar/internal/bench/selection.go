@@ -27,9 +27,9 @@ var Tests = []string{Self, Latency, Bandwidth, Rate, Overlap, Collectives, Fairn
 // Pairwise are the tests between two ranks, which every peer has too.
 var Pairwise = Tests[1:5]
 
-// Variants are the settings between which a test takes turns, with a job for each: of
-// tuning.reuse, of tuning.rendezvous for bowtie, and of tuning.channel for channels. The
-// others are compared with the first. nil: the test runs once.
+// Variants returns the settings between which a test takes turns, with a job for each: of
+// tuning.reuse, of tuning.rendezvous for bowtie, and of tuning.channel for channels. The other
+// settings are compared with the first. nil: the test runs once.
 func Variants(test string) []string {
 	switch test {
 	case Reuse, OneSided:

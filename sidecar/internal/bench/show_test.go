@@ -57,7 +57,7 @@ Collectives of 4 ranks: us a call, until the last rank is done
 	}
 }
 
-// The lines are what hack/bench/compare and mpibench.c agree on.
+// TestLinesGoThereAndBack checks the lines that hack/bench/compare and mpibench.c agree on.
 func TestLinesGoThereAndBack(t *testing.T) {
 	var b strings.Builder
 	for _, f := range figures {

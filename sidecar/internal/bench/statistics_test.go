@@ -31,8 +31,8 @@ func TestRepeatStopsAtAnError(t *testing.T) {
 	}
 }
 
-// A transfer of 100 us during a computation of 150 us: what the total takes beyond
-// the computing did not hide.
+// TestOverlapIsWhatComputingHides: a transfer of 100 us runs during a computation of 150 us.
+// The part of the total beyond the computation was not hidden.
 func TestOverlapIsWhatComputingHides(t *testing.T) {
 	sample := func(total float64) Samples {
 		return Samples{Transfer: []float64{100, 90, 900}, Compute: []float64{150, 150, 150}, Total: []float64{total, 1, 9999}}

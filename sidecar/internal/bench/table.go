@@ -55,8 +55,8 @@ var sections = []struct {
 	}},
 }
 
-// fairnessColumns are the columns of fairness; quiet is the 99.9th percentile without
-// load, to which the last one is the ratio.
+// fairnessColumns returns the columns of fairness; quiet is the 99.9th percentile without
+// load, to which the last column is the ratio.
 func fairnessColumns(quiet float64) []column {
 	return []column{
 		{"load", func(f Figure) string { return f.Op }},

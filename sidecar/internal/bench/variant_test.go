@@ -45,7 +45,8 @@ func TestTableOfVariants(t *testing.T) {
 	}
 }
 
-// Every test with variants compares them with the first, and has a title and a curve.
+// TestVariantsAreComplete checks that every test with variants compares them with the first,
+// and has a title and a curve.
 func TestVariantsAreComplete(t *testing.T) {
 	for _, test := range Tests {
 		if v := Variants(test); (v != nil) != (variantTitles[test] != "") || len(v) == 1 {
