@@ -151,7 +151,7 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// fastPeers is the number of peers with a ring.
+// fastPeers returns the number of peers with a ring.
 func (c *Config) fastPeers() int {
 	switch {
 	case c.FastPeers < 0:
@@ -162,7 +162,7 @@ func (c *Config) fastPeers() int {
 	return min(c.FastPeers, c.Pods)
 }
 
-// channel is the configuration of the streams of frames.
+// channel returns the configuration of the streams of frames.
 func (c *Config) channel() channel.Config {
 	first, last := len(c.PodOf), 0
 	for r, pod := range c.PodOf {
@@ -178,13 +178,13 @@ func (c *Config) channel() channel.Config {
 	}
 }
 
-// RingBytes is the memory to give RegionRings.
+// RingBytes returns the number of bytes that RegionRings needs.
 func (c Config) RingBytes() uint64 {
 	rings := channel.Config{Rings: c.Channel, FastPeers: c.fastPeers()}
 	return rings.RingBytes()
 }
 
-// PoolBytes is the address space to give RegionPool.
+// PoolBytes returns the number of bytes of address space that RegionPool needs.
 func (c Config) PoolBytes() uint64 {
 	if c.CreditBytes == 0 {
 		c.CreditBytes = 1 << 20

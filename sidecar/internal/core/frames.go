@@ -79,7 +79,7 @@ func (c *Core) Tick(now int64) (next int64) {
 	return c.channel.Tick(now, c.tickLeft())
 }
 
-// PrepareSleep has to be called before each sleep (channel.Room.PrepareSleep).
+// PrepareSleep must be called before each sleep (channel.Room.PrepareSleep).
 func (c *Core) PrepareSleep() (again bool) { return c.channel.PrepareSleep() }
 
 // Polled reports whether there is memory that has to be polled. A sleep must not be long then.

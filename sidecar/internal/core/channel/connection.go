@@ -112,8 +112,8 @@ func (r *Room) PeerLost(now int64, id link.Peer, cause error) {
 	}
 }
 
-// Rest is called by Handler.Down for a peer that is not needed any more. The next frame that is
-// emitted makes another connection.
+// Rest makes a peer Idle, because it is not needed any more; Handler.Down calls it. The next
+// frame that is emitted makes another connection.
 func (r *Room) Rest(p *Peer) { p.state, p.times.down = Idle, 0 }
 
 // Bury ends a peer: its connection is closed and its frames are dropped.

@@ -25,13 +25,13 @@ func (x *Credit) Init(window uint64) {
 // Renew grants the peer a new window.
 func (x *Credit) Renew(window uint64) { x.grant, x.told = Units(window), Units(window) }
 
-// Granted returns what the peer grants, Used what was used of it, and Grant what the peer is granted.
+// Granted returns the sum that the peer grants.
 func (x *Credit) Granted() uint32 { return x.granted }
 
-// Used is explained at Granted.
+// Used returns the part of Granted that was used.
 func (x *Credit) Used() uint32 { return x.used }
 
-// Grant is explained at Granted.
+// Grant returns the sum that the peer is granted.
 func (x *Credit) Grant() uint32 { return x.grant }
 
 // Grows reports whether a peer grants more than before. The values are serial numbers: a frame that
@@ -68,7 +68,7 @@ func (x *Credit) Charge(units uint32) bool {
 // Return grants the peer what a message has used.
 func (x *Credit) Return(units uint32) { x.grant += units }
 
-// Own is Learn for the stream of a sidecar to itself.
+// Own sets Granted to Grant, for the stream of a sidecar to itself.
 func (x *Credit) Own() { x.granted = x.grant }
 
 // Unreported returns how many bytes of granted credit no frame has reported to the peer yet.

@@ -30,8 +30,9 @@ func (r *Room) moderate(p *Peer) {
 	}
 }
 
-// PrepareSleep has to be called before each sleep. It reports whether peers have to be told that writes need
-// their notifications again: then another turn posts that, and polls once more.
+// PrepareSleep must be called before each sleep. It reports whether peers must be notified
+// that writes need their notifications again: then another turn posts that, and polls once
+// more.
 func (r *Room) PrepareSleep() (again bool) {
 	for _, id := range r.lanes {
 		p := &r.peers[id]

@@ -94,14 +94,13 @@ func (o *Outbox) Shrink() {
 	}
 }
 
-// Base returns the number of the last frame that is acknowledged, Next of the last that is posted,
-// Last of the last that is queued.
+// Base returns the number of the last frame that is acknowledged.
 func (o *Outbox) Base() uint64 { return o.base }
 
-// Next is explained at Base.
+// Next returns the number of the last frame that is posted.
 func (o *Outbox) Next() uint64 { return o.next }
 
-// Last is explained at Base.
+// Last returns the number of the last frame that is queued.
 func (o *Outbox) Last() uint64 { return o.last }
 
 // Came returns the number up to which the link has confirmed frames.

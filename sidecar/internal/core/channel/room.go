@@ -96,11 +96,11 @@ type Config struct {
 	LookAfter uint64         // frames of a ring that are taken without a sleep before their sender leaves out the notifications
 }
 
-// RingBytes is the memory to give RegionRings.
+// RingBytes returns the number of bytes that RegionRings needs.
 func (c *Config) RingBytes() uint64 { return uint64(c.FastPeers) * c.laneBytes() }
 
-// laneBytes is the part of RegionRings that one fast peer has: the ring that it writes to, and
-// the memory from which this sidecar writes to the peer's ring.
+// laneBytes returns the size of the part of RegionRings that one fast peer has: the ring to
+// which it writes, and the memory from which this sidecar writes to the peer's ring.
 func (c *Config) laneBytes() uint64 { return 2 * c.Rings.Bytes() }
 
 // Room is the streams of frames to all peers.

@@ -17,8 +17,8 @@ func (r *Room) Drop(id link.Peer, status shm.Status) {
 	r.dropAccesses(p, status)
 }
 
-// PeerLost is Drop for a peer that answers nothing any more; views of its windows are freed
-// too. Remote operations that the link has started end by themselves.
+// PeerLost does what Drop does, for a peer that answers nothing any more, and also frees the
+// views of its windows. Remote operations that the link has started end by themselves.
 func (r *Room) PeerLost(id link.Peer, status shm.Status) {
 	r.Drop(id, status)
 	if p := r.peers[id]; p != nil {

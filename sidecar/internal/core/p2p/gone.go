@@ -151,10 +151,10 @@ func (rx *receiver) Refuse(id link.Peer, h *wire.Header) error {
 
 var errEager = fmt.Errorf("%w: eager message whose size is not that of its payload", link.ErrProtocol)
 
-// Passing returns n bytes of the pool for a payload on its way to memory that a link cannot reach.
-// ok is false if there are none, which only a peer that breaks the protocol can cause. Passed gives
-// them back.
+// Passing returns n bytes of the pool for a payload on its way to memory that a link cannot
+// reach. ok is false if there are none, which only a peer that violates the protocol can
+// cause.
 func (rx *receiver) Passing(n uint64) (link.Ref, bool) { return rx.pool.passing(n) }
 
-// Passed is explained at Passing.
+// Passed gives the result of Passing back.
 func (rx *receiver) Passed(at link.Ref) { rx.pool.passed(at) }

@@ -29,8 +29,8 @@ func poolClass(n uint64) int {
 	return -1
 }
 
-// charge is what an eager message of n bytes costs its sender in credit. Most
-// messages are of the smallest class.
+// charge returns the credit that an eager message of n bytes costs its sender. Most messages
+// are of the smallest class.
 func charge(n uint64) uint64 {
 	if n <= poolClasses[0] {
 		return poolClasses[0]
@@ -38,8 +38,8 @@ func charge(n uint64) uint64 {
 	return poolClasses[poolClass(n)]
 }
 
-// poolReserve is the address space that the pool needs for peers senders with
-// window bytes of credit each: each class may in turn hold a whole window, and one payload may pass
+// poolReserve returns the address space that the pool needs for peers senders with window
+// bytes of credit each: each class may in turn hold a whole window, and one payload may pass
 // through at the same time.
 func poolReserve(peers int, window uint64) uint64 {
 	return uint64(peers) * (window*uint64(len(poolClasses)) + EagerLimit)
@@ -78,9 +78,9 @@ func (p *pool) put(r link.Ref) {
 	p.free[k] = append(p.free[k], r.Off)
 }
 
-// passing is get for a payload that passes through the pool and costs no credit: each peer
-// has one at a time. All of them are of the largest class, whatever their size, so that they
-// use no room of other classes.
+// passing returns n bytes for a payload that passes through the pool and costs no credit: each
+// peer has one at a time. All of them are of the largest class, whatever their size, so that
+// they use no room of other classes.
 func (p *pool) passing(n uint64) (link.Ref, bool) {
 	ref, ok := p.get(max(n, EagerLimit))
 	ref.Len = n

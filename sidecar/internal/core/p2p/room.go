@@ -68,7 +68,7 @@ type Config struct {
 	Seed        uint64              // of the matching tables' hash
 }
 
-// PoolBytes is the address space to give RegionPool.
+// PoolBytes returns the number of bytes of address space that RegionPool needs.
 func PoolBytes(pods int, credit uint64) uint64 { return poolReserve(pods, credit) + copyReserve }
 
 // Room is the messages of the ranks of this sidecar.

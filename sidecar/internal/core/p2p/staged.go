@@ -156,8 +156,8 @@ func (tx *sender) emitChunk(p *peer, id uint64, st *send, n uint64) bool {
 	return st.move.Open() && st.chunks.unsent() > 0
 }
 
-// chunkSent is called when a fragment of a staged send is acknowledged. After the last fragment of a
-// chunk, the chunk is given back.
+// chunkSent handles the acknowledgement of a fragment of a staged send. After the last
+// fragment of a chunk, the chunk is given back.
 func (tx *sender) chunkSent(id uint64, f *link.Frame) {
 	st := tx.sends.Get(id)
 	if st == nil {

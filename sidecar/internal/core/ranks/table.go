@@ -70,7 +70,7 @@ func (t *Table[T]) Issued(id uint64) bool {
 	return int(i/tableChunk) < len(t.chunks) && gen&1 == 1 && gen <= t.chunks[i/tableChunk][i%tableChunk].gen
 }
 
-// Ended is called after a Get that found nothing. It returns nil if the entry has ended, and a
+// Ended returns the error of a Get that found nothing: nil if the entry has ended, and a
 // violation of the protocol if there never was one.
 func (t *Table[T]) Ended(id uint64, what string) error {
 	if t.Issued(id) {
@@ -104,7 +104,8 @@ func (t *Table[T]) Each(f func(id uint64, item *T)) {
 	}
 }
 
-// Span is Each for n entries from index first on, in use or not. It reports whether there are more.
+// Span calls f as Each does, for n entries from index first on, in use or not. It reports
+// whether there are more.
 func (t *Table[T]) Span(first, n uint32, f func(id uint64, item *T)) bool {
 	all := uint32(len(t.chunks)) * tableChunk
 	end := min(first+n, all)
