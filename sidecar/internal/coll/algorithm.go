@@ -48,7 +48,8 @@ func (a Algorithm) String() string {
 	return "unknown algorithm"
 }
 
-// ParseAlgorithm is the inverse of String, for configuration.
+// ParseAlgorithm returns the algorithm with the given name, the inverse of String, for
+// configuration.
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for i, n := range algorithmNames {
 		if n == name {

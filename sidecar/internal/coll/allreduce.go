@@ -57,8 +57,8 @@ func doubledAllreduce(w *round, g *group, v *vector, i int) {
 	}
 }
 
-// halvedAllreduce is Rabenseifner's algorithm: each position combines one part, and then the
-// parts are gathered by recursive doubling.
+// halvedAllreduce adds round i of Rabenseifner's algorithm: each position combines one part,
+// and then the parts are gathered by recursive doubling.
 func halvedAllreduce(w *round, g *group, v *vector, i int) {
 	f := foldGroup(g, -1)
 	c := cuts{partition: even(v.acc, v.count, v.elem, f.size)}

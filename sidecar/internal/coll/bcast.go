@@ -68,9 +68,9 @@ func firstSend(g *group, root int) int {
 	return 0
 }
 
-// scatterAllgather is the broadcast of van de Geijn: the vector is divided into one chunk for
-// each rank, which are scattered down a binomial tree and gathered in a ring. Each rank sends
-// and receives about twice the vector, however many ranks there are.
+// scatterAllgather adds round i of the broadcast of van de Geijn: the vector is divided into
+// one chunk for each rank, which are scattered down a binomial tree and gathered in a ring.
+// Each rank sends and receives about twice the vector, however many ranks there are.
 func scatterAllgather(w *round, g *group, root int, count, elem int64, i int) {
 	part := even(position{buf: Out}, count, elem, g.size)
 	if n := levels(g.size); i >= n {

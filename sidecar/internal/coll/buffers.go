@@ -97,7 +97,7 @@ func (l *Plan) ownTarget() position {
 	return position{buf: Out}
 }
 
-// alone is the only round of a communicator of one rank.
+// alone adds the only round of a communicator of one rank.
 func (l *Plan) alone(w *round) {
 	switch l.p.Kind {
 	case Reduce, Allreduce, Scan:

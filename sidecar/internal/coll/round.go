@@ -28,7 +28,7 @@ func (w *round) await(g *group, from int) {
 	w.steps = append(w.steps, Step{Op: Recv, Peer: g.peer(from), Tag: w.tag})
 }
 
-// copy is omitted if source and target are the same position.
+// copy adds a copy, unless source and target are the same position.
 func (w *round) copy(to, from position, bytes int64) {
 	if bytes > 0 && to != from {
 		w.steps = append(w.steps, Step{Op: Copy, Dst: to.buf, DstOff: to.off, Src: from.buf, SrcOff: from.off, Len: bytes})

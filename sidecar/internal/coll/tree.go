@@ -21,7 +21,7 @@ func treeUp(g *group, root, i int) (parent, child int) {
 	return -1, -1
 }
 
-// treeDown is treeUp with the rounds reversed.
+// treeDown returns the partners of treeUp with the rounds reversed.
 func treeDown(g *group, root, i int) (parent, child int) {
 	if i >= levels(g.size) {
 		return -1, -1

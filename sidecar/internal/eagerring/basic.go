@@ -13,7 +13,7 @@ import (
 //	control │ head u64: slots filled here │ tail u64: slots emptied of the other ring │
 //	          ▲ polled                      ▲ read before a slot is filled again
 
-// Offsets of the words behind the slots.
+// headAt and tailAt return the offsets of the words behind the slots.
 func (k Kind) headAt() int { return Slots * k.slotBytes() }
 func (k Kind) tailAt() int { return k.headAt() + 8 }
 

@@ -52,7 +52,7 @@ func pod(tb testing.TB, ranks int) (*Engine, []*app) {
 	return podOf(tb, ranks, core.Config{PodOf: make([]int32, ranks), Pods: 1}, local.New(0, nil))
 }
 
-// podOf is pod for a job with more pods. The engine has the first ranks.
+// podOf does what pod does, for a job with more pods. The engine has the first ranks.
 func podOf(tb testing.TB, ranks int, cfg core.Config, remote link.Link) (*Engine, []*app) {
 	tb.Helper()
 	loop := local.New(0, nil)

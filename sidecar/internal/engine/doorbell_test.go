@@ -30,7 +30,7 @@ func served(t *testing.T, ranks int) (e *Engine, socket string) {
 	return servedOver(t, ranks, local.New(0, nil), nil)
 }
 
-// servedOver is served with a remote link, and with contexts for applications.
+// servedOver does what served does, with a remote link, and with contexts for applications.
 func servedOver(t *testing.T, ranks int, remote link.Link, open func() (link.Context, error)) (e *Engine, socket string) {
 	t.Helper()
 	loop := local.New(0, nil)
@@ -73,7 +73,7 @@ func join(t *testing.T, socket string, rank int) (conn *net.UnixConn, doorbell i
 	return conn, fds[2]
 }
 
-// joinWith is join with a Hello, and returns all descriptors.
+// joinWith attaches a rank with a given Hello, and returns all descriptors.
 func joinWith(t *testing.T, socket string, h shm.Hello) (conn *net.UnixConn, fds []int) {
 	t.Helper()
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})

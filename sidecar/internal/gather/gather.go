@@ -120,8 +120,8 @@ func (c *Chooser) DropRegion(region link.Region) {
 	}
 }
 
-// RetireRegion is DropRegion for a link whose device may still have requests in flight:
-// registrations in use end with their last use, and idle ones with Settle.
+// RetireRegion drops a region like DropRegion, for a link whose device may still have requests
+// in flight: registrations in use end with their last use, and idle ones with Settle.
 func (c *Chooser) RetireRegion(region link.Region) {
 	if c.Knows(region) {
 		c.caches(func(x *regcache.Cache) { x.RetireRegion(region) })

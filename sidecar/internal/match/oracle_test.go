@@ -52,7 +52,7 @@ func (o *oracle) drop(r Ref) bool {
 	return ok
 }
 
-// slowMatches is Pattern.Matches bit by bit.
+// slowMatches compares a pattern with an envelope bit by bit, as Pattern.Matches must.
 func slowMatches(p Pattern, e Envelope) bool {
 	if p.Context != e.Context {
 		return false

@@ -11,7 +11,7 @@ func (q *Queue) Take(p Pattern) (handle uint32, ok bool) {
 	return q.unpark(i), true
 }
 
-// Peek is Take without the removal: a probe.
+// Peek returns what Take would, and removes nothing: a probe.
 func (q *Queue) Peek(p Pattern) (handle uint32, ok bool) {
 	i := q.seek(p)
 	if i == none {

@@ -323,7 +323,7 @@ func state2(o *obvious, n uint64) (bool, int) {
 	return entries < o.cfg.Entries && pinned+n <= o.limit, entries
 }
 
-// tryLimit is called for each use that is not a hit.
+// tryLimit counts a use that is not a hit, and raises a learnt limit now and then.
 func (o *obvious) tryLimit() {
 	if o.limit < o.cfg.PinnedBytes {
 		if o.served++; o.served >= probe {

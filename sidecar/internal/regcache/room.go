@@ -60,7 +60,8 @@ func (c *Cache) makeRoom(s Session, n uint64) bool {
 // have the most, and as many as may end at once. It reports whether it ended any.
 func (c *Cache) Yield(n uint64) bool { return c.yield(n, c.cfg.Ends) > 0 }
 
-// yield is Yield with a bound of the registrations that end; it returns how many did.
+// yield does what Yield does, with a bound of the registrations that end, and returns their
+// number.
 func (c *Cache) yield(n uint64, most int) (ended int) {
 	for before := c.pinned; ended < most && before-c.pinned < n; ended++ {
 		v, ok := c.most(func(a *account) uint64 { return a.pinned }, func(Session) bool { return true })
@@ -123,7 +124,8 @@ func (c *Cache) victim(s Session, n uint64) (Session, bool) {
 	return c.largest(s, n, c.share, func(a *account) uint64 { return a.pinned })
 }
 
-// largest is victim for n more of a quantity; has returns how much of it a session has.
+// largest returns the victim for n more of a quantity; has returns how much of it a session
+// has.
 func (c *Cache) largest(s Session, n, share uint64, has func(*account) uint64) (Session, bool) {
 	mine := has(&c.sessions[s])
 	if c.sessions[s].oldest != 0 && mine+n > share {

@@ -645,8 +645,8 @@ func BenchmarkHit(b *testing.B) {
 	b.Run("100k-random", func(b *testing.B) { benchmarkHit(b, 100_000, true) })
 }
 
-// BenchmarkBare is the reference: the same memory in the same orders without a decision, a
-// number read for the page and a cache line changed for the registration.
+// BenchmarkBare measures the reference: the same memory in the same orders without a decision,
+// a number read for the page and a cache line changed for the registration.
 func BenchmarkBare(b *testing.B) {
 	bare := func(n int, random bool) func(*testing.B) {
 		return func(b *testing.B) {

@@ -21,7 +21,7 @@ func (c *Cache) Acquire(ref link.Ref) (Lease, bool) {
 	return c.miss(s, ref)
 }
 
-// Peek is Acquire without making a registration.
+// Peek does what Acquire does, but makes no registration.
 func (c *Cache) Peek(ref link.Ref) (Lease, bool) {
 	s := c.spaces[ref.Region]
 	if id := s.at(ref.Off >> c.shift); id != 0 {
@@ -55,8 +55,8 @@ func (c *Cache) over(a *account, n uint64) bool {
 // a lease of Acquire, and was not released before.
 func (c *Cache) Release(l Lease) { c.release(l.id) }
 
-// ReleaseKey is Release for a caller that has only the lease's key. It returns false if no
-// registration in use has the key.
+// ReleaseKey does what Release does, for a caller that has only the lease's key. It returns
+// false if no registration in use has the key.
 func (c *Cache) ReleaseKey(k link.Key) bool {
 	id, ok := c.used(k)
 	if ok {

@@ -169,7 +169,7 @@ func (t *Table) Registered(s Session, ref link.Ref) bool {
 	return id != 0 && t.entries[id].state == stateRegistered
 }
 
-// weigh is Use for a message of which a gather would save something.
+// weigh does what Use does, for a message of which a gather would save something.
 func (t *Table) weigh(a *session, s Session, x *price, ref link.Ref) (Buffer, Advice) {
 	if a.used++; a.used >= t.cfg.Window {
 		t.judge(a)

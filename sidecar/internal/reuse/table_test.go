@@ -305,7 +305,7 @@ func BenchmarkUse(b *testing.B) {
 	b.Run("100k-random", func(b *testing.B) { benchmarkUse(b, 100_000, true) })
 }
 
-// BenchmarkBare is the reference: the same number of bytes in the same orders without a
+// BenchmarkBare measures the reference: the same number of bytes in the same orders without a
 // decision, the head of a chain read and half a cache line changed.
 func BenchmarkBare(b *testing.B) {
 	bare := func(n int, random bool) func(*testing.B) {

@@ -48,8 +48,8 @@ func TestBalanced(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch is paper 002's figure 3: buffers looked up in a random order in the usage
-// table, which makes a decision as well, and in a tree, as their number grows.
+// BenchmarkSearch measures paper 002's figure 3: buffers looked up in a random order in the
+// usage table, which makes a decision as well, and in a tree, as their number grows.
 func BenchmarkSearch(b *testing.B) {
 	for n := 100; n <= 100_000; n *= 10 {
 		b.Run(fmt.Sprint("table-", n), func(b *testing.B) { benchmarkUse(b, n, true) })

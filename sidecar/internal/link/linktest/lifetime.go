@@ -58,9 +58,9 @@ func testLifetime(t *testing.T, p *Pair) {
 	}
 }
 
-// testEarlyAck has a peer acknowledge frames that the link has accepted and not written.
-// The core may reuse their memory then: so either the acknowledgement is not delivered,
-// and the connection ends, or the link does not need that memory any more.
+// testEarlyAck makes a peer acknowledge frames that the link has accepted and not written. The
+// core may reuse their memory then: so either the acknowledgement is not delivered, and the
+// connection ends, or the link does not need that memory any more.
 func testEarlyAck(t *testing.T, p *Pair) {
 	if p.A.Link == p.B.Link {
 		return // a link to itself sends no false acknowledgement

@@ -177,7 +177,7 @@ func (l *Link) Bytes() (in, out uint64) {
 // Arm.
 func (l *Link) FD() int { return l.epoll }
 
-// Arm is called before the engine sleeps on FD. It reports whether there is work already.
+// Arm prepares a sleep on FD, and reports whether there is work already.
 func (l *Link) Arm() bool {
 	l.armed, l.checkSockets = true, true
 	for _, c := range l.list {

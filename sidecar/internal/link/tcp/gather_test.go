@@ -25,8 +25,8 @@ const (
 	poolBytes = 1 << 20 // memory of the core's copies, used in turn
 )
 
-// The arena is much larger than the processor's caches, as if a rank had computed between
-// its sends.
+// arenaMiB is the size of an arena that is much larger than the processor's caches, as if a
+// rank had computed between its sends.
 var arenaMiB = flag.Int("tcp.arena", 512, "BenchmarkGather sends from so many MiB")
 
 // twoSides is the memory and the links of a sidecar that sends, and of one that receives.

@@ -33,7 +33,7 @@ func timed(do func(i uint64)) float64 {
 	return float64(times[len(times)/2].Nanoseconds())
 }
 
-// pairOfRigs are two connected pods of one rank each.
+// pairOfRigs returns two connected pods of one rank each.
 func pairOfRigs(t *testing.T, s setting) [2]*rig {
 	t.Helper()
 	two := [2]*rig{newRig(t, 0, []int32{0, 1}, s), newRig(t, 1, []int32{0, 1}, s)}
@@ -215,7 +215,7 @@ func bareCost(t *testing.T) (write float64) {
 	return write
 }
 
-// linkCost is a notified write from link to link.
+// linkCost measures a notified write from link to link.
 func linkCost(t *testing.T) {
 	f := make(plain, 1<<16)
 	a, b := newTestLink(t, "", nil, openTest(t)), newTestLink(t, "", nil, openTest(t))

@@ -194,7 +194,7 @@ func (x *troupe) step() {
 	}
 }
 
-// turn is a turn of a sidecar, and the steps of its rank after it.
+// turn runs a turn of a sidecar, and the steps of its rank after it.
 func (a *actor) turn() {
 	a.engine.Turn()
 	if a.killed {

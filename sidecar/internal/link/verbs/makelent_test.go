@@ -13,14 +13,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// standing is a clock that only step advances.
+// standing gives the link a clock that only step advances.
 func standing(l *Link) (step func(time.Duration)) {
 	now := time.Now()
 	l.lending.clock = func() time.Time { return now }
 	return func(d time.Duration) { now = now.Add(d) }
 }
 
-// lendingHub is a hub that lends, with the sides of each of its peers.
+// lendingHub returns a hub that lends, with the sides of each of its peers.
 func lendingHub(t *testing.T, peers int) *hub {
 	t.Helper()
 	h := newHub(t, bootstrap.ReceivesOwn, peers)

@@ -56,8 +56,8 @@ func (l *Link) quiet(c *conn, within time.Duration) bool {
 	return l.passed(c.mark)
 }
 
-// settles is quiet for a connection that is not closed yet: its own receives must have
-// completed, too.
+// settles does what quiet does, for a connection that is not closed yet: its own receives must
+// have completed, too.
 func (l *Link) settles(c *conn) bool {
 	c.settled = c.settled || l.quiet(c, lastTimeout) && (c.open <= 0 || c.pairGone || l.lost != nil)
 	return c.settled
