@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 )
 
-// issuer is an issuer with an authority of its own, for tests.
+// issuer returns an issuer with an authority of its own.
 func issuer(t *testing.T, answer http.HandlerFunc) (*bootstrap.Issuer, *httptest.Server) {
 	t.Helper()
 	s := httptest.NewTLSServer(answer)

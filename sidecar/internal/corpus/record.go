@@ -107,8 +107,9 @@ func (r *Recorder) end() {
 	r.taken++
 }
 
-// endUnless is end, but leaves out an input without an effect if no other input was
-// recorded since the last one of its kind: that one had the same invisible effect.
+// endUnless ends the present input like end, but leaves out an input without an effect if no
+// other input was recorded since the last one of its kind: that one had the same invisible
+// effect.
 func (r *Recorder) endUnless(k kind, idle bool, before int64) {
 	again := r.after[k] == r.taken
 	if !idle || r.steps.some || len(r.before.b) > 0 || !again {

@@ -28,7 +28,7 @@ func receiverFirst(p rendezvous.Protocol) bool { return p == rendezvous.Put || p
 // offered.
 const offerTimeout = 1e6
 
-// zeroes and others are the last bytes of messages: zeroes are PUTNR's guard.
+// ending is the last byte of messages: zeroes, which is PUTNR's guard, or others.
 type ending byte
 
 const (

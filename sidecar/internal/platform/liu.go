@@ -1,6 +1,6 @@
 package platform
 
-// Liu is the cluster of paper 004.
+// Liu returns the model of the cluster of paper 004.
 func Liu() *Model {
 	m := &Model{
 		Name: "liu", Paper: "004_8566966651ff06f8",

@@ -15,9 +15,9 @@ var tableOf000 = []struct{ bytes, fast, nonFast, oneSided float64 }{
 	{8192, 32, 49, 25},
 }
 
-// saving is C_m - V for one of the table's columns, in units of R: inequality 3 gives
-// R/n_min. R is one number: the columns continue their lines across the page boundary at
-// 4 KB, so that a second page costs almost nothing.
+// saving returns C_m - V for one of the table's columns, in units of R: inequality 3 gives
+// R/n_min. R is one number: the columns continue their lines across the page boundary at 4 KB,
+// so that a second page costs almost nothing.
 func saving(column func(i int) float64) Curve {
 	var c Curve
 	for i, row := range tableOf000 {
@@ -35,8 +35,8 @@ func (c Curve) scaled(r, v float64) Curve {
 	return s
 }
 
-// Rashti is the cluster of papers 000 and 002. The papers give their costs as
-// ratios only; the rate of the adapter's wire turns them into nanoseconds.
+// Rashti returns the model of the cluster of papers 000 and 002. The papers give their costs
+// as ratios only; the rate of the adapter's wire turns them into nanoseconds.
 func Rashti() *Model {
 	m := &Model{
 		Name: "rashti", Paper: "000_54b41be9fde59799",

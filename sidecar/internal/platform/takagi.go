@@ -1,6 +1,6 @@
 package platform
 
-// Takagi is the cluster of paper 001: sixteen processes share one adapter.
+// Takagi returns the model of the cluster of paper 001: sixteen processes share one adapter.
 func Takagi() *Model {
 	m := &Model{
 		Name: "takagi", Paper: "001_0fe739a4737799f9",

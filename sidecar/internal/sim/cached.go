@@ -15,9 +15,9 @@ type cached struct {
 	port *port
 }
 
-// RunCached is Run with links that cache registrations, with small budgets. Neighbours in an
-// arena then share registrations, and the cache evicts, refuses, transfers and drops them
-// while protocols use them.
+// RunCached runs the job of a seed like Run, with links that cache registrations, with small
+// budgets. Neighbours in an arena then share registrations, and the cache evicts, refuses,
+// transfers and drops them while protocols use them.
 func RunCached(seed uint64) (covered Coverage, err error) { return newCached(seed).job() }
 
 func newCached(seed uint64) *world {

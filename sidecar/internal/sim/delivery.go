@@ -19,8 +19,8 @@ func (n *network) drawDelivery(seed uint64) {
 	n.caps.Delivers, n.gathers = n.deliveryRNG.IntN(2) == 0, n.deliveryRNG.IntN(3) > 0
 }
 
-// RunFalseDelivery is Run with links that report the delivery of frames that have not
-// arrived, and lose some of them. It must fail for some seeds.
+// RunFalseDelivery runs the job of a seed like Run, with links that report the delivery of
+// frames that have not arrived, and lose some of them. It must fail for some seeds.
 func RunFalseDelivery(seed uint64) error {
 	w := newWorld(seed)
 	w.net.caps.Delivers, w.net.falseDelivery = true, true

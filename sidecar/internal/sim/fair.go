@@ -144,8 +144,8 @@ func (w *world) planBulk() {
 	}
 }
 
-// planReduction has the busy rank reduce alone, so that its own sidecar does all the work and
-// the progress is visible in the result.
+// planReduction makes the busy rank reduce alone, so that its own sidecar does all the work
+// and the progress is visible in the result.
 func (w *world) planReduction() {
 	a := w.apps[busyRank]
 	known := &operation{act: &bulk{op: shm.OpComm}}

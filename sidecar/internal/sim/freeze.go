@@ -28,7 +28,7 @@ func (w *world) planFreeze() {
 	}
 }
 
-// leaveWith has the other ranks of a's pod leave at about the same time as a.
+// leaveWith makes the other ranks of a's pod leave at about the same time as a.
 func (w *world) leaveWith(a *app, rng *rand.Rand) {
 	for _, b := range w.apps {
 		if b != a && w.podOf[b.rank] == w.podOf[a.rank] {

@@ -49,8 +49,8 @@ func (w *world) drawLending() {
 	}
 }
 
-// RunExposed is Run with applications that expose memory, links with remote reads, and more
-// large messages.
+// RunExposed runs the job of a seed like Run, with applications that expose memory, links with
+// remote reads, and more large messages.
 func RunExposed(seed uint64) (covered Coverage, err error) { return newExposed(seed).job() }
 
 func newExposed(seed uint64) *world {

@@ -48,8 +48,8 @@ const (
 // accessDelay bounds the pause before each step of an access, in nanoseconds.
 const accessDelay = 30_000
 
-// Register is Expose for a message. The bytes that are registered in one turn are bounded by
-// RegisterMax of the link.
+// Register does what Expose does, for a message. The bytes that are registered in one turn are
+// bounded by RegisterMax of the link.
 func (p *port) Register(ref link.Ref) (k link.Key, err error) {
 	defer func() { p.noteKey("register", ref, k, err) }()
 	if d := p.lenders[ref.Region]; d != nil {

@@ -218,7 +218,7 @@ func (b *largePod) scatter(n int) {
 	}
 }
 
-// communicators has every member create a communicator of all ranks.
+// communicators makes every member create a communicator of all ranks.
 func (b *largePod) communicators(context uint32, list bool) {
 	for _, m := range b.members {
 		d := shm.Descriptor{Op: shm.OpComm, Req: 1, Context: context}

@@ -32,8 +32,9 @@ type podSleep struct {
 	until  int64
 }
 
-// RunResting is Run with engines that sleep, and applications that send many small messages,
-// with pauses. Most of its links have remote writes and notifications.
+// RunResting runs the job of a seed like Run, with engines that sleep, and applications that
+// send many small messages, with pauses. Most of its links have remote writes and
+// notifications.
 func RunResting(seed uint64) (covered Coverage, err error) { return newResting(seed).job() }
 
 func newResting(seed uint64) *world {

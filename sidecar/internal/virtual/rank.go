@@ -177,8 +177,8 @@ func (r *Rank) Now() float64 { return r.node.now }
 // Compute spends CPU time of the node for the program.
 func (r *Rank) Compute(ns float64) { r.node.spend(ns) }
 
-// Work is Compute on a CPU of this rank's own: the node's other ranks and its engine go on
-// meanwhile.
+// Work spends the time of Compute on a CPU of this rank's own: the node's other ranks and its
+// engine go on meanwhile.
 func (r *Rank) Work(ns float64) {
 	r.until = r.node.now + ns
 	r.offered = func() bool { return false }
@@ -214,7 +214,7 @@ func (r *Rank) Put(target uint32, off, n int) Request { return r.access(shm.OpPu
 // Get copies n bytes of the target's window to off.
 func (r *Rank) Get(target uint32, off, n int) Request { return r.access(shm.OpGet, target, off, n) }
 
-// GetAt is Get from an offset in the target's window.
+// GetAt does what Get does, from an offset in the target's window.
 func (r *Rank) GetAt(target uint32, off, at, n int) Request {
 	return r.accessAt(shm.OpGet, target, off, at, n)
 }

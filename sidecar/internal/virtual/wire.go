@@ -25,8 +25,8 @@ func (n *node) transmit(to *node, size uint64, ready float64) (sent, arrives flo
 	return n.pass(to, size, ready, n.world.cfg.Model.Adapter)
 }
 
-// pass is transmit for a message that occupies the adapters for a time in addition to its
-// bytes.
+// pass does what transmit does, for a message that occupies the adapters for a time in
+// addition to its bytes.
 func (n *node) pass(to *node, size uint64, ready, adapter float64) (sent, arrives float64) {
 	m := n.world.cfg.Model
 	passing := adapter + m.PerByte*float64(size)
@@ -49,8 +49,8 @@ func (n *node) overBus(size uint64, from float64) float64 {
 	return n.busFree
 }
 
-// unload is overBus for n bytes that have arrived: the CPU sees them when they are in
-// memory.
+// unload moves n bytes that have arrived over the bus (overBus): the CPU sees them when they
+// are in memory.
 func (n *node) unload(size uint64) {
 	since := n.now - n.world.cfg.Model.PerByte*float64(size)
 	n.now = max(n.now, n.overBus(size, since))
