@@ -25,8 +25,8 @@ func (e *stoppedError) Error() string {
 	return fmt.Sprintf("nothing is known of its ranks: the process of its sidecar, %d, is stopped by a signal (SIGSTOP); kill -CONT %[1]d lets it go on", e.pid)
 }
 
-// fetchUnlessStopped is fetch that ends when the sidecar's process is stopped: the kernel
-// accepts the connection, and no answer comes.
+// fetchUnlessStopped does what fetch does, and ends when the sidecar's process is stopped: the
+// kernel accepts the connection, and no answer comes.
 func fetchUnlessStopped(ctx context.Context, socket, path string, into any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

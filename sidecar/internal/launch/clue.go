@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// Clue finds in a rank's standard error why the rank has ended.
 // Clue searches a rank's standard error for the reason of the rank's end.
 type Clue interface {
 	Line(line []byte) // without the newline, at most clueLine bytes

@@ -81,7 +81,7 @@ func fault(path string) string {
 	return forbidden(st.Mode(), file.Flags, access)
 }
 
-// forbidden is fault for a file that exists.
+// forbidden returns the fault of a file that exists.
 func forbidden(m fs.FileMode, mount int64, access error) string {
 	switch {
 	case !m.IsRegular():

@@ -21,7 +21,7 @@ type Ignored struct {
 // String returns the reason and the fields in one line.
 func (i *Ignored) String() string { return i.Why + ": " + strings.Join(i.Fields, ", ") }
 
-// Prefixes that are shortened in messages, the longest first.
+// short has the prefixes that are shortened in messages, the longest first.
 var short = []struct{ path, name string }{
 	{"spec.template.spec.containers[0].", "container."},
 	{"spec.template.spec.", "pod."},

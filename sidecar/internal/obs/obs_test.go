@@ -29,7 +29,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A server that refuses a request closes its connection half a second later.
+// TestMain checks that no goroutine is left, except those of a server that refuses a request:
+// it closes its connection half a second later.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
 }

@@ -127,8 +127,8 @@ func (o *Writer) Offer(b []byte) {
 	_, _ = o.put(b) // the caller does not use the error
 }
 
-// OfferReserved is Offer for the lines of outrigger itself, such as the verdict of a job:
-// some room is reserved for them.
+// OfferReserved does what Offer does, for the lines of outrigger itself, such as the verdict
+// of a job: some room is reserved for them.
 func (o *Writer) OfferReserved(text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

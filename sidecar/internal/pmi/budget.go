@@ -64,7 +64,7 @@ func (h *hold) grow(bytes int64) error {
 	return nil
 }
 
-// release returns all charged bytes to the budget.
+// give returns all charged bytes to the budget.
 func (h *hold) give() {
 	b := h.budget
 	b.mu.Lock()

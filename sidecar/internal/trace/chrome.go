@@ -18,8 +18,6 @@ import (
 // were open at once, since slices of a track must nest; the engine has one.
 
 // File is a trace. It opens in Perfetto and in chrome://tracing.
-
-// File is a trace. It opens in Perfetto and in chrome://tracing.
 type File struct {
 	Events []ChromeEvent `json:"traceEvents"`
 	Unit   string        `json:"displayTimeUnit"`
