@@ -37,7 +37,8 @@ func (x streams) Answer(p link.Peer, t wire.Type) *link.Frame {
 	return x.c.channel.Answer(x.c.peers[p].Peer, t)
 }
 
-// releases are what is done when a frame of a one-sided operation is acknowledged.
+// releases maps the release of a frame of a one-sided operation to the kind of the streams of
+// frames.
 var releases = [...]channel.ReleaseKind{
 	onesided.ReleaseNone: channel.ReleaseNothing, onesided.ReleaseAccess: afterOrigin, onesided.ReleaseGet: afterGot,
 }

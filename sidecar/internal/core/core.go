@@ -43,7 +43,7 @@ type Ports interface {
 	link.Memory
 	// Complete publishes d to the application.
 	Complete(s SessionID, d *shm.Descriptor)
-	// Retire tells the application that n more silent sends have ended.
+	// Retire notifies the application that n more silent sends have ended.
 	Retire(s SessionID, n uint64)
 	// Failed stores the reason of a failure where the application finds it, before OpFailed.
 	Failed(s SessionID, text string)
@@ -67,8 +67,9 @@ type Remote interface {
 	Expose(peer link.Peer, ref link.Ref) (link.Key, error)
 	// Deregister ends a registration whose operation has ended early, at once.
 	Deregister(peer link.Peer, key link.Key)
-	// Release ends the use of a registration whose operation has ended in order: the peer has said
-	// that it does not access the memory any more. The link may keep the registration.
+	// Release ends the use of a registration whose operation has ended in order: the peer has
+	// confirmed that it does not access the memory any more. The link may keep the
+	// registration.
 	Release(peer link.Peer, key link.Key)
 	Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error
 	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
@@ -211,7 +212,7 @@ type Core struct {
 	onesided    *onesided.Room
 
 	fail    *Failure
-	left    bool            // all ranks of this sidecar have left, and its peers were told
+	left    bool            // all ranks of this sidecar have left, and its peers were notified
 	gen     uint64          // generation of attachments (generation.go), from 1
 	wanted  uint64          // the highest generation that a peer has begun
 	leaving bool            // no rank attaches any more

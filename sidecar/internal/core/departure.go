@@ -29,8 +29,8 @@ type parting struct {
 	at       uint32
 }
 
-// abortsAfter is the time after such a message in which an abort is taken for its consequence.
-// An MPI aborts at once, but the machine may be busy.
+// abortsAfter is the time after such a message in which an abort counts as its consequence. An
+// MPI aborts at once, but the machine may be busy.
 const abortsAfter = 1e9
 
 // Deserted returns why the MPI of a session gives up, if a message of it has just ended because
@@ -88,8 +88,8 @@ func (c *Core) emitLeft(p *peer) (n int) {
 	return n
 }
 
-// tickLeft tells all peers when leaveDelay is over, unless the sidecar has sent Bye. It returns when
-// it has to be called again, or 0.
+// tickLeft notifies all peers when leaveDelay is over, unless the sidecar has sent Bye. It
+// returns when it has to be called again, or 0.
 func (c *Core) tickLeft() int64 {
 	if c.parting.tellAt == 0 {
 		return 0
@@ -118,8 +118,9 @@ func (p *peer) takenNext() uint64 {
 	return p.Arrived() + 1
 }
 
-// noteTook records which frames came too late for the rank or pod that a goodbye is of. It must be
-// called before the acknowledgement in the same frame is handled, which covers these frames.
+// noteTook records which frames arrived too late for the rank or pod that has sent a goodbye.
+// It must be called before the acknowledgement in the same frame is handled, which covers
+// these frames.
 func (c *Core) noteTook(p *peer, h *wire.Header) {
 	switch {
 	case h.A == 0 || h.A > p.Out().Last(): // it has received all frames
@@ -177,8 +178,8 @@ func (c *Core) startSweep() {
 // sweepsLocks is the last part of a sweep, after the tables.
 const sweepsLocks = 5
 
-// sweep ends requests that wait for a rank that has left. It looks at up to budget requests, and
-// returns what is left of the budget.
+// sweep ends requests that wait for a rank that has left. It visits up to budget requests, and
+// returns the rest of the budget.
 func (c *Core) sweep(budget int) int {
 	x := &c.parting
 	for x.sweeping && budget > 0 {

@@ -25,7 +25,8 @@ func (c *Core) begin(x ending) {
 	}
 }
 
-// endSessions does up to budget items of the oldest endings. It returns what is left of the budget.
+// endSessions ends up to budget items of the oldest endings. It returns the rest of the
+// budget.
 func (c *Core) endSessions(budget int) int {
 	for len(c.endings) > 0 && budget > 0 {
 		x := &c.endings[0]
@@ -45,7 +46,7 @@ func (c *Core) endSessions(budget int) int {
 	return budget
 }
 
-// endStep continues one ending. It returns what is left of the budget.
+// endStep continues one ending. It returns the rest of the budget.
 func (c *Core) endStep(x *ending, budget int) int {
 	s := x.session
 	if s == nil {
@@ -67,8 +68,8 @@ func (c *Core) endStep(x *ending, budget int) int {
 	return c.endEndpoint(x.endpoint, budget)
 }
 
-// endRequest ends one request of an application. The request stays open if something that is under
-// way ends it: the acknowledgement of a frame, or the last frame of a peer about it.
+// endRequest ends one request of an application. The request stays open if an event in flight
+// ends it: the acknowledgement of a frame, or the last frame of a peer about it.
 func (c *Core) endRequest(x *ending, req uint32) {
 	s := x.session
 	if c.p2p.EndRequest(s.ID(), req, x.clean) {

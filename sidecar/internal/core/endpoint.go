@@ -136,8 +136,8 @@ func (c *Core) Lend(id SessionID, l Lender, region link.Region) { c.p2p.Lend(id,
 // Hosted returns how many ranks this sidecar hosts.
 func (c *Core) Hosted() int { return len(c.hosted) }
 
-// Talks appends the ranks that the hosted rank i has sent to, and returns the rank's
-// number and what it has sent to others yet.
+// Talks appends the ranks that the hosted rank i has sent to, and returns the rank's number
+// and its traffic to further ranks, which are not counted separately.
 func (c *Core) Talks(i int, to []Talk) (rank uint32, all []Talk, rest Traffic) {
 	rank = c.hosted[i].rank
 	all, rest = c.p2p.Talks(rank, to)

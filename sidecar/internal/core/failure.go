@@ -40,8 +40,8 @@ func cutText(text string) string { return podlife.Cut(text, abortText, podlife.T
 // Failed returns why the job failed, or nil.
 func (c *Core) Failed() *Failure { return c.fail }
 
-// failJob ends the job: peers and applications are told, and each request ends (P§7). Only the first
-// failure counts.
+// failJob ends the job: peers and applications are notified, and each request ends (P§7). Only
+// the first failure counts.
 func (c *Core) failJob(f *Failure) {
 	if c.fail != nil {
 		return
@@ -100,8 +100,8 @@ func (c *Core) submitAbort(s *session, d *shm.Descriptor) error {
 	return nil
 }
 
-// ownWords returns the reason of an abort as others are told it. A text of one byte more than there is
-// room for shows that it was longer.
+// ownWords returns the reason of an abort as it is reported. A text of one byte more than
+// there is room for shows that it was longer.
 func ownWords(text []byte) string { return podlife.Cut(oneLine(text), ownText, podlife.TextCut) }
 
 // exitCode returns the code of an abort as the exit code of a process: the low 8 bits, or 1 if they
@@ -149,7 +149,7 @@ func (c *Core) peerDied(p *peer, cause error) {
 		return
 	}
 	if c.fail != nil && !p.knows {
-		c.announceFailure(c.fail) // the dead peer had to tell other pods
+		c.announceFailure(c.fail) // the dead peer had to notify other pods
 	}
 	c.failJob(f)
 }

@@ -40,8 +40,8 @@ func (c *Core) PeerLost(now int64, id link.Peer, cause error) {
 	c.channel.PeerLost(now, id, cause)
 }
 
-// Deliver takes a whole frame whose payload is in hand. An error means that
-// the peer broke the protocol (P§6).
+// Deliver handles a whole frame with its payload. An error means that the peer violated the
+// protocol (P§6).
 func (c *Core) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) error {
 	c.now = now
 	return c.channel.Deliver(now, id, h, payload)
@@ -65,15 +65,15 @@ func (c *Core) Delivered(now int64, id link.Peer, seq uint64) {
 	c.channel.Delivered(now, id, seq)
 }
 
-// Flush posts what the events of this turn have queued. It reports whether there is more to post at
-// once.
+// Flush posts the frames that the events of this turn have queued. It reports whether there is
+// more to post at once.
 func (c *Core) Flush(now int64, to Poster) (more bool) {
 	c.now = now
 	return c.channel.Flush(now, to)
 }
 
-// Tick does what depends on time alone. It returns when it has to be called again, or 0 if no timer
-// runs.
+// Tick does the work that depends on time alone. It returns when it has to be called again, or
+// 0 if no timer runs.
 func (c *Core) Tick(now int64) (next int64) {
 	c.at(now)
 	return c.channel.Tick(now, c.tickLeft())
@@ -87,8 +87,9 @@ func (c *Core) Polled() bool {
 	return c.channel.Polled() || c.p2p.Polled()
 }
 
-// PollMemory polls the memory that peers write without notification: their rings, and the last bytes
-// of messages. It returns how much has come. The connection of a peer that breaks the protocol ends.
+// PollMemory polls the memory that peers write without notification: their rings, and the last
+// bytes of messages. It returns the number of slots that it has emptied and receives that it has
+// ended. The connection of a peer that violates the protocol ends.
 func (c *Core) PollMemory(now int64) int {
 	c.at(now)
 	return c.channel.PollRings() + c.p2p.PollReads()
@@ -136,7 +137,7 @@ func (u upper) Frame(id link.Peer, h *wire.Header, payload []byte) error {
 	switch h.Type {
 	case wire.Eager:
 		if !p.Self() && !c.left && c.hasGone(h.Dst) {
-			c.emitLeft(p) // before the acknowledgement of this frame: its sender learns that it came too late
+			c.emitLeft(p) // before the acknowledgement of this frame: its sender learns that it arrived too late
 		}
 		return c.p2p.Eager(id, h, payload)
 	case wire.RTS, wire.Pull, wire.Fin, wire.Matched, wire.Written, wire.Retract, wire.Retracted, wire.Ended,
@@ -253,8 +254,8 @@ const (
 	transferGot                                  // Got frames of a get that is served here
 )
 
-// What is done when a frame of a one-sided operation is acknowledged. The peer must have dealt
-// with it.
+// Releases of the frames of one-sided operations. They wait until the peer has handled the
+// frame.
 const (
 	afterOrigin = channel.ReleaseTaken | p2p.ReleaseLast + 1 + iota // operation id has reached its target
 	afterGot                                                        // a get of the peer is answered
@@ -281,7 +282,7 @@ func (c *Core) destination(p *peer, h *wire.Header) (link.Ref, error) {
 	return link.Ref{}, fmt.Errorf("%w: %v with a payload of %d bytes", link.ErrProtocol, h.Type, h.Length)
 }
 
-// peerUp emits what a peer has to know before any other frame.
+// peerUp emits the frames that a peer needs before any other frame.
 func (c *Core) peerUp(p *peer) {
 	if c.fail != nil {
 		c.emitAbortOnce(p, c.fail) // before the frames that follow from the failure
@@ -296,8 +297,7 @@ func (c *Core) peerUp(p *peer) {
 	}
 }
 
-// peerDown decides what the end of a connection means. It reports whether there is to be
-// another one.
+// peerDown handles the end of a connection. It reports whether another one is to be made.
 func (c *Core) peerDown(p *peer, err error) (again bool) {
 	c.divert(p)
 	if isProtocol(err) {

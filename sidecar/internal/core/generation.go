@@ -29,8 +29,8 @@ const generationMax = 1 << 48
 // over reports whether p answers no frame of this generation any more.
 func (c *Core) over(p *peer) bool { return p.State() == channel.Dead || p.Ahead() }
 
-// holds reports whether frames wait in the outbox until p's ranks have come to this generation. In a
-// failed job no frame waits: the peer drops them, and is told of the failure.
+// holds reports whether frames wait in the outbox until p's ranks have begun this generation.
+// In a failed job no frame waits: the peer drops them, and is notified of the failure.
 func (c *Core) holds(p *peer) bool { return p.gen < c.gen && c.fail == nil }
 
 // Renew begins the next generation, for ranks that attach again. It reports false if the current one
@@ -172,8 +172,8 @@ func (c *Core) renew(g uint64) {
 	}
 }
 
-// renewPeer drops the state of a peer that belongs to the last generation, and handles what the peer
-// has already sent about this one.
+// renewPeer drops the state of a peer that belongs to the last generation, and handles the
+// frames about this one that the peer has already sent.
 func (c *Core) renewPeer(p *peer) {
 	p.toldLeft, p.byeSeq = 0, 0
 	p.SetUnannounced(!p.Self())

@@ -70,7 +70,7 @@ type Leftover struct {
 	Peers    []PeerLeft
 }
 
-// PeerLeft is what a peer has not acknowledged.
+// PeerLeft has the frames that a peer has not acknowledged.
 type PeerLeft struct {
 	Peer    link.Peer
 	Frames  int  // not acknowledged, without the goodbye
@@ -80,14 +80,14 @@ type PeerLeft struct {
 // None reports whether nothing is left.
 func (l *Leftover) None() bool { return l.Sessions == 0 && l.Sends == 0 && len(l.Peers) == 0 }
 
-// Leftover returns what is left to do.
+// Leftover returns what would be lost now.
 func (c *Core) Leftover() Leftover {
 	var l Leftover
 	if c.fail == nil {
 		l.Sends = c.p2p.Orphans()
 	}
 	if c.onesided.Closing() {
-		l.Sessions++ // the waiters of their locks have to be told
+		l.Sessions++ // the ranks that wait for their locks have to be notified
 	}
 	for _, s := range c.sessions {
 		if s != nil {
@@ -110,8 +110,8 @@ func (c *Core) Leftover() Leftover {
 func (c *Core) owes(p *peer) bool {
 	switch p.State() {
 	case channel.Connecting:
-		// A peer that was connected when the job failed is told by others, or has ended because
-		// of it.
+		// A peer that was connected when the job failed is notified by other pods, or has
+		// ended because of the failure.
 		return !p.Out().Empty() && !(p.Gone() && p.gen >= c.gen) && (c.fail == nil || !p.Known())
 	case channel.Greeting, channel.Ready:
 		return !p.Out().Empty() || p.Transferring() || p.Owes()

@@ -6,7 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// peer is a sidecar of the job: what this package knows of it, the frames to it, and its pod.
+// peer is a sidecar of the job: its state in this package, the frames to it, and its pod.
 type peer struct {
 	*channel.Peer
 	*ranks.Pod

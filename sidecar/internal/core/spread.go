@@ -7,10 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// News of a failure. Connected peers are told at once. The other pods form a tree by their numbers: a
-// pod that learns of the failure tells its parent and its children, so that no pod makes more than a
-// few connections for it, however many pods there are. If a pod cannot be reached, its neighbours in
-// the tree are told instead (P§7).
+// Reports of a failure. Connected peers are notified at once. The other pods form a tree by
+// their numbers: a pod that learns of the failure notifies its parent and its children, so
+// that no pod makes more than a few connections for it, however many pods there are. If a pod
+// cannot be reached, its neighbours in the tree are notified instead (P§7).
 
 // fanout is how many children a pod has in the tree: five steps reach a thousand
 // pods.
@@ -26,7 +26,7 @@ func kin(pod, pods int, f func(link.Peer)) {
 	}
 }
 
-// spread tells the peers that the job has failed.
+// spread notifies the peers that the job has failed.
 func (c *Core) spread(f *Failure) {
 	for i := range c.peers {
 		if p := &c.peers[i]; p.State() != channel.Idle {
@@ -59,7 +59,7 @@ func (c *Core) announceFailure(f *Failure) {
 			seen[id] = true
 			p := &c.peers[id]
 			if p.knows {
-				return // it tells its own neighbours
+				return // it notifies its own neighbours
 			}
 			if beyond(p) || id == lost && p.State() == channel.Idle {
 				next = append(next, id)
@@ -70,8 +70,8 @@ func (c *Core) announceFailure(f *Failure) {
 	}
 }
 
-// beyond reports whether p cannot be told any more, or needs not to be: it is dead, or has sent Bye
-// and closed its connection.
+// beyond reports whether p cannot or need not be notified any more: it is dead, or has sent
+// Bye and closed its connection.
 func beyond(p *peer) bool {
 	return p.State() == channel.Dead || p.State() == channel.Rejected || p.Gone() && p.State() == channel.Idle
 }

@@ -30,7 +30,7 @@ type Stats struct {
 	Eager, Get, Put, Stream, OneSided, Collective Traffic // by protocol; rendezvous at the side that moves the data
 
 	FramesIn, FramesOut  uint64
-	RingFrames           uint64  // of FramesOut, those that went by remote write
+	RingFrames           uint64  // frames of FramesOut that were sent by remote write
 	RingTaken            uint64  // slots of rings that peers have filled, and that were emptied
 	Offers, Offered      uint64  // receives offered to their senders, messages written to such
 	Collisions           uint64  // messages written to offered receives whose end had to be reported by a frame

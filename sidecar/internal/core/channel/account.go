@@ -12,8 +12,8 @@ import (
 // the answers that it asks for (P§6).
 const AnswerLimit = 1 << 18
 
-// Account counts what a peer makes this sidecar keep. The allowance bounds the bytes of all peers
-// together.
+// Account counts the bytes that this sidecar keeps for a peer. The allowance bounds the bytes
+// of all peers together.
 type Account struct {
 	peer    link.Peer
 	allowed *ranks.Allowance

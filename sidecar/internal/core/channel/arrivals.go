@@ -7,7 +7,8 @@ const (
 	ackBytes  = 512 << 10
 )
 
-// Arrivals counts what has come from a peer, and what of that has to be acknowledged.
+// Arrivals counts the frames and bytes that have arrived from a peer, and those that have to
+// be acknowledged.
 type Arrivals struct {
 	last  uint64 // frame received in order
 	told  uint64 // the last that is acknowledged
@@ -15,13 +16,13 @@ type Arrivals struct {
 	at    int64  // when an acknowledgement is due; 0: none is owed
 }
 
-// Last returns the number of the last frame that has come in order.
+// Last returns the number of the last frame that has arrived in order.
 func (a *Arrivals) Last() uint64 { return a.last }
 
 // Arrived notes the next frame.
 func (a *Arrivals) Arrived(seq uint64) { a.last = seq }
 
-// Untold reports whether frames have come that are not acknowledged.
+// Untold reports whether frames have arrived that are not acknowledged.
 func (a *Arrivals) Untold() bool { return a.told != a.last }
 
 // Owe makes an acknowledgement due after a delay, unless one is due before, or at once.

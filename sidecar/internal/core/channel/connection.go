@@ -27,8 +27,8 @@ func (r *Room) connect(p *Peer) {
 	r.ports.Connect(p.id)
 }
 
-// LinkUp reports a fresh connection to peer. Both sides first say what they
-// have received; then each resumes after it (P§3.3).
+// LinkUp reports a fresh connection to peer. Both sides first send the number of the last
+// frame that they have received; then each resumes after it (P§3.3).
 func (r *Room) LinkUp(now int64, id link.Peer, caps link.Caps) {
 	r.now = now
 	p := &r.peers[id]
@@ -45,8 +45,8 @@ func (r *Room) LinkUp(now int64, id link.Peer, caps link.Caps) {
 		r.stats.Breaks++
 	}
 	r.closeRings(p) // those of the connection that this one replaces
-	// Silence counts from the last frame, over all connections: a connection on which nothing comes
-	// must not restart it.
+	// Silence counts from the last frame, over all connections: a connection on which nothing
+	// arrives must not restart it.
 	if p.times.down == 0 || !p.known {
 		p.times.down = now
 	}

@@ -9,7 +9,7 @@ type Credit struct {
 	granted uint32 // by the peer, cumulative
 	used    uint32 // the part of granted that was used
 	grant   uint32 // to the peer, cumulative
-	told    uint32 // the part of grant that the peer was told of
+	told    uint32 // the part of grant that was reported to the peer
 	taken   uint32 // the part of grant that messages of the peer have used, cumulative
 }
 
@@ -41,7 +41,7 @@ func (x *Credit) Grows(granted uint32) bool {
 	return d != 0 && d < 1<<31
 }
 
-// Learn sets what the peer grants. It reports false if that is more than a window.
+// Learn sets the sum that the peer grants. It reports false if that is more than a window.
 func (x *Credit) Learn(granted uint32, window uint64) bool {
 	if uint64(granted-x.used)*wire.CreditUnit > window {
 		return false
@@ -65,7 +65,7 @@ func (x *Credit) Charge(units uint32) bool {
 	return int32(x.grant-x.taken) >= 0
 }
 
-// Return grants the peer what a message has used.
+// Return grants the peer the units that a message has used.
 func (x *Credit) Return(units uint32) { x.grant += units }
 
 // Own sets Granted to Grant, for the stream of a sidecar to itself.

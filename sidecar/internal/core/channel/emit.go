@@ -30,7 +30,7 @@ func (r *Room) Answer(p *Peer, t wire.Type) *link.Frame {
 	return f
 }
 
-// Touch makes the next Flush look at p.
+// Touch makes the next Flush visit p.
 func (r *Room) Touch(p *Peer) {
 	if !p.isDirty {
 		p.isDirty = true
@@ -109,12 +109,12 @@ func (r *Room) drop(p *Peer) {
 		f, a := o.Acknowledge()
 		r.user.Dropped(p.id, *a, f)
 	}
-	o.Skip(o.Last()) // what the user has emitted meanwhile
+	o.Skip(o.Last()) // the frames that the user has emitted meanwhile
 	r.user.Ended(p.id)
 }
 
-// Consumed gives the credit of an eager message back to its sender. The sender is told
-// by the next frame, or by one of its own once a quarter of the window is free.
+// Consumed gives the credit of an eager message back to its sender, by the next frame, or by a
+// frame of its own once a quarter of the window is free.
 func (r *Room) Consumed(p *Peer, bytes uint64) {
 	p.credit.Return(Units(bytes))
 	if p.self {

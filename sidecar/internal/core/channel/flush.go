@@ -21,8 +21,9 @@ const (
 	postBatch   = 256
 )
 
-// Flush posts what the events of this turn have queued. It reports whether there is more to post at
-// once. Frames that a link cannot take now do not count: the link reports by its Poll when it can.
+// Flush posts the frames that the events of this turn have queued. It reports whether there is
+// more to post at once. Frames that a link cannot take now do not count: the link reports by
+// its Poll when it can.
 func (r *Room) Flush(now int64, to Poster) (more bool) {
 	r.now = now
 	if len(r.dirty) == 0 { // most often

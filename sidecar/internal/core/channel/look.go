@@ -44,7 +44,7 @@ func (r *Room) PrepareSleep() (again bool) {
 	return again
 }
 
-// postLook tells p whether its writes need notifications.
+// postLook sends p whether its writes need notifications.
 func (r *Room) postLook(p *Peer, to Poster) bool {
 	p.ackFrame.Head = wire.Header{Type: wire.Look, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
 	if p.rings.moderation.Off() {

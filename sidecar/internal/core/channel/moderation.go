@@ -3,17 +3,17 @@ package channel
 // Moderation decides whether the sender of a ring has to notify its writes (P§5.7, look.go).
 type Moderation struct {
 	off     bool   // writes need no notification
-	changed bool   // the sender has not been told of the last change
+	changed bool   // the last change was not reported to the sender
 	from    uint64 // frames taken before the last sleep
 }
 
 // Off reports whether writes need no notification.
 func (n *Moderation) Off() bool { return n.off }
 
-// Changed reports whether the sender has to be told of a change.
+// Changed reports whether a change has to be reported to the sender.
 func (n *Moderation) Changed() bool { return n.changed }
 
-// Announced notes that the sender has been told.
+// Announced notes that the change was reported to the sender.
 func (n *Moderation) Announced() { n.changed = false }
 
 // TurnOff turns notifications off if many frames were taken since the last sleep, and reports
@@ -26,7 +26,8 @@ func (n *Moderation) TurnOff(taken, many uint64) bool {
 	return true
 }
 
-// TurnOn turns notifications on before a sleep, and reports whether the sender has to be told.
+// TurnOn turns notifications on before a sleep, and reports whether that has to be reported to
+// the sender.
 func (n *Moderation) TurnOn(taken uint64) bool {
 	n.from = taken
 	if !n.off {

@@ -22,8 +22,8 @@ type Outbox struct {
 	queued   uint64        // payload bytes not yet posted
 }
 
-// Release is what the user has to do when a frame is acknowledged. Until then the frame uses its
-// memory.
+// Release is the action of the user when a frame is acknowledged. Until then the frame uses
+// its memory.
 type Release struct {
 	Kind    ReleaseKind
 	Session ranks.SessionID

@@ -14,13 +14,14 @@ type State uint8
 const (
 	Idle       State = iota // never needed yet
 	Connecting              // Ports.Connect is under way
-	Greeting                // up; waiting for the peer's first Ack, which says what arrived
+	Greeting                // up; waiting for the peer's first Ack, with the number of the last frame that it received
 	Ready
 	Dead     // for good
 	Rejected // dead, and connected again: it is being told (reject.go)
 )
 
-// Peer is one sidecar of the job: its connection, the frames to it, and what has come from it.
+// Peer is one sidecar of the job: its connection, the frames to it, and the state of the
+// frames from it.
 type Peer struct {
 	id    link.Peer
 	self  bool
@@ -53,7 +54,7 @@ type Peer struct {
 
 	times  times
 	rings  rings
-	denial uint64 // number of the frame that says that it is dead; 0: not yet emitted
+	denial uint64 // number of the frame that reports to it that it is dead; 0: not yet emitted
 }
 
 // inbound is the frame whose payload is being placed. It survives a broken connection: the
@@ -65,14 +66,14 @@ type inbound struct {
 	dst    link.Ref
 }
 
-// times are what the timer of a peer depends on.
+// times are the values from which the timer of a peer is computed.
 type times struct {
 	timer   int64 // when it is looked at again; 0: no timer runs
 	heard   int64
 	sent    int64
-	down    int64 // since when there is no connection on which it was heard; 0: there is one
+	down    int64 // since when there is no connection on which a frame has arrived; 0: there is one
 	connect int64 // when to ask for the next connection; 0: it was asked for
-	pause   int64 // before that, after a connection on which nothing was heard
+	pause   int64 // pause before that, after a connection on which no frame arrived
 }
 
 // rings are the two rings of a connection, which carry small frames by remote write (P§5.7).
@@ -81,7 +82,7 @@ type rings struct {
 	count      uint64 // rings that either side has offered, over all connections
 	in         eagerring.Receiver
 	key        link.Key   // registration of in
-	offer      bool       // the peer has not been told of in yet
+	offer      bool       // in is still to be offered to the peer
 	moderation Moderation // whether the peer has to notify of its writes into in
 	out        eagerring.Sender
 	bell       bool // the peer may sleep, and writes into out were not notified: a frame is owed (look.go)
@@ -110,10 +111,10 @@ func (p *Peer) State() State { return p.state }
 // Known reports whether the peer was connected once.
 func (p *Peer) Known() bool { return p.known }
 
-// Caps returns what the link to the peer can do.
+// Caps returns the capabilities of the link to the peer.
 func (p *Peer) Caps() link.Caps { return p.caps }
 
-// Account returns what the peer makes this sidecar keep.
+// Account returns the account of the bytes that this sidecar keeps for the peer.
 func (p *Peer) Account() *Account { return &p.account }
 
 // Out returns the frames to the peer.
@@ -140,19 +141,19 @@ func (p *Peer) Redirect(at link.Ref) { p.in.dst = at }
 // Abandon gives up the payload that is being placed.
 func (p *Peer) Abandon() { p.in.active, p.in.head, p.in.dst = false, wire.Header{}, link.Ref{} }
 
-// Owes reports whether the peer has to be told of frames that have come.
+// Owes reports whether frames have arrived that are still to be acknowledged.
 func (p *Peer) Owes() bool { return p.greet || p.arrivals.Untold() }
 
 // ByRing reports whether a frame would go by remote write into the peer's ring.
 func (p *Peer) ByRing(f *link.Frame) bool { return p.rings.out.IsOpen() && p.rings.out.Fits(f) }
 
-// SetUnannounced tells whether Handler.Announce is to be called before the next frame.
+// SetUnannounced sets whether Handler.Announce is called before the next frame.
 func (p *Peer) SetUnannounced(is bool) { p.unannounced = is }
 
 // Wall lets frames after the last one wait: the peer is in an earlier generation (P§9).
 func (p *Peer) Wall() { p.wall = p.out.Last() }
 
-// SetWalled tells whether the wall counts.
+// SetWalled sets whether the wall is in effect.
 func (p *Peer) SetWalled(is bool) { p.walled = is }
 
 // Pass lets the last frame go although the peer is walled, unless others wait before it.

@@ -16,7 +16,7 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 		return false, nil
 	}
 	p.times.heard, p.times.pause = r.now, 0
-	if p.state != Connecting { // else the connection has ended, and its link delivers what had come
+	if p.state != Connecting { // otherwise the connection has ended, and its link delivers the frames that had arrived
 		p.times.down = 0
 	}
 	r.stats.FramesIn++
@@ -61,9 +61,9 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 	return true, nil
 }
 
-// greeted handles the first frame of a connection. It compares the peer's acknowledgement with the
-// link's confirmations. A peer that acknowledges 0 may have given this sidecar up: its next frame
-// says so (reject.go).
+// greeted handles the first frame of a connection. It compares the peer's acknowledgement with
+// the link's confirmations. A peer that acknowledges 0 may have given this sidecar up: then
+// its next frame is an Abort (reject.go).
 func (r *Room) greeted(p *Peer, h *wire.Header) error {
 	if h.Seq != 0 {
 		return fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
@@ -109,8 +109,8 @@ func (r *Room) oweAck(p *Peer, bytes uint32, atOnce bool) {
 	}
 }
 
-// Deliver takes a whole frame whose payload is in hand. An error means that
-// the peer broke the protocol (P§6).
+// Deliver handles a whole frame with its payload. An error means that the peer violated the
+// protocol (P§6).
 func (r *Room) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) error {
 	r.now = now
 	p := &r.peers[id]
@@ -129,7 +129,7 @@ func (r *Room) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	case p.in.active && h.Type != wire.Abort: // its payload was being placed when the connection broke
 		err = r.fill(p, h, payload)
 	case h.Type == wire.Data, h.Type == wire.Got, h.Type == wire.Put, h.Type == wire.Acc:
-		// A payload in hand is handled like one that the link places.
+		// A payload that has arrived with its frame is handled like one that the link places.
 		if _, err = r.destination(p, h); err == nil {
 			err = r.fill(p, h, payload)
 		}
@@ -142,7 +142,7 @@ func (r *Room) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 	return r.arrived(p, h)
 }
 
-// fill puts a payload in hand at its destination.
+// fill copies a payload that has arrived with its frame to its destination.
 func (r *Room) fill(p *Peer, h *wire.Header, payload []byte) error {
 	if !p.in.is(h) {
 		return changed(h)
@@ -253,7 +253,7 @@ func (r *Room) Delivered(now int64, id link.Peer, seq uint64) {
 	for s := from + 1; s <= seq; s++ {
 		f := o.At(s)
 		if s <= p.unmet && f.Head.Type == wire.Eager {
-			continue // it was not known which ranks have left there: the peer's acknowledgement says it
+			continue // it was not known which ranks have left there: the peer's acknowledgement shows it
 		}
 		if a, ok := o.Deliver(s); ok {
 			r.user.Released(id, a, f)

@@ -48,7 +48,7 @@ func (r *Room) reject(p *Peer, h *wire.Header) {
 	}
 }
 
-// endRejection closes the connection: the peer has been told, or its time is up.
+// endRejection closes the connection: the peer was notified, or its time is up.
 func (r *Room) endRejection(p *Peer) {
 	r.Bury(p)
 	r.user.Rejected(p.id)

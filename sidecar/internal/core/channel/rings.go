@@ -8,8 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Small eager frames go by remote write into a ring of the peer if the link can write remotely
-// (P§5.7). Package eagerring decides what is written where; the writes are started here.
+// Small eager frames are written into a ring of the peer if the link can write remotely
+// (P§5.7). Package eagerring decides the bytes and offsets of the writes, which are started
+// here.
 
 // ringMemory returns the memory of the ring that p writes to, or, if out is set, the memory from which
 // p's own ring is written. Preconditions: p.rings.lane >= 0.
@@ -206,8 +207,9 @@ func (r *Room) PollRings() int {
 	return int(work)
 }
 
-// drainRing takes all frames out of the ring that are next in the sequence: at most one ring full,
-// since a hostile peer could fill slots for ever. A payload that the link is placing comes first.
+// drainRing takes all frames out of the ring that are next in the sequence: at most one ring
+// full, since a hostile peer could fill slots without end. A payload that the link is placing
+// precedes them.
 func (r *Room) drainRing(p *Peer) error {
 	before := p.rings.in.Taken()
 	for n := 0; n < eagerring.Slots && p.rings.in.Changed() && !p.in.link; n++ {

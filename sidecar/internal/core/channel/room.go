@@ -16,7 +16,7 @@ const (
 	RegionRings   link.Region = 3 // rings for small frames; Config.RingBytes of address space
 )
 
-// Ports is what the room needs done by the engine.
+// Ports are the services of the engine for the room.
 type Ports interface {
 	Bytes(ref link.Ref) []byte
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
@@ -31,15 +31,15 @@ type Ports interface {
 
 // Handler is the room's user. The room calls it, and nothing else above.
 type Handler interface {
-	// Frame takes the next frame in order, with its payload in hand. An error means that the
-	// peer broke the protocol (P§6), here and in all methods that return one.
+	// Frame handles the next frame in order, with its payload. An error means that the peer
+	// violated the protocol (P§6), here and in all methods that return one.
 	Frame(p link.Peer, h *wire.Header, payload []byte) error
 	// Destination returns where the payload of the next frame in order goes.
 	Destination(p link.Peer, h *wire.Header) (link.Ref, error)
 	// Placed is called when the payload of a frame is at its destination.
 	Placed(p link.Peer, h *wire.Header, at link.Ref) error
 
-	// Released carries out the release of a frame that has come, or is acknowledged.
+	// Released carries out the release of a frame that has arrived, or is acknowledged.
 	Released(p link.Peer, r Release, f *link.Frame)
 	// Dropped carries out the release of a frame to a peer that is dead.
 	Dropped(p link.Peer, r Release, f *link.Frame)
@@ -51,13 +51,13 @@ type Handler interface {
 	// Announce is called before a frame is emitted to a peer that is unannounced.
 	Announce(p link.Peer)
 
-	// Up is called when there is a connection to a peer. What is emitted here precedes all
-	// frames that are emitted later.
+	// Up is called when there is a connection to a peer. Frames that are emitted here precede
+	// all frames that are emitted later.
 	Up(p link.Peer)
 	// Greeted is called with the first frame of a connection.
 	Greeted(p link.Peer, h *wire.Header)
-	// Leaving is called for a frame that says goodbye, before its acknowledgement counts: it
-	// says which of the frames that it acknowledges came too late.
+	// Leaving is called for a goodbye before its acknowledgement counts: the goodbye shows
+	// which of the acknowledged frames arrived too late.
 	Leaving(p link.Peer, h *wire.Header)
 	// Down is called when a connection has broken. It reports whether there is to be another
 	// one; else it has called Bury or Rest.
@@ -65,11 +65,12 @@ type Handler interface {
 	// Lost is called when a peer is dead. It calls Bury.
 	Lost(p link.Peer, cause error)
 
-	// Rejects reports whether a dead peer that connects again has to be told that it is dead.
+	// Rejects reports whether a dead peer that connects again has to be notified that it is
+	// dead.
 	Rejects(p link.Peer) bool
-	// Reject emits the one frame that says so.
+	// Reject emits the one frame of that notification.
 	Reject(p link.Peer)
-	// Rejected is called when that peer has been told, or could not be.
+	// Rejected is called when that peer was notified, or could not be.
 	Rejected(p link.Peer)
 
 	// WriteRing starts the remote write of a part of a ring; RingWritten follows with number.
@@ -129,7 +130,7 @@ type Room struct {
 // Stats are counters since the room's start; the last group are levels.
 type Stats struct {
 	FramesIn, FramesOut uint64
-	RingFrames          uint64 // of FramesOut, those that went by remote write
+	RingFrames          uint64 // frames of FramesOut that were sent by remote write
 	RingTaken           uint64 // slots of rings that peers have filled, and that were emptied
 	CreditStalls        uint64 // eager messages for which there was no credit
 	Unregistered        uint64 // registrations refused

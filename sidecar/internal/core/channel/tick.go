@@ -115,7 +115,7 @@ func (r *Room) limit(p *Peer) int64 {
 	return since + int64(patience)
 }
 
-// tickPeer does what is due for a peer: its end, another connection, a heartbeat.
+// tickPeer does the work that is due for a peer: its end, another connection, a heartbeat.
 func (r *Room) tickPeer(p *Peer) {
 	at := r.deadline(p)
 	switch {
@@ -171,7 +171,7 @@ func (r *Room) tickOwed(due func(int64)) {
 
 // patience returns how long a peer may be without a connection.
 func (r *Room) patience(p *Peer) time.Duration {
-	if p.known || r.failed { // it has to tell other pods of the failure, which cannot wait until it starts
+	if p.known || r.failed { // it has to notify other pods of the failure, which cannot wait until it starts
 		return r.cfg.DeadAfter
 	}
 	return r.cfg.StartWithin

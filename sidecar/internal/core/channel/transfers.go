@@ -32,7 +32,7 @@ func (r *Room) Add(p *Peer, rank uint32, t Transfer) {
 // Add adds a transfer, which gets its turns from the next Flush on that visits p.
 func (p *Peer) Add(rank uint32, t Transfer) { p.transfers.Add(rank, t) }
 
-// Wake lets transfers to p go on that had nothing to emit.
+// Wake resumes transfers to p that had nothing to emit.
 func (r *Room) Wake(p *Peer) {
 	if !p.transfers.Empty() {
 		r.Touch(p)

@@ -16,8 +16,8 @@ import (
 // types or operations, would hang or compute wrong results. Therefore each message of a
 // collective carries a signature of 32 bits, and its receiver compares it with its own.
 
-// signature encodes what the ranks of a collective must agree on: the kind in 4 bits, the
-// root in 12, and a hash of the rest in 16 (PROTOCOL.md §5.1).
+// signature encodes the values on which the ranks of a collective must agree: the kind in 4
+// bits, the root in 12, and a hash of the rest in 16 (PROTOCOL.md §5.1).
 type signature uint32
 
 const (

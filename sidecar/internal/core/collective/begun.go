@@ -35,7 +35,7 @@ type begunRow struct {
 	last, count uint32 // number of the latest collective of the row, and number of collectives in it
 }
 
-// begunColl is what the collectives of a row have in common.
+// begunColl has the values that the collectives of a row have in common.
 type begunColl struct {
 	comm, lead  uint32 // the communicator, and the first rank of its group
 	root        uint32 // a world rank; AnySource: none

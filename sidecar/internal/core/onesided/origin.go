@@ -244,7 +244,7 @@ func (r *Room) targetPeer(o *origin) link.Peer {
 
 const allPeers link.Peer = -1
 
-// endOrigin releases an operation and what it has claimed.
+// endOrigin releases an operation and its claims.
 func (r *Room) endOrigin(id uint64, o *origin) {
 	if o.op == shm.OpGet && o.emitted {
 		r.getEnded(r.peerOf(o.target), o.rank)

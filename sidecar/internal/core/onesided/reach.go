@@ -129,7 +129,7 @@ func (r *Room) requestView(p *peer, o *origin) {
 	x.ids[v.key] = id
 	x.asked++
 	f := r.channel.Emit(p.id, wire.Expose)
-	for _, h := range r.hosted { // what they did before is not known
+	for _, h := range r.hosted { // their earlier operations are not known
 		v.Accessed(h.index, max(f.Head.Seq-1, 1))
 	}
 	f.Head.Context, f.Head.Src, f.Head.Dst, f.Head.A = o.context, o.rank, o.target, id

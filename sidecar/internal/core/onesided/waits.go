@@ -70,7 +70,7 @@ func (o *origin) moves() bool {
 	return o.emitted && o.op != shm.OpLock && o.op != shm.OpStart && o.op != shm.OpWait
 }
 
-// Open counts what has not ended on both sides.
+// Open counts the state that has not ended on both sides.
 type Open struct {
 	Accesses  int // operations of hosted ranks
 	Orphans   int // gets whose application has ended

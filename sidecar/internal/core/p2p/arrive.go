@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Frame takes a frame that concerns messages, with its payload in hand.
+// Frame handles a frame that concerns messages, with its payload.
 func (rm *Room) Frame(id link.Peer, h *wire.Header, payload []byte) error {
 	p := &rm.peers[id]
 	switch h.Type {
@@ -50,7 +50,8 @@ func (rx *receiver) Destination(id link.Peer, h *wire.Header) (link.Ref, error) 
 	return rx.placeData(&rx.peers[id], h)
 }
 
-// inbound is what the payload that is being placed is for (channel.Peer.Placing).
+// inbound is the receive or message of the payload that is being placed
+// (channel.Peer.Placing).
 type inbound struct {
 	id      uint64 // receive or message
 	kind    placeKind
@@ -58,7 +59,7 @@ type inbound struct {
 	hold    bool
 }
 
-// placeKind is what the payload of an inbound frame belongs to.
+// placeKind is the kind of an inbound payload.
 type placeKind uint8
 
 const (
@@ -142,7 +143,7 @@ func (x *common) hostedBy(p *peer, h *wire.Header) (*endpoint, error) {
 	return x.endpoints[h.Dst], nil
 }
 
-// Eager takes an eager message, with its payload in hand.
+// Eager handles an eager message with its payload.
 func (rx *receiver) Eager(id link.Peer, h *wire.Header, payload []byte) error {
 	p := &rx.peers[id]
 	e, err := rx.checkEager(p, h)

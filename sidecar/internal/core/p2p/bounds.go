@@ -10,11 +10,11 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Bounds of what a peer may make this sidecar keep. A correct peer stays far below them: credit
-// bounds its messages, the requests that its ranks may have open bound its announcements, and it
-// acknowledges the answers that it asks for (P§6). Other bounds are onesided.GetWindow,
-// onesided.LockLimit, channel.AnswerLimit, ChunkLimit, and memory.PeersKept for the bytes of all
-// peers together.
+// Bounds of the state that this sidecar keeps for a peer. A correct peer stays far below them:
+// credit bounds its messages, the requests that its ranks may have open bound its
+// announcements, and it acknowledges the answers that it asks for (P§6). Other bounds are
+// onesided.GetWindow, onesided.LockLimit, channel.AnswerLimit, ChunkLimit, and
+// memory.PeersKept for the bytes of all peers together.
 const (
 	announceLimit = 2 * shm.MaxRequests // messages that are announced and not matched, for each rank of the peer
 	RetractWindow = 1 << 16             // unanswered requests to a peer to give a message back; further ones wait

@@ -7,10 +7,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// EndRequest ends a request of a rank that leaves, or whose job has failed. The request stays open
-// if something that is under way ends it: the acknowledgement of a frame, or a peer's last frame
-// about it. clean says that the rank has detached in good order. is reports whether the request
-// is of a message.
+// EndRequest ends a request of a rank that leaves, or whose job has failed. The request stays
+// open if an event in flight ends it: the acknowledgement of a frame, or a peer's last frame
+// about it. clean means that the rank has detached in good order. is reports whether the
+// request is of a message.
 func (rm *Room) EndRequest(id ranks.SessionID, req uint32, clean bool) (is bool) {
 	s := rm.sessions[id]
 	switch q := s.Request(req); q.Kind {
@@ -31,12 +31,12 @@ func (rm *Room) EndRequest(id ranks.SessionID, req uint32, clean bool) (is bool)
 	return true
 }
 
-// EndSilent ends up to budget silent sends of an application. It returns what is left of the
+// EndSilent ends up to budget silent sends of an application. It returns the rest of the
 // budget, and whether there are more of them.
 func (tx *sender) EndSilent(id ranks.SessionID, clean bool, budget int) (left int, more bool) {
 	s := tx.sessions[id]
 	for i := len(s.silent) - 1; i >= 0 && budget > 0; i-- {
-		// From the end, so that each send that stays is looked at once.
+		// From the end, so that each send that stays is visited once.
 		if st := tx.sends.Get(s.silent[i]); st != nil && !tx.orphan(clean, st) {
 			tx.cancelSend(s.silent[i], st)
 		} else {
@@ -58,8 +58,8 @@ func (tx *sender) orphan(clean bool, st *send) bool {
 	return true
 }
 
-// cancelSend ends a send before its receiver has all of it. A receiver that waits for a part of it
-// is told now; one that asks later is told then (onPull).
+// cancelSend ends a send before its receiver has all of it. A receiver that waits for a part
+// of it is notified now; one that asks later is notified then (onPull).
 func (tx *sender) cancelSend(id uint64, st *send) {
 	if st.move.Open() && !tx.job.Failed() {
 		tx.sendEnded(tx.peerOf(st.dst), st.move.Remote)
@@ -67,7 +67,7 @@ func (tx *sender) cancelSend(id uint64, st *send) {
 	tx.endSend(id, st, shm.StatusAborted, false)
 }
 
-// sendEnded tells a receiver that the payload that it has asked for does not come.
+// sendEnded notifies a receiver that the payload that it has requested will not arrive.
 func (x *common) sendEnded(p *peer, request uint64) {
 	if p.over() {
 		return
@@ -76,8 +76,8 @@ func (x *common) sendEnded(p *peer, request uint64) {
 	f.Head.A, f.Head.B = request, uint64(x.job.Refusal())
 }
 
-// cancelRecv ends a receive that is not complete. If it had matched a message, the message's sender
-// is told that there is no receive any more.
+// cancelRecv ends a receive that is not complete. If it had matched a message, the message's
+// sender is notified that there is no receive any more.
 func (rx *receiver) cancelRecv(id uint64, r *recv, status shm.Status) {
 	if r.offered && !rx.hasCome(r) {
 		rx.unmet[id] = true
@@ -86,7 +86,7 @@ func (rx *receiver) cancelRecv(id uint64, r *recv, status shm.Status) {
 		r.endpoint.space(r.coll).Cancel(r.posted)
 	} else if r.move.Remote != 0 && !rx.job.Failed() {
 		if r.move.Reading() {
-			// The link still reads from the sender, which is told when the read has ended.
+			// The link still reads from the sender, which is notified when the read has ended.
 			rx.remotes.Get(r.token).refuse = true
 		} else {
 			rx.sendFin(&rx.peers[r.peer], r.move.Remote, shm.StatusPeerLeft)
@@ -103,7 +103,7 @@ func (x *common) sendFin(p *peer, remote uint64, status shm.Status) {
 	f.Head.A, f.Head.B = remote, uint64(status)
 }
 
-// EndRank refuses up to budget messages for a rank that has left. It returns what is left of the
+// EndRank refuses up to budget messages for a rank that has left. It returns the rest of the
 // budget.
 func (rx *receiver) EndRank(rank uint32, budget int) int {
 	e := rx.endpoints[rank]
@@ -134,8 +134,8 @@ func (rx *receiver) EndRank(rank uint32, budget int) int {
 	return budget
 }
 
-// refuseParked ends a message that no receive will take. Its sender is told, and its memory and
-// credit go back.
+// refuseParked ends a message that no receive will take. Its sender is notified, and its
+// memory and credit are given back.
 func (rx *receiver) refuseParked(id uint64, m *message, status shm.Status) {
 	if t, waits := rx.refusalOf(m); waits {
 		// This frame is not accounted as an answer: the peer has not asked for it, and all

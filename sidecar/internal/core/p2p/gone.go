@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// The sweeps end requests that wait for a rank or a peer that is gone. Each looks at n states from
-// index at on, and reports whether there are more.
+// The sweeps end requests that wait for a rank or a peer that is gone. Each visits n states
+// from index at on, and reports whether there are more.
 
 // SweepReceives ends receives.
 func (rx *receiver) SweepReceives(at, n uint32) (more bool) {
@@ -26,7 +26,7 @@ func (rx *receiver) SweepProbes(at, n uint32) (more bool) {
 	return rx.probes.Span(at, n, rx.sweepProbe)
 }
 
-// sweepRecv ends a receive whose message does not come any more.
+// sweepRecv ends a receive whose message will not arrive.
 func (rx *receiver) sweepRecv(id uint64, r *recv) {
 	switch {
 	case r.offered && rx.hasCome(r):
@@ -54,8 +54,8 @@ func (rx *receiver) sweepRecv(id uint64, r *recv) {
 	}
 }
 
-// reconnect makes a connection to a peer that has said goodbye and whose connection has ended,
-// because an answer of it is missing: the peer answers, or cannot be reached.
+// reconnect makes a connection to a peer that has sent a goodbye and whose connection has
+// ended, because an answer of it is missing: the peer answers, or cannot be reached.
 func (x *common) reconnect(p *peer) {
 	if p.Gone() {
 		x.channel.Reach(p.Peer)
@@ -101,8 +101,8 @@ func (x *common) Departed(id ranks.SessionID) (by uint32, at int64) {
 	return s.departed.by, s.departed.at
 }
 
-// taken returns the status of an eager send to p whose frame was acknowledged. If the receiver had
-// left before the frame came, the message was not received.
+// taken returns the status of an eager send to p whose frame was acknowledged. If the receiver
+// had left before the frame arrived, the message was not received.
 func (tx *sender) taken(p *peer, f *link.Frame) shm.Status {
 	if f.Head.Type != wire.Eager || p.took == 0 && tx.took == nil {
 		return shm.StatusOK

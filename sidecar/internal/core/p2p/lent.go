@@ -89,8 +89,9 @@ func (s *session) lentMemory(addr, length uint64) (lentRange, error) {
 	return lentRange{m, link.Ref{Region: s.lends, Off: number<<link.LentShift | off, Len: length}}, nil
 }
 
-// endLent ends a use of lent memory. The request that used it must have been completed before: the
-// application may free the memory when it is told that it is lent no more.
+// endLent ends a use of lent memory. The request that used it must have been completed before:
+// the application may free the memory when it receives the completion that the memory is lent
+// no more.
 func (x *common) endLent(id ranks.SessionID, m *lent) {
 	if m.uses--; m.uses > 0 || m.ends == 0 {
 		return

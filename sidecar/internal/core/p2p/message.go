@@ -139,7 +139,8 @@ func (rx *receiver) forgetParked(id uint64, m *message) {
 	rx.parked.Release(id)
 }
 
-// refuseMessage tells the sender of a message that is just arriving that it will not be received.
+// refuseMessage notifies the sender of a message that is just arriving that it will not be
+// received.
 func (rx *receiver) refuseMessage(m *message, status shm.Status) {
 	if t, waits := rx.refusalOf(m); waits {
 		refusing(&rx.channel.Answer(rx.peers[m.peer].Peer, t).Head, &m.head, status)
@@ -159,8 +160,8 @@ func refusing(f, h *wire.Header, status shm.Status) {
 	f.A, f.B = h.B, uint64(status)
 }
 
-// refusalOf returns the type of the frame that tells a message's sender of its end. waits is false
-// if the sender waits for none.
+// refusalOf returns the type of the frame that notifies a message's sender of its end. waits
+// is false if the sender waits for none.
 func (rx *receiver) refusalOf(m *message) (t wire.Type, waits bool) {
 	switch {
 	case rx.peers[m.peer].over():

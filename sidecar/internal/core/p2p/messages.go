@@ -52,8 +52,8 @@ func (rx *receiver) Receive(m Message) {
 	rx.startRecv(r, id, match.Pattern{Context: m.Context, Source: m.Peer, Tag: m.Tag})
 }
 
-// Cancel ends a message of a collective that ends early, if the message is still open. Its Done
-// comes when the collective has ended.
+// Cancel ends a message of a collective that ends early, if the message is still open. Its
+// Done follows the end of the collective.
 func (rm *Room) Cancel(m MessageID) {
 	if m.Send {
 		if st := rm.sends.Get(m.ID); st != nil {

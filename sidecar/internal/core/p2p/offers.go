@@ -45,7 +45,7 @@ type writing struct {
 	key   offerKey
 	token uint64
 	req   uint64 // the receiver's
-	told  bool   // the receiver was told that its receive is taken
+	told  bool   // a Taken for its receive was sent to the receiver
 }
 
 // refusal is an offer that was refused. Offers of the same envelope that the peer made before it
@@ -55,7 +55,7 @@ type refusal struct {
 	seq uint64 // of the frame with the refusal
 }
 
-// sentMessage is a message that went in a frame.
+// sentMessage is a message that was sent in a frame.
 type sentMessage struct {
 	key  offerKey
 	seq  uint64

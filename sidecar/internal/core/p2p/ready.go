@@ -19,8 +19,8 @@ import (
 // OfferWindow bounds the receives of a rank that are offered to a peer.
 const OfferWindow = 64
 
-// mayOffer reports whether a receive that is about to be posted may be offered
-// to the peer that its message comes from.
+// mayOffer reports whether a receive that is about to be posted may be offered to the peer
+// from which its message will arrive.
 func (rx *receiver) mayOffer(r *recv, from *peer, pat *match.Pattern) bool {
 	if r.buf.Len <= rx.eagerMax(from) || pat.Ignore != 0 || !rx.path(from).Invites() || rx.path(from).Large(r.buf.Len) {
 		return false
@@ -80,8 +80,8 @@ func (rx *receiver) hasCome(r *recv) bool {
 	return r.move.Polling() && r.move.Arrived(rx.lastByte(r.buf)[0])
 }
 
-// closeOffer makes r an ordinary receive, and restores its memory. refused says that the sender has
-// agreed, and does not write to it.
+// closeOffer makes r an ordinary receive, and restores its memory. refused means that the
+// sender has agreed, and does not write to it.
 func (rx *receiver) closeOffer(r *recv, refused bool) {
 	if !r.offered {
 		return
@@ -185,7 +185,7 @@ func (rx *receiver) onWithdrawn(p *peer, h *wire.Header) error {
 		return err
 	case r.offered && rx.hasCome(r):
 		rx.finishOffered(r, h.A)
-	case r.matched || h.B == 0: // its message has come, or comes
+	case r.matched || h.B == 0: // its message has arrived, or will arrive
 	case r.withdrawn:
 		rx.closeOffer(r, true)
 		r.endpoint.space(r.coll).Cancel(r.posted)

@@ -224,7 +224,7 @@ func (rx *receiver) endRecv(id uint64, r *recv, status shm.Status) {
 	}
 }
 
-// copyIn copies a payload in hand into r's buffer, at off.
+// copyIn copies a payload that has arrived with its frame into r's buffer, at off.
 // Preconditions: off+len(b) <= r.want; r is not staged.
 func (rx *receiver) copyIn(r *recv, off uint64, b []byte) {
 	if r.class == shm.ClassInline {

@@ -5,7 +5,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// after is what has to be done when a frame is acknowledged.
+// after is the action when a frame is acknowledged.
 type after = channel.Release
 
 // Kinds of releases. Those of the room's user follow ReleaseLast.

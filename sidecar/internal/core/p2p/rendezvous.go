@@ -161,9 +161,9 @@ func (rx *receiver) moveTarget(p *peer, r *recv, id uint64, s rendezvous.Step) {
 	}
 }
 
-// registerTarget registers a receive's memory, or a part of it. If other receives wait for their
-// registration, it waits behind them: a turn begins with what has arrived, so that they would
-// otherwise never be the first.
+// registerTarget registers a receive's memory, or a part of it. If other receives wait for
+// their registration, it waits behind them: a turn begins with the frames that have arrived,
+// so that the waiting receives would otherwise never be the first.
 func (rx *receiver) registerTarget(p *peer, mem link.Ref) (link.Key, error) {
 	if rx.later.Len() > 0 && !rx.retrying {
 		return link.Key{}, link.ErrLater
@@ -274,8 +274,8 @@ func (tx *sender) onPull(p *peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
-// write starts the remote write of what was asked for, at off. It reports false if the link refuses
-// it.
+// write starts the remote write of the requested bytes, at off. It reports false if the link
+// refuses it.
 func (tx *sender) write(p *peer, st *send, id uint64, s rendezvous.Step, off uint64, more bool) bool {
 	token := tx.remote(remotePut, st.owner.session, id)
 	op := tx.remotes.Get(token)
@@ -405,9 +405,9 @@ func (rx *receiver) onWritten(p *peer, id uint64, whole bool, h *wire.Header) er
 	return nil
 }
 
-// endUnwritten answers for a receive that had ended when a write to it failed. The receive had the
-// message, or its rank had left before and had refused the message. A sender to which the receive
-// was offered has not been told of the latter: it is told now.
+// endUnwritten answers for a receive that had ended when a write to it failed. The receive had
+// the message, or its rank had left before and had refused the message. A sender to which the
+// receive was offered was not notified of the refusal: it is notified now.
 func (rx *receiver) endUnwritten(p *peer, h *wire.Header) error {
 	status := shm.StatusOK
 	if int(h.Dst) >= len(rx.endpoints) || rx.endpoints[h.Dst] == nil {
@@ -500,7 +500,7 @@ type remoteOp struct {
 	rank     uint32 // the receiver, of the peer; of an access the rank that has started it
 	off      uint64 // of a message, where it begins
 	more     bool   // this part of a message is not its last
-	refuse   bool   // the receive has ended early, and its sender has to be told
+	refuse   bool   // the receive has ended early, and its sender has to be notified
 	collides bool   // the receiver cannot see the end of the message
 }
 
@@ -522,7 +522,7 @@ func (x *common) remote(kind remoteKind, s ranks.SessionID, id uint64) uint64 {
 	return token
 }
 
-// cancelRemote takes back a token whose operation the link refused.
+// cancelRemote releases a token whose operation the link refused.
 func (x *common) cancelRemote(token uint64) {
 	s := x.remotes.Get(token).session
 	x.remotes.Release(token)
@@ -546,7 +546,7 @@ func (tx *sender) writeDone(p *peer, op *remoteOp, err error) {
 	tx.sendWritten(p, op, rendezvous.Written(p.Caps(), err))
 }
 
-// sendWritten reports the end of a write to the receiver, if the step says so.
+// sendWritten reports the end of a write to the receiver, if the step requires it.
 func (tx *sender) sendWritten(p *peer, op *remoteOp, step rendezvous.Step) {
 	if step.Do != rendezvous.Notify || p.over() {
 		return

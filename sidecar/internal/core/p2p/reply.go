@@ -9,10 +9,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// A message may want a reply (L§4.3): its sender has posted a receive for the reply, and the message
-// names that receive. If the message is not received, there is no reply, and the receive would wait
-// until its peer leaves. The number of the receive travels with the message, and comes back if the
-// message is dropped; otherwise it costs nothing.
+// A message may want a reply (L§4.3): its sender has posted a receive for the reply, and the
+// message names that receive. If the message is not received, there is no reply, and the
+// receive would wait until its peer leaves. Therefore the message carries the number of the
+// receive, which is sent back if the message is dropped; otherwise it costs nothing.
 
 // replyTo returns the receive of a request number that takes the reply of a peer, or 0 if there is
 // none that could end by the message. Each receive is named once, so that a sidecar that drops

@@ -16,10 +16,10 @@ import (
 // address space.
 const RegionPool link.Region = 1
 
-// Ports is what the room needs done by the engine.
+// Ports are the services of the engine for the room.
 type Ports interface {
 	link.Memory
-	// Retire tells the application that n more silent sends are taken over.
+	// Retire notifies the application that n more silent sends are taken over.
 	Retire(s ranks.SessionID, n uint64)
 	Note(kind ranks.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
@@ -117,22 +117,22 @@ type receiver struct {
 	retractables map[retractable]uint64 // of them, those that their senders may want back
 	probes       ranks.Table[probe]
 	pool         pool               // unexpected messages
-	unmet        map[uint64]bool    // receives that were offered, and whose rank left before their message came
-	polled       []uint64           // receives whose last byte tells of their end
+	unmet        map[uint64]bool    // receives that were offered, and whose rank left before their message arrived
+	polled       []uint64           // receives whose last byte shows their end
 	later        queue.FIFO[uint64] // receives whose memory is registered in a later turn
 	retrying     bool               // the receives in later have their turn
 	dice         uint64
 	effort       uint64 // steps of searches that descriptors made it do, in bytes
 }
 
-// peer is what the room has of a sidecar of the job.
+// peer is the room's state of a sidecar of the job.
 type peer struct {
 	*channel.Peer
 	*ranks.Pod
 	ranks     int     // that it hosts
 	announced int     // messages of it that wait to be matched, and that it still has
 	retracts  int     // messages that it was asked to give back, and has not answered
-	in        inbound // what the payload that is being placed is for
+	in        inbound // the payload that is being placed
 	offers    *offers // of its receives; nil: it has made none
 	took      uint64  // from its goodbye: the pod had received less than this frame from here; 0: all, or it has sent none
 }
@@ -163,7 +163,7 @@ func (e *endpoint) space(coll bool) *match.Queue {
 	return e.queue
 }
 
-// session is what the room has of an attached application.
+// session is the room's state of an attached application.
 type session struct {
 	*ranks.Session
 	endpoint *endpoint
@@ -178,7 +178,7 @@ type session struct {
 type Stats struct {
 	Eager, Get, Put, Stream ranks.Traffic // by protocol; rendezvous at the side that moves the data
 	Offers, Offered         uint64        // receives offered to their senders, messages written to such
-	Collisions              uint64        // of them, those whose end the receiver had to be told
+	Collisions              uint64        // messages of Offered whose end had to be reported to the receiver
 	Expected, Unexpected    uint64        // arrivals that found a receive, receives that found a message
 	Unregistered            uint64        // registrations refused
 	RemoteErrors            uint64
@@ -232,7 +232,7 @@ func (rm *Room) Attach(s *ranks.Session) {
 	rm.sessions[s.ID()] = e.session
 }
 
-// Detach notes that a rank's application has left. gone says that the rank has left with it.
+// Detach notes that a rank's application has left. gone means that the rank has left with it.
 func (rm *Room) Detach(rank uint32, gone bool) {
 	e := rm.endpoints[rank]
 	e.session, e.gone = nil, gone

@@ -223,8 +223,8 @@ func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
 	}
 	p.Out().Charge(f.Payload.Len)
 	if o.sync {
-		// Matched comes after the acknowledgement, so that it implies that the
-		// payload is not needed any more.
+		// Matched follows the acknowledgement, so that it implies that the payload is not
+		// needed any more.
 		st, id := tx.sends.Alloc()
 		*st = send{owner: o.owner, src: o.src, dst: o.dst, context: o.context, tag: o.tag, total: o.total, sync: true}
 		f.Head.Flags |= wire.FlagSync
@@ -239,8 +239,8 @@ func (tx *sender) sendEager(s *session, p *peer, o *outgoing) {
 	tx.afterSend(a, o.owner)
 }
 
-// tells reports whether the link to p will confirm f. Of a frame that goes by a ring, the link knows
-// only that it was written.
+// tells reports whether the link to p will confirm f. If a frame is sent by a ring, the link
+// knows only that it was written.
 func (p *peer) tells(f *link.Frame) bool {
 	return p.Caps().Delivers && (f.Gather || f.Head.Length >= link.DeliveredBytes) && !p.ByRing(f)
 }
@@ -261,8 +261,9 @@ func (tx *sender) afterSend(a *after, o owner) {
 	}
 }
 
-// met reports whether p was connected once. The first frames of p say which of its ranks have left.
-// Until they have come, an eager send ends with its acknowledgement, and not earlier (taken).
+// met reports whether p was connected once. The first frames of p show which of its ranks have
+// left. Until they have arrived, an eager send ends with its acknowledgement, and not earlier
+// (taken).
 func (p *peer) met() bool { return p.Known() || p.Self() }
 
 // copyOut copies the payload into memory of the engine, so that the application may change its buffer
@@ -301,8 +302,8 @@ func (tx *sender) onMatched(p *peer, h *wire.Header) error {
 	return nil
 }
 
-// endSend releases what a send holds and completes it. inOrder says that the receiver has sent its
-// last frame about it, with whatever result.
+// endSend releases the resources of a send and completes it. inOrder means that the receiver
+// has sent its last frame about it, with whatever result.
 func (tx *sender) endSend(id uint64, st *send, status shm.Status, inOrder bool) {
 	if key, ok := st.move.Key(); ok {
 		tx.endKey(tx.peerOf(st.dst).ID(), key, inOrder)

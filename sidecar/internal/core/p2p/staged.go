@@ -50,9 +50,9 @@ func (q *chunkQueue) pop() chunk {
 	return k
 }
 
-// runsOut reports whether less than half of what was supplied of a message of total bytes has still
-// to be sent, and more has to be supplied. The application may have no other memory for the rest
-// than the chunks that the receiver has to acknowledge.
+// runsOut reports whether less than half of the supplied bytes of a message of total bytes has
+// still to be sent, and more has to be supplied. The application may have no other memory for
+// the rest than the chunks that the receiver has to acknowledge.
 func (q *chunkQueue) runsOut(total uint64) bool {
 	last := &q.list[len(q.list)-1]
 	return 2*q.unsent() < len(q.list) && last.off+last.ref.Len < total
@@ -117,8 +117,9 @@ func (tx *sender) stageSend(id uint64, st *send, k chunk) error {
 	return nil
 }
 
-// requestSendChunks tells the application, once, that the receiver waits for a staged send of which
-// it has supplied nothing. An application that is short of memory keeps it for such sends.
+// requestSendChunks notifies the application, once, that the receiver waits for a staged send
+// of which it has supplied nothing. An application that is short of memory keeps it for such
+// sends.
 func (tx *sender) requestSendChunks(st *send) {
 	s := tx.sessions[st.owner.session]
 	if st.wanted || st.move.Sent() > 0 || s == nil || s.Left() {

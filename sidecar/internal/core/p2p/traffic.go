@@ -6,7 +6,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
 
-// Talk is what a rank has sent to another.
+// Talk is the traffic from a rank to another.
 type Talk struct {
 	Dst uint32
 	ranks.Traffic
@@ -75,8 +75,8 @@ func (tx *sender) countSent(src, dst uint32, n uint64) {
 	tx.endpoints[src].traffic.add(dst, n)
 }
 
-// Talks appends the ranks that a rank of this sidecar has sent to, and returns what it has sent to
-// others yet.
+// Talks appends the ranks that a rank of this sidecar has sent to, and returns its traffic to
+// further ranks, which are not counted separately.
 func (tx *sender) Talks(rank uint32, to []Talk) (all []Talk, rest ranks.Traffic) {
 	t := &tx.endpoints[rank].traffic
 	for _, k := range t.cells {

@@ -5,9 +5,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
 )
 
-// Immediate is the 32 bits of data that a message carries in addition to its tag (L§4.3), and a bit
-// that says whether there are any. In a message of a collective, the bits above identify the
-// collective.
+// Immediate is the 32 bits of data that a message carries in addition to its tag (L§4.3), and
+// a bit that is set if there are any. In a message of a collective, the bits above identify
+// the collective.
 type Immediate uint64
 
 const immediateThere Immediate = 1 << 63

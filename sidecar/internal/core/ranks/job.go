@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Job is what the rooms know of the job: which pod has which rank, which ranks and pods have left, and
-// whether the job has failed. The core writes it; the rooms read it.
+// Job is the state of the job for the rooms: which pod has which rank, which ranks and pods
+// have left, and whether the job has failed. The core writes it; the rooms read it.
 type Job struct {
 	podOf  []int32
 	pods   []Pod

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// Session is an attached application: its memory, its request numbers, and what it makes the sidecar
-// keep. Its owner allocates it.
+// Session is an attached application: its memory, its request numbers, and the bytes that it
+// makes the sidecar keep. Its owner allocates it.
 type Session struct {
 	id       SessionID
 	rank     uint32
@@ -33,7 +33,7 @@ type Request struct {
 	Since int64
 }
 
-// RequestKind says which room has a request's state.
+// RequestKind identifies the room that has a request's state.
 type RequestKind uint8
 
 // Kinds of requests.

@@ -24,8 +24,8 @@ type slot[T any] struct {
 
 const tableChunk = 256
 
-// lastGen is the generation in which an entry is not used again: a generation that started anew
-// would make the late id of a peer name another request, or none that there ever was.
+// lastGen is the generation after which an entry is not used again: if its generations started
+// again, a late id of a peer could name another request, or one that never existed.
 const lastGen = math.MaxUint32 - 1
 
 // Alloc returns a zeroed entry and its id, which is never 0.
