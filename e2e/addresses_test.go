@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 )
 
-// TestAddressesByIssuer: the document has no names of DNS, and the sidecars find each other
-// by what the issuer tells, at first wrongly.
+// TestAddressesByIssuer checks that sidecars find each other by the addresses that the issuer
+// returns, of which the first is wrong, if the job document has no DNS names.
 func TestAddressesByIssuer(t *testing.T) {
 	h := prepareHand(t, 2, 2)
 	a, err := pki.New(h.doc.Job.ID, time.Hour)

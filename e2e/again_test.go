@@ -54,8 +54,8 @@ func again(scene string) int {
 	return 0
 }
 
-// TestAgain: sessions of a rank, one after the other, have nothing of each other, however far
-// ranks are apart.
+// TestAgain checks that later sessions of a rank receive nothing of its earlier ones, however
+// far the ranks are apart.
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	for scene := range scenes {
@@ -71,8 +71,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// farApart are the second sessions of programs some of whose ranks come to them late. In the
-// first ones are other collectives, or nothing by which pods meet.
+// farApart are the second sessions of programs in which some ranks begin them late. The first
+// sessions have other collectives, or no communication between pods.
 var farApart = map[string][]func(context.Context, *outrigger.Comm) error{
 	"other collectives": {
 		func(ctx context.Context, w *outrigger.Comm) error {
@@ -92,8 +92,8 @@ var farApart = map[string][]func(context.Context, *outrigger.Comm) error{
 	},
 }
 
-// TestSecondSessionFarApart: ranks of one pod are in their second session for seconds before
-// those of another one come to it. They disagree about nothing, and are in no deadlock.
+// TestSecondSessionFarApart: the ranks of one pod begin their second session seconds before
+// those of the other pod. No disagreement and no deadlock is reported.
 func TestSecondSessionFarApart(t *testing.T) {
 	t.Parallel()
 	for scene := range farApart {
@@ -107,7 +107,7 @@ func TestSecondSessionFarApart(t *testing.T) {
 	}
 }
 
-// lateSecond has ranks of the second pod compute between two sessions.
+// lateSecond lets the ranks of the second pod compute between two sessions.
 func lateSecond(ctx context.Context, parts []func(context.Context, *outrigger.Comm) error) error {
 	rank := 0
 	err := eachSession(ctx, func(w *outrigger.Comm) error {
@@ -123,8 +123,8 @@ func lateSecond(ctx context.Context, parts []func(context.Context, *outrigger.Co
 	return eachSession(ctx, func(w *outrigger.Comm) error { return parts[1](ctx, w) })
 }
 
-// TestGivesUp: a rank that waits for its second session no longer than it wants, and tries it
-// again, has not failed.
+// TestGivesUp checks that a rank whose wait for its second session ends by the rank's own time
+// limit has not failed, and may try again.
 func TestGivesUp(t *testing.T) {
 	t.Parallel()
 	code, out := start(t, 2, 1, os.Args[0], againCommand, givesUp).wait()
@@ -133,8 +133,8 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// givenUp: rank 0 asks for its second session while rank 1 is in its first one, which it leaves
-// when rank 0 has given up.
+// givenUp: rank 0 requests its second session while rank 1 is in its first one. Rank 1 leaves
+// that session after rank 0 has given up.
 func givenUp(ctx context.Context) error {
 	file := filepath.Join(os.TempDir(), fmt.Sprintf("outrigger-gives-up-%d", os.Getppid()))
 	rank := 0
@@ -168,8 +168,8 @@ func givenUp(ctx context.Context) error {
 	return eachSession(ctx, func(w *outrigger.Comm) error { return w.Barrier(ctx) })
 }
 
-// TestUnreadWelcome: a rank whose wait for its session ends when the sidecar's answer is on its way
-// has not failed, and may try again.
+// TestUnreadWelcome checks that a rank whose wait for its session ends while the sidecar's
+// answer is on its way has not failed, and may try again.
 func TestUnreadWelcome(t *testing.T) {
 	t.Parallel()
 	if code, out := start(t, 2, 1, os.Args[0], againCommand, leavesWelcome).wait(); code != 0 {
@@ -202,7 +202,8 @@ func unreadWelcome(ctx context.Context) error {
 	return nil
 }
 
-// leaveWelcome asks for a session of rank 0, and leaves when the answer is there.
+// leaveWelcome requests a session of rank 0, and closes the connection when the answer has
+// arrived.
 func leaveWelcome(socket string) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -224,8 +225,8 @@ func leaveWelcome(socket string) error {
 	}
 }
 
-// TestOneNeverAttaches: a message for a rank whose process has ended without a session keeps no
-// other rank from its next one.
+// TestOneNeverAttaches checks that a message to a rank whose process has ended without a
+// session does not prevent the next session of other ranks.
 func TestOneNeverAttaches(t *testing.T) {
 	t.Parallel()
 	if code, out := start(t, 2, 1, os.Args[0], againCommand, neverAttaches).wait(); code != 0 {
@@ -241,7 +242,7 @@ func oneNeverAttaches(ctx context.Context) error {
 	return eachSession(ctx, first, func(*outrigger.Comm) error { return nil })
 }
 
-// eachSession opens sessions, one after the other, each for a part of a scene.
+// eachSession opens one session after the other, and runs a part of a scene in each.
 func eachSession(ctx context.Context, parts ...func(w *outrigger.Comm) error) error {
 	for i, part := range parts {
 		s, err := outrigger.Open(ctx, outrigger.Config{})
@@ -255,7 +256,8 @@ func eachSession(ctx context.Context, parts ...func(w *outrigger.Comm) error) er
 	return nil
 }
 
-// manySessions: each has a ring and a collective with numbers of its own, and ranks that pause.
+// manySessions runs a ring and a collective with different numbers in each session, with
+// pauses of some ranks.
 func manySessions(ctx context.Context) error {
 	var parts []func(w *outrigger.Comm) error
 	for i := range 12 {
@@ -284,8 +286,8 @@ func manySessions(ctx context.Context) error {
 	return eachSession(ctx, parts...)
 }
 
-// earlySecond: rank 0 is in its second session, and sends, while the others are in their first
-// and wait for a message of it, which they are told will not come.
+// earlySecond: rank 0 sends in its second session while the other ranks are in their first
+// one, and wait there for a message of rank 0. Their receives end with an error.
 func earlySecond(ctx context.Context) error {
 	buf := make([]int64, 1)
 	first := func(w *outrigger.Comm) error {
@@ -317,8 +319,8 @@ func earlySecond(ctx context.Context) error {
 	return eachSession(ctx, first, second)
 }
 
-// oneSessionLess: the others learn that rank 3, whose process ends after its first session, does
-// not come to the second one.
+// oneSessionLess: the process of rank 3 ends after its first session. The other ranks get an
+// error in the second one.
 func oneSessionLess(ctx context.Context) error {
 	last := false
 	first := func(w *outrigger.Comm) error {

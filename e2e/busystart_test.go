@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// TestStartOnABusyNode: a sidecar that listens, and gets no processor for its first
-// handshake for longer than a connected one may be silent, joins the job when it gets one.
+// TestStartOnABusyNode: a sidecar that listens gets no CPU time for its first handshake for
+// longer than a connected sidecar may be silent. When it gets CPU time, it joins the job.
 func TestStartOnABusyNode(t *testing.T) {
 	t.Parallel()
 	const deadAfter = time.Second

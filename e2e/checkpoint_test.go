@@ -15,8 +15,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// checkpointCommand makes the test binary a program that agrees by messages to write a
-// checkpoint when it is told to end, and ends then with a code of its own.
+// checkpointCommand runs the test binary as a program whose ranks agree by messages to write a
+// checkpoint when they get SIGTERM, and then exit with a code of their own.
 const (
 	checkpointCommand = "checkpoint"
 	checkpointCode    = 85
@@ -33,8 +33,8 @@ func checkpoint() int {
 	return checkpointCode
 }
 
-// saving goes on until a rank is told to end. Then it writes for some time, and all ranks
-// meet.
+// saving computes until a rank gets SIGTERM. Then each rank writes for some time, and all
+// ranks meet in a barrier.
 func saving(ctx context.Context, told <-chan os.Signal) error {
 	s, err := outrigger.Open(ctx, outrigger.Config{})
 	if err != nil {
@@ -60,8 +60,8 @@ func saving(ctx context.Context, told <-chan os.Signal) error {
 	return s.Close()
 }
 
-// TestCheckpoint: ranks of a job that is interrupted exchange messages until they have
-// written what they need to go on later.
+// TestCheckpoint checks that the ranks of an interrupted job can exchange messages until they
+// have written a checkpoint.
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, 2, os.Args[0], checkpointCommand)
@@ -75,7 +75,8 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// TestGoesOnFromACheckpoint: the example that writes one begins with the round that it has.
+// TestGoesOnFromACheckpoint checks that the example that writes checkpoints begins with the
+// round of the checkpoint.
 func TestGoesOnFromACheckpoint(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "round")

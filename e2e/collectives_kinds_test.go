@@ -33,7 +33,7 @@ func (m *model[T]) bcast() (under, error) {
 	return under{fmt.Sprintf("bcast of %d", n), r, yields(mem, func() []T { return m2.block(make([]T, n), root, 0) })}, err
 }
 
-// folded is what a reduction over ranks 0 to last of n elements each yields.
+// folded returns the result of a reduction of n elements over ranks 0 to last.
 func (m *model[T]) folded(op func(f, g T) T, n, last int) func() []T {
 	m2 := *m
 	return func() []T { return fold(op, last, func(r int) []T { return m2.block(make([]T, n), r, 0) }) }
@@ -179,7 +179,7 @@ func (m *model[T]) alltoallv() (under, error) {
 	return under{fmt.Sprintf("alltoallv of %v", counts), r, yields(out, m2.toMe(counts))}, err
 }
 
-// toMe are the blocks of all ranks for this one.
+// toMe returns the blocks of all ranks for this rank.
 func (m *model[T]) toMe(counts []int) func() []T {
 	return func() (all []T) {
 		for r := range counts {

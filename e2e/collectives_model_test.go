@@ -11,7 +11,7 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// collectivesCommand makes this test's program a rank that does collectives.
+// collectivesCommand runs the test binary as a rank that calls collectives.
 const (
 	collectivesCommand = "outrigger-collectives"
 	collectivesRight   = "every collective right"
@@ -64,7 +64,7 @@ func compareCollectives(rounds, most int) error {
 
 type element interface{ ~uint8 | ~int32 | ~uint64 }
 
-// model knows what every rank puts into the collectives of one round.
+// model computes the input of every rank to the collectives of one round.
 type model[T element] struct {
 	c         *outrigger.Comm
 	draw, own *rand.Rand
@@ -109,7 +109,7 @@ func several[T element](ctx context.Context, m *model[T]) error {
 	return nil
 }
 
-// value is element i of block b of rank r.
+// value returns element i of block b of rank r.
 func (m *model[T]) value(r, b, i int) T {
 	x := m.salt + uint64(r)<<40 + uint64(b)<<20 + uint64(i)
 	x *= 0x9e3779b97f4a7c15
@@ -120,8 +120,8 @@ func (m *model[T]) value(r, b, i int) T {
 // mask keeps the bits that compose uses, so that all operations stay in them.
 func (m *model[T]) mask() T { return T(uint64(1)<<m.half<<m.half - 1) }
 
-// compose is the composition of functions x -> a*x+b, a and b half an element
-// each: it is associative, and its operands must not change places.
+// compose composes functions x -> a*x+b, with a and b in half an element each. The operation
+// is associative and not commutative.
 func (m *model[T]) compose(f, g T) T {
 	low := T(1)<<m.half - 1
 	a, b := uint64(f>>m.half&low), uint64(f&low)
@@ -132,7 +132,7 @@ func (m *model[T]) sum(f, g T) T { return (f + g) & m.mask() }
 
 func (m *model[T]) largest(f, g T) T { return max(f, g) }
 
-// op draws an operation, and what it does to two elements.
+// op draws an operation, and returns it with its function of two elements.
 func (m *model[T]) op() (outrigger.Op, func(f, g T) T) {
 	user := func(commutative bool, f func(a, b T) T) outrigger.Op {
 		return outrigger.OpFunc(commutative, func(inout, in []T) {
@@ -150,14 +150,14 @@ func (m *model[T]) op() (outrigger.Op, func(f, g T) T) {
 	return user(false, m.compose), m.compose
 }
 
-// count draws how many elements a block has: often an odd few.
+// count draws the number of elements of a block: often a small odd number.
 func (m *model[T]) count() int {
 	few := []int{0, 1, 2, 3, 7, 33, m.most / 3, m.most}
 	return few[m.draw.IntN(len(few))]
 }
 
-// each draws the elements of a block of which every rank has one. Many ranks
-// draw few in all and may have them each.
+// each draws the number of elements of a block of which every rank has one. With many ranks
+// the blocks are small.
 func (m *model[T]) each() int {
 	if m.c.Size() < 16 {
 		return m.count() / m.c.Size()
@@ -165,7 +165,7 @@ func (m *model[T]) each() int {
 	return m.count()
 }
 
-// counts draws the blocks of all ranks: alike, one for all, or any.
+// counts draws the sizes of the blocks of all ranks: equal ones, one block only, or any.
 func (m *model[T]) counts() []int {
 	counts := make([]int, m.c.Size())
 	switch m.draw.IntN(3) {
@@ -184,7 +184,7 @@ func (m *model[T]) counts() []int {
 	return counts
 }
 
-// memory is private, or of the arena, as each rank likes.
+// memory returns private memory, or memory of the arena, drawn by each rank.
 func (m *model[T]) memory(n int) []T {
 	if m.own.IntN(2) == 0 {
 		return make([]T, n)
@@ -208,7 +208,7 @@ func (m *model[T]) block(mem []T, r, b int) []T {
 
 func (m *model[T]) input(n int) []T { return m.block(m.memory(n), m.c.Rank(), 0) }
 
-// blocks are the blocks of one rank behind each other.
+// blocks returns the blocks of one rank, one after the other.
 func (m *model[T]) blocks(r int, counts []int) []T {
 	var all []T
 	for b, n := range counts {
@@ -217,7 +217,7 @@ func (m *model[T]) blocks(r int, counts []int) []T {
 	return all
 }
 
-// fold combines what f gives for ranks 0 to last, in rank order.
+// fold combines the results of f for ranks 0 to last, in rank order.
 func fold[T element](op func(f, g T) T, last int, f func(r int) []T) []T {
 	acc := f(0)
 	for r := 1; r <= last; r++ {
@@ -228,8 +228,7 @@ func fold[T element](op func(f, g T) T, last int, f func(r int) []T) []T {
 	return acc
 }
 
-// yields compares out with want when the collective has ended; want is worked
-// out then.
+// yields compares out with the result of want when the collective has ended.
 func yields[T element](out []T, want func() []T) func() error {
 	return func() error {
 		w := want()

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// TestCollectivesAgainstModel compares every collective with the result that a
-// rank works out by itself: odd and uneven counts, private and arena memory,
-// operations of the program that are commutative and that are not, several
-// under way at once.
+// TestCollectivesAgainstModel compares every collective with the result that a rank computes
+// by itself: odd and uneven counts, private and arena memory, commutative and other operations
+// of the program, several collectives at the same time.
 func TestCollectivesAgainstModel(t *testing.T) {
 	for _, c := range []struct{ ranks, pods, rounds, most int }{
 		{1, 1, 300, 5000},

@@ -16,8 +16,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// TestSuspectedDeadlock: a job whose ranks all wait is told as a suspected deadlock,
-// once, and goes on; where that is asked for, it fails.
+// TestSuspectedDeadlock checks that a job whose ranks all wait is reported once as a suspected
+// deadlock and continues, and that it fails with --deadlock-fails.
 func TestSuspectedDeadlock(t *testing.T) {
 	const suspicion = "outrigger: suspected deadlock: every rank has waited for 1 s or longer, and nothing is under way\n"
 	for name, c := range map[string]struct {
@@ -29,7 +29,7 @@ func TestSuspectedDeadlock(t *testing.T) {
 		"told":          {"ring", []string{"--timeout", "8s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 8s"}},
 		"fails":         {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
 		"communicators": {"wrong comm", []string{"--deadlock-fails"}, 124, []string{suspicion, "ranks 0 and 2 wait for each other: 0 in barrier for rank 2 in communicator 1, 2 in barrier", "(in different communicators)", "job failed: suspected deadlock"}},
-		// What a rank polls for does not come either.
+		// A rank may also wait by polling.
 		"polls": {"ring" + polling, []string{"--deadlock-fails"}, 124, []string{suspicion, "ranks 0 to 2 wait for each other in a ring", "job failed: suspected deadlock"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,8 +50,9 @@ func TestSuspectedDeadlock(t *testing.T) {
 	}
 }
 
-// TestNoDeadlock: ranks that wait for one that computes are none, nor are those that have
-// receives open and compute, or wait until a time; there is no look with --deadlock-after 0.
+// TestNoDeadlock checks that no deadlock is reported of ranks that wait for a rank that
+// computes, of ranks that compute with open receives, of waits with a time limit, and with
+// --deadlock-after 0.
 func TestNoDeadlock(t *testing.T) {
 	for name, c := range map[string]struct{ play, after string }{
 		"one computes": {"missing rank", "500ms"},
@@ -69,8 +70,8 @@ func TestNoDeadlock(t *testing.T) {
 	}
 }
 
-// rightPrograms do for longer than the time of a deadlock what right programs do, and end
-// well. A rank that is to be stopped says its process number.
+// rightPrograms are right programs that run for longer than the time of a deadlock. A rank
+// that the test stops prints its process ID.
 var rightPrograms = map[string]func(context.Context, *outrigger.Comm) error{
 	"rank pauses": func(ctx context.Context, w *outrigger.Comm) error {
 		if w.Rank() == 1 {
@@ -117,16 +118,16 @@ var rightPrograms = map[string]func(context.Context, *outrigger.Comm) error{
 	"rank is stopped": stoppedFor,
 }
 
-// rightFor is how long they do it; rightAfter is when a deadlock would be suspected.
+// rightFor is how long they run; rightAfter is the time after which a deadlock is suspected.
 const (
 	rightFor   = 2500 * time.Millisecond
 	rightAfter = "500ms"
 )
 
-// polling is behind the name of a program whose ranks wait by polling alone.
+// polling is the suffix of the name of a program whose ranks wait only by polling.
 const polling = ", polling"
 
-// waitOf takes a name apart.
+// waitOf splits a name into the program and its kind of wait.
 func waitOf(name string) (program, wait string) {
 	program, polls := strings.CutSuffix(name, polling)
 	if polls {
@@ -140,7 +141,8 @@ func compute() {
 	}
 }
 
-// exchangeAfter posts a receive, does something for long, and sends what others receive.
+// exchangeAfter posts a receive, calls a function that takes long, and sends the messages that
+// other ranks receive.
 func exchangeAfter(ctx context.Context, w *outrigger.Comm, something func(outrigger.Request) error) error {
 	n := w.Size()
 	r, err := outrigger.Irecv(w, make([]int64, 1), (w.Rank()+1)%n, 1)
@@ -157,7 +159,7 @@ func exchangeAfter(ctx context.Context, w *outrigger.Comm, something func(outrig
 	return err
 }
 
-// stoppedFor: ranks pass a token; rank 1 is stopped while all wait for it, it among them.
+// stoppedFor: ranks pass a token; rank 1 is stopped while all ranks wait for its token.
 func stoppedFor(ctx context.Context, w *outrigger.Comm) error {
 	if w.Rank() == 1 {
 		_, _ = fmt.Fprintln(os.Stdout, "stop", os.Getpid())
@@ -191,8 +193,8 @@ func right(name string) int {
 	return 0
 }
 
-// TestRightProgramsAreNoDeadlock: --deadlock-fails ends none of them, and a rank that is
-// stopped is said to be.
+// TestRightProgramsAreNoDeadlock checks that --deadlock-fails ends none of the right programs,
+// and that a stopped rank is reported.
 func TestRightProgramsAreNoDeadlock(t *testing.T) {
 	t.Parallel()
 	for name := range rightPrograms {
@@ -220,8 +222,8 @@ func TestRightProgramsAreNoDeadlock(t *testing.T) {
 	}
 }
 
-// TestStoppedWhenOthersHaveLeft: a rank is stopped, and the others have left the job at once. They
-// do not wait for it, and that is told after the time of a deadlock, not before.
+// TestStoppedWhenOthersHaveLeft: a rank is stopped after the other ranks have left the job.
+// The stopped rank is reported after the time of a deadlock, and not before.
 func TestStoppedWhenOthersHaveLeft(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, nil, "outrigger", "run", "-n", "3", "--pods", "2", "--deadlock-after", "4s", "--", os.Args[0], rightCommand, lastStopped)
@@ -254,7 +256,7 @@ func stopsItself(_ context.Context, w *outrigger.Comm) error {
 	return err
 }
 
-// longWait: every rank has an early receive open while rank 0 computes, and goes on.
+// longWait: every rank has a receive open while rank 0 computes, and then continues.
 func longWait(ctx context.Context, w *outrigger.Comm) error {
 	r, err := outrigger.Irecv(w, make([]int64, 1), outrigger.AnySource, 1)
 	if err != nil {
@@ -302,8 +304,8 @@ func timedWaits(ctx context.Context, w *outrigger.Comm) error {
 	}
 }
 
-// TestInterruptedWait: Ctrl-C at a job in which one rank does something else, while the
-// others have waited for it for long, says so.
+// TestInterruptedWait checks that Ctrl-C prints which ranks have waited for long for a rank
+// that computes.
 func TestInterruptedWait(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "job")
@@ -330,8 +332,8 @@ func TestInterruptedWait(t *testing.T) {
 	}
 }
 
-// TestInterruptedHang: Ctrl-C at a job that hangs says what its ranks wait for, blames
-// none of them, and ends it as shells expect.
+// TestInterruptedHang checks that Ctrl-C in a job that hangs prints what its ranks wait for,
+// names none of them as the cause, and ends the job with the exit code that shells expect.
 func TestInterruptedHang(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, nil, "outrigger", "run", "-n", "2", "--pods", "2", "--deadlock-after", "2s", "--", os.Args[0], hangingCommand, "head to head")

@@ -14,8 +14,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// Ranks that are of two minds about a collective in which none of them hears of the
-// other's: this test binary, as the ranks of a job, has rank 1 for a root of its own.
+// The test binary, as the ranks of a job, calls collectives with two roots: rank 1 names
+// itself as the root. No rank receives a message by which it could detect that.
 const mindsCommand = "minds"
 
 var minds = map[string]func(context.Context, *outrigger.Session) error{
@@ -66,8 +66,8 @@ func minding(name string) int {
 // stayVar keeps ranks from leaving.
 const stayVar = "OUTRIGGER_E2E_STAY"
 
-// TestTwoRoots: the job says at once who is of which mind, long before a deadlock is
-// suspected, whether the others wait, compute or have left.
+// TestTwoRoots checks that the job reports at once which ranks named which root, long before a
+// deadlock is suspected, whether the other ranks wait, compute or have left.
 func TestTwoRoots(t *testing.T) {
 	for name := range minds {
 		if name == "far ahead" || name == "right" || name == "same blocks" {
@@ -92,9 +92,9 @@ func TestTwoRoots(t *testing.T) {
 	}
 }
 
-// TestFarAhead: a rank that only sends is a thousand collectives behind the one that it
-// has another root for, and computes, when the one that waits there is asked; the wrong
-// root has not come to it. It is told all the same.
+// TestFarAhead: rank 1 has called a thousand more collectives since the one with the wrong
+// root, and computes, when the rank that waits in that collective is asked. The disagreement
+// is reported.
 func TestFarAhead(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, []string{stayVar + "=1"}, "outrigger", "run", "-n", "3", "--pods", "2", "--", os.Args[0], mindsCommand, "far ahead")
@@ -103,8 +103,8 @@ func TestFarAhead(t *testing.T) {
 	p.wait(130)
 }
 
-// farAhead: rank 1 sends to another root once, and then for long to rank 0, which comes
-// late. Rank 2 does not come.
+// farAhead: rank 1 names another root once, and then rank 0, which is late, a thousand times.
+// Rank 2 calls no collective.
 func farAhead(ctx context.Context, s *outrigger.Session) error {
 	w := s.World()
 	switch w.Rank() {
@@ -125,7 +125,7 @@ func farAhead(ctx context.Context, s *outrigger.Session) error {
 	return nil
 }
 
-// TestTwoRootsFail: the same is a failure where a suspected deadlock is to be one.
+// TestTwoRootsFail checks that two roots fail the job with --deadlock-fails.
 func TestTwoRootsFail(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, []string{stayVar + "=1"}, "outrigger", "run", "-n", "3", "--pods", "2", "--deadlock-fails", "--", os.Args[0], mindsCommand, "gather")
@@ -134,8 +134,8 @@ func TestTwoRootsFail(t *testing.T) {
 	p.wait(124)
 }
 
-// TestTwoRootsAndLeft: others leave, and rank 1 fails because it waits for them. The
-// job's verdict is what they disagreed on.
+// TestTwoRootsAndLeft: other ranks leave, and rank 1 fails because it waits for them. The
+// job's verdict names the disagreement.
 func TestTwoRootsAndLeft(t *testing.T) {
 	for _, name := range []string{"reduce", "gather"} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestTwoRootsAndLeft(t *testing.T) {
 	}
 }
 
-// TestSkewedRanksAgree: a right program whose ranks are many collectives apart, with
-// communicators of one number, is never told anything.
+// TestSkewedRanksAgree checks that nothing is reported of a right program whose ranks are many
+// collectives apart, in communicators with equal numbers.
 func TestSkewedRanksAgree(t *testing.T) {
 	t.Parallel()
 	code, out := startWith(t, []string{"--timeout", "60s"}, 5, 2, os.Args[0], mindsCommand, "right").wait()
@@ -163,8 +163,8 @@ func TestSkewedRanksAgree(t *testing.T) {
 	}
 }
 
-// skewed: rank 4 is late again and again, by more than a look takes; those that only
-// send go far ahead meanwhile, the halves of a split do other things.
+// skewed: rank 4 is late repeatedly, by more than the interval of the checks. Ranks that only
+// send are far ahead meanwhile, and the halves of a split call different collectives.
 func skewed(ctx context.Context, s *outrigger.Session) error {
 	w := s.World()
 	half, err := w.Split(ctx, w.Rank()%2, 0)

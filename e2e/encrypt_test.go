@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// tap is a network between two sidecars that remembers all that it carries.
+// tap is a network between two sidecars that records all bytes.
 type tap struct {
 	net.Listener
 	to   string
@@ -47,8 +47,8 @@ func (p *tap) serve() {
 	}
 }
 
-// TestNothingIsReadOnTheWire: the ring's numbers are on the wire between the
-// pods when data is not encrypted, and are not when it is.
+// TestNothingIsReadOnTheWire checks that the ring's numbers occur in the bytes between the
+// pods if data is not encrypted, and do not if it is.
 func TestNothingIsReadOnTheWire(t *testing.T) {
 	for _, encrypt := range []string{bootstrap.EncryptNone, bootstrap.EncryptTLS} {
 		t.Run(encrypt, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestNothingIsReadOnTheWire(t *testing.T) {
 	}
 }
 
-// words are the first 64 bytes of the block that a rank of the ring sends in a
-// round (clientlib/examples/ring).
+// words returns the first 64 bytes of the block that a rank of the ring sends in a round
+// (clientlib/examples/ring).
 func words(rank, round uint64) []byte {
 	var b []byte
 	for i := range uint64(8) {

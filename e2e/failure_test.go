@@ -19,8 +19,8 @@ import (
 
 func ring(args ...string) []string { return append([]string{filepath.Join(bin, "ring")}, args...) }
 
-// TestRankKilled: the job ends, and the rank that was killed is named, not one
-// of those that failed because of it.
+// TestRankKilled checks that the job ends and names the rank that was killed, and not a rank
+// that failed because of that.
 func TestRankKilled(t *testing.T) {
 	j := start(t, 4, 2, ring("-rounds", "1000000", "-bytes", "4096")...)
 	pid := number(t, j.waitFor(`rank 2 is process (\d+)`)[1])
@@ -61,8 +61,8 @@ func TestSidecarKilled(t *testing.T) {
 	}
 }
 
-// TestSidecarStopped: a sidecar that hangs is given up in bounded time, named,
-// and taken away with the job.
+// TestSidecarStopped checks that a stopped sidecar is given up in bounded time, named, and
+// killed with the job.
 func TestSidecarStopped(t *testing.T) {
 	j := start(t, 4, 2, ring("-rounds", "1000000", "-bytes", "4096")...)
 	j.waitFor(`rank 3 is process (\d+)`)
@@ -81,7 +81,7 @@ func TestSidecarStopped(t *testing.T) {
 	j.left()
 }
 
-// sidecar talks to the metrics socket of a pod's sidecar.
+// sidecar makes a request at the metrics socket of a pod's sidecar.
 func (j *job) sidecar(method, path string, pod string) (*http.Response, error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -97,7 +97,7 @@ func (j *job) sidecar(method, path string, pod string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// totals are the counters of pod 0's sidecar that tests look at.
+// totals are the counters of pod 0's sidecar that tests check.
 type totals struct{ Reconnects, BytesIn int }
 
 // waitTotals waits until the counters of pod 0 are as wanted.

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 )
 
-// hand is a job whose sidecars the test starts by itself, as a cluster would.
+// hand is a job whose sidecars the test starts, as a cluster would.
 type hand struct {
 	t        *testing.T
 	dir      string
@@ -29,7 +29,7 @@ type hand struct {
 	out      *output
 }
 
-// prepareHand lays a job out with as many pods as numbers of ranks.
+// prepareHand prepares a job with one pod for each number of ranks.
 func prepareHand(t *testing.T, ranks ...int) *hand {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // socket paths are short; t.TempDir's need not be
@@ -87,7 +87,7 @@ func (h *hand) writeDocument() {
 	h.write("bootstrap.json", raw)
 }
 
-// oddDocument writes that of a pod which has another transport.
+// oddDocument writes the job document of a pod with another transport.
 func (h *hand) oddDocument() string {
 	h.t.Helper()
 	own := *h.doc
@@ -154,8 +154,7 @@ func (h *hand) launch(program ...string) {
 	}
 }
 
-// TestTransportsMeet: where one pod would share memory and another would not, data goes by
-// TCP, large messages too.
+// TestTransportsMeet checks that all data uses TCP if only one of two pods would share memory.
 func TestTransportsMeet(t *testing.T) {
 	for _, last := range []string{bootstrap.TransportTCP, bootstrap.TransportNode} {
 		t.Run(last, func(t *testing.T) {

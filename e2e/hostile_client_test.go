@@ -24,11 +24,10 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// The test binary is a program of jobs too: a client that speaks the
-// shared-memory contract by itself, and breaks it in the way that its argument
-// names. TestMain runs it.
+// The test binary is also a program of jobs: a client that implements the shared-memory
+// contract itself, and violates it in the way that its argument names. TestMain runs it.
 
-// hostileCommand is the first argument that makes the test binary hostile.
+// hostileCommand is the first argument of the test binary as a hostile client.
 const hostileCommand = "hostile-client"
 
 // expelledCode is the exit code of a client that was expelled.
@@ -108,7 +107,7 @@ func attach(h shm.Hello) (*client, error) {
 // allocated is how much of its arena of 1 MiB a client has from the start.
 const allocated = 1<<20 - 64<<10
 
-// ask asks for a piece of the arena, and wants it.
+// ask requests a piece of the arena, and fails if the sidecar refuses it.
 func (c *client) ask(off, n uint64) error {
 	a := shm.Ask{Off: off, Bytes: n}
 	if _, err := c.conn.Write(a.Encode()); err != nil {
@@ -126,7 +125,7 @@ func (c *client) ask(off, n uint64) error {
 	return err
 }
 
-// askWrongly asks for what no correct client wants.
+// askWrongly sends a request for a piece that no correct client sends.
 func askWrongly(off, n uint64) func(*client) error {
 	return func(c *client) error {
 		a := shm.Ask{Off: off, Bytes: n}
@@ -156,7 +155,7 @@ func memory(op shm.Op, class shm.Class, addr, length, aux uint64) shm.Descriptor
 	return d
 }
 
-// end waits for the sidecar to hang up and says what it wrote as the reason.
+// end waits until the sidecar closes the connection, and prints the reason that it has written.
 func (c *client) end() error {
 	if err := c.conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		return err
@@ -169,7 +168,7 @@ func (c *client) end() error {
 	return nil
 }
 
-// sends is one lie in a descriptor.
+// sends returns an act that submits one wrong descriptor.
 func sends(list ...shm.Descriptor) func(*client) error {
 	return func(c *client) error {
 		for _, d := range list {
@@ -186,7 +185,7 @@ var open = shm.Descriptor{Op: shm.OpRecv, Class: shm.ClassInline, InlineLen: 8, 
 
 const far = math.MaxUint64 - 4095 // plus a page, it is zero again
 
-// lies are the acts that end a session, and a part of the reason given.
+// lies are the acts that end a session, with a part of the reason.
 var lies = map[string]struct {
 	act  func(*client) error
 	want string
@@ -218,7 +217,7 @@ var lies = map[string]struct {
 	"garbage":         {garbage, "unknown operation"},
 }
 
-// freeTwice gives a message handle back twice.
+// freeTwice frees a message handle twice.
 func freeTwice(c *client) error {
 	self := shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: c.rank}
 	self.SetInline([]byte("to myself"))
@@ -271,8 +270,7 @@ func garbage(c *client) error {
 	return wake.Ring(c.doorbell)
 }
 
-// hostile is the program. It ends with expelledCode when the sidecar hung up
-// on it as it should.
+// hostile is the program. It exits with expelledCode if the sidecar has expelled it.
 func hostile(args []string) int {
 	code, err := behave(args)
 	if err != nil {
@@ -335,7 +333,7 @@ func abort() error {
 	return nil
 }
 
-// deaf asks and asks, and does not read the answers until the file is there.
+// deaf submits requests, and does not read the completions until the file exists.
 func deaf(file string) error {
 	c, err := attach(ownHello())
 	if err != nil {
@@ -375,8 +373,8 @@ func deaf(file string) error {
 	return c.push(shm.Descriptor{Op: shm.OpDetach})
 }
 
-// pair is a correct program: ranks 0 and 2 pass a block to and fro, check it,
-// and make the file when they have done.
+// pair is a correct program: ranks 0 and 2 exchange a block repeatedly, check it, and create
+// the file at the end.
 func pair(file string) error {
 	s, err := outrigger.Open(context.Background(), outrigger.Config{})
 	if err != nil {
@@ -431,7 +429,7 @@ var deaths = map[string]func() error{
 	"die-exposing":  func() error { return dieAfter(memory(shm.OpWin, shm.ClassArena, 0, allocated, 0)) },
 }
 
-// dieAfter dies when the sidecar has taken a request.
+// dieAfter ends its process after the sidecar has consumed a request.
 func dieAfter(d shm.Descriptor) error {
 	c, err := attach(ownHello())
 	if err != nil {

@@ -30,8 +30,8 @@ func self(t *testing.T) string {
 	return path
 }
 
-// TestHostileClients: a client that lies loses its session, its job ends and
-// says why, and a job on the same machine does not notice.
+// TestHostileClients checks that a client that violates the contract loses its session, that
+// its job ends and prints the reason, and that another job on the machine is not affected.
 func TestHostileClients(t *testing.T) {
 	good := start(t, 4, 2, ring("-rounds", "300", "-pause", "20ms")...)
 	for name, lie := range lies {
@@ -55,7 +55,7 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// TestDyingClients: whenever a rank dies, it is named.
+// TestDyingClients checks that a rank that dies is named, at whatever step it dies.
 func TestDyingClients(t *testing.T) {
 	for name := range deaths {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestDyingClients(t *testing.T) {
 	}
 }
 
-// TestExpelledLeaveNothing: what a sidecar held for clients that it expelled is
-// given back.
+// TestExpelledLeaveNothing checks that a sidecar frees everything that it held for expelled
+// clients.
 func TestExpelledLeaveNothing(t *testing.T) {
 	h := prepareHand(t, 32)
 	h.start("--flight", h.dir+"/flight")
@@ -130,7 +130,7 @@ func TestExpelledLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestAbort: the rank that ends the job is named, with its reason and code.
+// TestAbort checks that the rank that aborts the job is named, with its reason and code.
 func TestAbort(t *testing.T) {
 	code, out := runHostile(t, self(t)+" "+hostileCommand+" abort").wait()
 	if code != 42 || !strings.Contains(out, "job failed: rank 1 (pod 0) ") || !strings.Contains(out, ": called abort: no sense in going on") {
@@ -138,9 +138,9 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestDeafClient: a client that does not read its completions stands still, and
-// no other rank: two other ranks go on exchanging, and it gets all its answers
-// when it reads.
+// TestDeafClient checks that a client that does not read its completions stops only itself:
+// two other ranks continue to exchange messages, and the client gets all completions when it
+// reads them.
 func TestDeafClient(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "done")
 	j := start(t, 3, 2, "/bin/sh", "-c", fmt.Sprintf("act=pair; [ $OUTRIGGER_RANK = 1 ] && act=deaf; exec %s %s $act %s", self(t), hostileCommand, file))
@@ -155,7 +155,8 @@ func TestDeafClient(t *testing.T) {
 	}
 }
 
-// TestWrongVersion: two releases that do not fit say so.
+// TestWrongVersion checks that a client of another layout version is refused with both
+// versions.
 func TestWrongVersion(t *testing.T) {
 	code, out := runHostile(t, self(t)+" "+hostileCommand+" greet").wait()
 	if code != 1 || !strings.Contains(out, "refused: the client library speaks layout version 99, this sidecar version 1: use images of one release") {
@@ -163,7 +164,7 @@ func TestWrongVersion(t *testing.T) {
 	}
 }
 
-// left looks for processes of a job that has ended.
+// left returns the processes that a job has left after its end.
 func (j *job) left() {
 	j.t.Helper()
 	for end := time.Now().Add(jobTime); ; time.Sleep(10 * time.Millisecond) {

@@ -12,9 +12,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// TestIdleStrangers: hundreds of connections that say nothing, from before the
-// sidecars have found each other to the end, keep no sidecar from connecting, nor from
-// connecting again.
+// TestIdleStrangers checks that hundreds of silent connections, which are open from before the
+// sidecars connect until the end of the job, do not prevent a sidecar from connecting and
+// reconnecting.
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, 2, ring("-rounds", "6000", "-bytes", "20000", "-pause", "1ms")...)
@@ -36,7 +36,7 @@ func TestIdleStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Ranks say that they are there before there is a connection that could break.
+	// Ranks print that they have started before there is a connection that could break.
 	j.waitTotals("the first connection", func(c totals) bool { return c.BytesIn > 0 })
 	for n := 1; n <= 3; n++ {
 		crowd(t, doc.Pods[1].Address, 100)
@@ -55,8 +55,7 @@ func TestIdleStrangers(t *testing.T) {
 	}
 }
 
-// crowd holds connections open that say nothing, and opens those again that are
-// ended.
+// crowd holds silent connections open, and opens those again that the sidecar closes.
 func crowd(t *testing.T, address string, count int) {
 	t.Helper()
 	for range count {

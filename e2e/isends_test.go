@@ -10,12 +10,11 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// isendsCommand makes this test's program one of two ranks with thousands of
-// sends under way.
+// isendsCommand runs the test binary as one of two ranks with thousands of open sends.
 const isendsCommand = "outrigger-isends"
 
-// TestThousandsOfIsends: sends of private memory wait for their turn, and the
-// receiver may take the last one first.
+// TestThousandsOfIsends checks thousands of open sends of private memory, of which the
+// receiver may receive the last one first.
 func TestThousandsOfIsends(t *testing.T) {
 	for pods := 1; pods <= 2; pods++ {
 		t.Run(fmt.Sprintf("pods=%d", pods), func(t *testing.T) {

@@ -22,11 +22,11 @@ import (
 
 var bin string // where the programs are
 
-// transport is that of most jobs between their pods. Over TCP they are as if each pod were
-// on a machine of its own.
+// transport is the transport of most jobs between their pods. With TCP, each pod is as on a
+// machine of its own.
 var transport = flag.String("transport", bootstrap.TransportNode, "what carries data between the pods of most jobs: node or tcp")
 
-// programs are what this test binary is when a job runs it as its ranks.
+// programs are the programs that this test binary can be as the ranks of a job.
 var programs = map[string]func(args []string) int{
 	hostileCommand:     hostile,
 	farewellCommand:    func(args []string) int { return farewell(args[0]) },
@@ -95,7 +95,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// jobTime is when a job counts as hung.
+// jobTime is the time after which a job counts as hanging.
 const jobTime = 90 * time.Second
 
 func start(t *testing.T, ranks, pods int, program ...string) *job {

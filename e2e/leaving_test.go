@@ -12,8 +12,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// What becomes of messages when a rank leaves: this test binary, as the ranks of
-// a job, plays the scenes of leavings.
+// The test binary, as the ranks of a job, runs scenes in which ranks leave while messages are
+// on their way.
 const leavingCommand = "leaving"
 
 var leavings = map[string]func(context.Context, *outrigger.Session) error{
@@ -45,8 +45,8 @@ func playLeaving(t *testing.T, scene string, pods int) {
 	}
 }
 
-// TestLeaving: whichever ranks leave, and whatever is moving, nothing is lost that was
-// sent, and who waits is told.
+// TestLeaving checks that no sent message is lost when ranks leave, and that ranks that wait
+// for them get an error.
 func TestLeaving(t *testing.T) {
 	t.Parallel()
 	for scene := range leavings {
@@ -64,7 +64,7 @@ const (
 	lateBy       = 11 * time.Second // longer than anything but the receiver should end
 )
 
-// lateReceiver: every message comes whose Send returned, although the receiver
+// lateReceiver: every message whose Send has returned is received, although the receiver
 // computes for long first.
 func lateReceiver(ctx context.Context, s *outrigger.Session) error {
 	w := s.World()
@@ -101,18 +101,18 @@ func hurry(s *outrigger.Session) error {
 
 const largeNumbers = 3 << 20 // of 8 bytes: a transfer of many turns
 
-// earlySender: its receiver is told, and the sidecar goes on.
+// earlySender: a sender leaves during a transfer. Its receiver gets an error, and the sidecar
+// continues.
 func earlySender(ctx context.Context, s *outrigger.Session) error {
 	return cutShort(ctx, s, 0)
 }
 
-// earlyReceiver: the same for its sender.
+// earlyReceiver: a receiver leaves during a transfer, and its sender gets an error.
 func earlyReceiver(ctx context.Context, s *outrigger.Session) error {
 	return cutShort(ctx, s, 1)
 }
 
-// cutShort exchanges large messages; deserter leaves when they have begun to
-// move.
+// cutShort exchanges large messages; the rank deserter leaves when their transfer has begun.
 func cutShort(ctx context.Context, s *outrigger.Session, deserter int) error {
 	w := s.World()
 	buf, err := outrigger.Alloc[uint64](s, largeNumbers)
@@ -144,8 +144,8 @@ func cutShort(ctx context.Context, s *outrigger.Session, deserter int) error {
 	}
 }
 
-// goneBefore: a message to a rank that had left before its pod was ever talked to is
-// told by Send or Close, as of a rank whose pod is known.
+// goneBefore: a message to a rank that had left before there was a connection to its pod is an
+// error of Send or Close, as with a connected pod.
 func goneBefore(ctx context.Context, s *outrigger.Session) error {
 	w := s.World()
 	if w.Rank() == 1 {

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// trial is how `outrigger run -f` went.
+// trial is the result of `outrigger run -f`.
 type trial struct {
 	code           int
 	stdout, stderr string
@@ -102,8 +102,7 @@ func (r *trial) ends(t *testing.T, code int, condition, reason string, texts ...
 	}
 }
 
-// TestExamplesOfTheDocument: the manifests that a cluster takes run here as they
-// are.
+// TestExamplesOfTheDocument checks that the manifests of docs/examples run here unchanged.
 func TestExamplesOfTheDocument(t *testing.T) {
 	r := apply(t, example(t, "cg.yaml"))
 	r.ends(t, 0, v1alpha1.ConditionComplete, "RanksSucceeded", "VERIFICATION SUCCESSFUL", "/usr/local/bin/npb is not on this machine: "+filepath.Join(bin, "npb")+" is run",
@@ -128,7 +127,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 	}
 }
 
-// TestFailuresOfManifests: exit code and status tell the first failure.
+// TestFailuresOfManifests checks that exit code and status have the first failure.
 func TestFailuresOfManifests(t *testing.T) {
 	r := apply(t, example(t, "restart.yaml", "restartLimit: 1", "restartLimit: 0"))
 	r.ends(t, 3, v1alpha1.ConditionFailed, "RankExited", "firstFailure:\n", "  reason: RankExited\n", "outrigger: job failed: rank 1 (pod 1) exited with code 3")
@@ -158,7 +157,8 @@ func TestFailuresOfManifests(t *testing.T) {
 	r.ends(t, 127, v1alpha1.ConditionFailed, "CannotStart", "no-such-program")
 }
 
-// TestContainersThatAreRanks: one rank a pod, with the command of the container.
+// TestContainersThatAreRanks checks launchMode Container: one rank in each pod, with the
+// command of the container.
 func TestContainersThatAreRanks(t *testing.T) {
 	text := example(t, "ring.yaml", "ranksPerPod: 2", "launchMode: Container")
 	r := apply(t, text)
@@ -172,8 +172,8 @@ func TestContainersThatAreRanks(t *testing.T) {
 	}
 }
 
-// TestMPIOfAManifest: the launcher hears of the job's MPI, and gives a script what
-// every MPI needs. Programs that really have one are in e2e/mpi.
+// TestMPIOfAManifest checks that the launcher gets the job's MPI, and sets the variables of
+// every MPI for a script. Programs with an MPI are in e2e/mpi.
 func TestMPIOfAManifest(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("OUTRIGGER_PROVIDER_PATH", dir)
@@ -199,8 +199,8 @@ func TestMPIOfAManifest(t *testing.T) {
 	}
 }
 
-// TestEnvironmentOfAPod: every rank has the variables of its own pod, and the
-// working directory where there is such a one.
+// TestEnvironmentOfAPod checks that every rank has the variables of its own pod, and the
+// working directory if it exists here.
 func TestEnvironmentOfAPod(t *testing.T) {
 	dir := t.TempDir()
 	text := example(t, "ring.yaml", "command: [/usr/local/bin/ring]", "workingDir: "+dir+"\n        command: [/bin/sh, -c]",
@@ -218,7 +218,7 @@ func TestEnvironmentOfAPod(t *testing.T) {
 	}
 }
 
-// TestDryRun: the document is one that a sidecar takes, and nothing is started.
+// TestDryRun checks that --dry-run prints a valid job document and starts nothing.
 func TestDryRun(t *testing.T) {
 	for flag, address := range map[string]string{"--dry-run": "127.0.0.1:20001", "--dry-run=cluster": "ring-0-1.ring-ranks.default.svc:7077"} {
 		r := apply(t, example(t, "ring.yaml"), flag)
@@ -238,7 +238,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestFlagsThatContradictTheManifest: a job is described in one place.
+// TestFlagsThatContradictTheManifest checks that flags that repeat fields of a manifest are
+// refused.
 func TestFlagsThatContradictTheManifest(t *testing.T) {
 	text := example(t, "cg.yaml")
 	for flag, want := range map[string]string{

@@ -15,10 +15,10 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// mistakeCommand makes the test binary a program with a mistake in it.
+// mistakeCommand runs the test binary as a program with a mistake.
 const mistakeCommand = "mistake"
 
-// mistakes are what the ranks of a job do; rank 1 is to blame.
+// mistakes are the programs by name; rank 1 makes the mistake.
 var mistakes = map[string]func(context.Context, *outrigger.Session) error{
 	"wrong size": func(ctx context.Context, s *outrigger.Session) error {
 		w := s.World()
@@ -195,10 +195,10 @@ func mistake(name string) int {
 	return 0
 }
 
-// TestMistakes is what a person sees of twenty mistakes: cause, rank and what to
-// do. Those that hang (wrong tag, head to head, missing rank) are asked about as
-// --timeout does; TestWhy has more of them, and TestRanksDisagree of collectives.
-// A sidecar that is stopped is TestSidecarStoppedForGood.
+// TestMistakes checks the output of twenty mistakes: cause, rank and remedy. For those that
+// hang (wrong tag, head to head, missing rank) it checks the report of --timeout; TestWhy has
+// more of them, and TestRanksDisagree has those of collectives. TestSidecarStoppedForGood has
+// stopped sidecars.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	write := func(name, text string) string {
@@ -283,8 +283,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestMistakeOfLimits: too few descriptors for the ranks of a pod are told with the limit
-// to raise, whatever it is that could not be had.
+// TestMistakeOfLimits checks that a limit of open files that is too low for the ranks of a pod
+// is an error that names the limit, whatever could not be opened.
 func TestMistakeOfLimits(t *testing.T) {
 	for _, files := range []int{12, 22, 30} { // for a sidecar, for a launcher, for a rank
 		p := spawn(t, nil, "/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" run -n 64 --pods 2 -- "$1"`, files), filepath.Join(bin, "outrigger"), filepath.Join(bin, "hello"))

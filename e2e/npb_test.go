@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestNPB verifies the kernels against the values that NPB publishes.
+// TestNPB compares the results of the kernels with the values that NPB publishes.
 func TestNPB(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4, 8} {
 		for _, pods := range []int{1, 2, 4} {

@@ -21,8 +21,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// farewellCommand makes the test binary a program of two ranks, the first of
-// which sends and is gone.
+// farewellCommand runs the test binary as a program of two ranks, of which the first sends and
+// ends.
 const farewellCommand = "farewell"
 
 const (
@@ -30,9 +30,9 @@ const (
 	farewellWords = 500
 )
 
-// farewell ends rank 0 as soon as its messages are off its hands, and rank 1 when
-// it has seen them all. Rank 0 sends when the file is there; without a file it
-// sends one number, with or without a receiver.
+// farewell ends rank 0 as soon as its sends have completed, and rank 1 when it has received
+// all messages. Rank 0 sends when the file exists; without a file it sends one number, with or
+// without a receiver.
 func farewell(file string) int {
 	err := sayFarewell(context.Background(), file)
 	if err != nil {
@@ -80,8 +80,7 @@ func sendAndGo(ctx context.Context, s *outrigger.Session, w *outrigger.Window[ui
 		}
 		time.Sleep(time.Millisecond)
 	}
-	// The sidecar copies small messages out of shared memory, and the sender
-	// may go.
+	// The sidecar copies small messages out of shared memory, and the sender may end.
 	words, err := outrigger.Alloc[uint64](s, farewellWords)
 	if err != nil {
 		return err
@@ -129,9 +128,9 @@ func testBinary(t *testing.T) string {
 	return path
 }
 
-// TestPodEndsFirst: pod 0's ranks send and end; its sidecar is told to end at
-// once, as a kubelet does, while pod 1's cannot even answer. It stays until all
-// is delivered, and pod 1 works on without it.
+// TestPodEndsFirst: the ranks of pod 0 send and end, and its sidecar gets SIGTERM at once, as
+// from a kubelet, while the sidecar of pod 1 is stopped. The sidecar of pod 0 ends after all
+// messages are delivered, and pod 1 continues without it.
 func TestPodEndsFirst(t *testing.T) {
 	h := prepareHand(t, 1, 1)
 	h.doc.Tuning.DeadAfter = bootstrap.Duration(time.Minute) // the stopped one is not dead
@@ -178,9 +177,9 @@ func TestPodEndsFirst(t *testing.T) {
 	}
 }
 
-// TestContainersOfDifferentUsers: sidecar and application have users, and the
-// application a PID namespace, of their own, and no capability. Only root can
-// arrange that; others run both as themselves.
+// TestContainersOfDifferentUsers: sidecar and application have different users and no
+// capability, and the application has its own PID namespace. Only root can set this up; other
+// users run both as themselves.
 func TestContainersOfDifferentUsers(t *testing.T) {
 	const sidecarUser, appUser = 65532, 1000
 	h := prepareHand(t, 2, 1)
@@ -206,15 +205,15 @@ func TestContainersOfDifferentUsers(t *testing.T) {
 	for _, p := range pods {
 		p.sidecar.signal(unix.SIGTERM)
 		p.sidecar.wait(0)
-		// Both could write their last words, and the launcher has asked its sidecar.
+		// Both could write their termination messages, and the launcher has asked its sidecar.
 		if r := p.report(); r.Launcher.Outcome != podlife.OutcomeClosed {
 			t.Errorf("pod %d: its launcher says %+v", p.number, r.Launcher)
 		}
 	}
 }
 
-// giveTo makes the job's directory what volumes in a pod are: the sidecar's
-// files its own, the directory everybody's. The programs are everybody's too.
+// giveTo sets the owners and modes of the job's directory as volumes in a pod have them: the
+// sidecar owns its files, and all users can use the directory and the programs.
 func (h *hand) giveTo(user int) {
 	h.t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.dir, "*"))
@@ -283,7 +282,7 @@ func TestPeerNeverStarts(t *testing.T) {
 	}
 }
 
-// TestPeerStartsLate: a job waits for its gang.
+// TestPeerStartsLate checks that a job waits for a pod that starts late.
 func TestPeerStartsLate(t *testing.T) {
 	h := prepareHand(t, 1, 1)
 	h.writeDocument()
@@ -304,8 +303,8 @@ func TestPeerStartsLate(t *testing.T) {
 	}
 }
 
-// TestSidecarRestarted: a sidecar that is started again in its pod does not join
-// the job, tells every rank so, and leaves a word.
+// TestSidecarRestarted checks that a sidecar that is started again in its pod does not join
+// the job, reports that to every rank, and writes a termination message.
 func TestSidecarRestarted(t *testing.T) {
 	h := prepareHand(t, 1, 1)
 	h.writeDocument()
@@ -333,8 +332,8 @@ func TestSidecarRestarted(t *testing.T) {
 	}
 }
 
-// TestRestartKeepsTheStory: the kubelet keeps the words of the latest process,
-// which repeats what the first one knew.
+// TestRestartKeepsTheStory: the kubelet keeps the termination message of the latest process
+// only; that process repeats the failure that the first one has recorded.
 func TestRestartKeepsTheStory(t *testing.T) {
 	h := prepareHand(t, 1, 1)
 	h.writeDocument()
@@ -354,7 +353,8 @@ func TestRestartKeepsTheStory(t *testing.T) {
 	}
 }
 
-// TestFailedStartMayBeRepeated: what has not joined leaves no marker.
+// TestFailedStartMayBeRepeated checks that a sidecar that has not joined the job leaves no
+// marker, and may be started again.
 func TestFailedStartMayBeRepeated(t *testing.T) {
 	h := prepareHand(t, 1, 1)
 	h.writeDocument()
@@ -368,7 +368,7 @@ func TestFailedStartMayBeRepeated(t *testing.T) {
 	p.sidecar.wait(0)
 }
 
-// TestTransportMissing: a job that requires RDMA does not run without.
+// TestTransportMissing checks that a job that requires RDMA does not run without it.
 func TestTransportMissing(t *testing.T) {
 	const hca = `OUTRIGGER_DEVICES_HCA=[{"kind":"hca","name":"mlx5_0","numa":0,"files":["/dev/infiniband/uverbs0"]}]`
 	for what, c := range map[string]struct {
@@ -397,8 +397,8 @@ func TestTransportMissing(t *testing.T) {
 	}
 }
 
-// TestWatchedFromTheNetwork: the sidecar listens on all addresses, and who asks
-// by TCP sees everything but the drills.
+// TestWatchedFromTheNetwork checks that the sidecar serves metrics and reports by TCP on all
+// addresses, and does not serve the drills there.
 func TestWatchedFromTheNetwork(t *testing.T) {
 	h := prepareHand(t, 1, 1, 1)
 	h.doc.Ranks, h.doc.Pods = 2, h.doc.Pods[:2] // the third address is for metrics

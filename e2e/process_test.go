@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 )
 
-// process is a program that a test looks after by itself, as a kubelet does.
+// process is a program that a test starts and watches, as a kubelet does.
 type process struct {
 	t    *testing.T
 	name string
@@ -92,7 +92,7 @@ func (p *process) says(text string) {
 	}
 }
 
-// pod is a pod as the operator makes it.
+// pod is a pod of the job, with the files and processes that it has on a cluster.
 type pod struct {
 	h                  *hand
 	number             int
@@ -138,7 +138,7 @@ func lastWords(t *testing.T, path string) *podlife.Message {
 	return m
 }
 
-// report is what the operator would know of the pod.
+// report returns the state of the pod as the operator would read it.
 func (p *pod) report() podlife.Report {
 	where := p.h.doc.Pods[p.number]
 	return podlife.Report{

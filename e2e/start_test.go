@@ -20,8 +20,8 @@ const good = `{"version":1,"job":{"name":"j","id":"abc"},"ranks":2,"pods":[
  {"name":"b","address":"127.0.0.1:2","firstRank":1,"ranks":1}],
  "tls":{"caFile":"DIR/ca","certFile":"DIR/cert","keyFile":"DIR/key"}}`
 
-// TestSidecarThatCannotStart: each mistake is named, with the file and the
-// field, and ends the program at once.
+// TestSidecarThatCannotStart checks that each mistake ends the sidecar at once, with an error
+// that names the file and the field.
 func TestSidecarThatCannotStart(t *testing.T) {
 	dir := t.TempDir()
 	a, err := pki.New("abc", time.Hour)
@@ -88,8 +88,7 @@ func TestSidecarThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestLauncherThatCannotStart: the launcher says what is wrong with what it was
-// given.
+// TestLauncherThatCannotStart checks that the launcher's error names the wrong argument.
 func TestLauncherThatCannotStart(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	for what, c := range map[string]struct {
@@ -121,7 +120,7 @@ func TestLauncherThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestRankCannotForge: the launcher's status pipe is not the ranks'.
+// TestRankCannotForge checks that ranks do not inherit the launcher's status pipe.
 func TestRankCannotForge(t *testing.T) {
 	j := start(t, 2, 1, "/bin/sh", "-c", `for fd in 3 4 5 6 7 8 9; do (echo '{"event":"failed","rank":0,"code":9}' >&$fd) 2>/dev/null && echo "wrote to $fd"; done; exit 0`)
 	if code, out := j.wait(); code != 0 || strings.Contains(out, "wrote to") {
@@ -129,7 +128,7 @@ func TestRankCannotForge(t *testing.T) {
 	}
 }
 
-// TestDaemonOfARank: what a rank leaves behind ends with the job.
+// TestDaemonOfARank checks that a process that a rank has started ends with the job.
 func TestDaemonOfARank(t *testing.T) {
 	j := start(t, 2, 2, "/bin/sh", "-c", `setsid sleep 1000 & setsid sh -c 'trap "" TERM; while :; do sleep 1; done' & exit 0`)
 	if code, out := j.wait(); code != 0 {
@@ -138,8 +137,8 @@ func TestDaemonOfARank(t *testing.T) {
 	j.left()
 }
 
-// TestRunKilled: nothing that a killed `outrigger run` started goes on, and the
-// next one removes its directory.
+// TestRunKilled checks that all processes of a killed `outrigger run` end, and that the next
+// one removes its directory.
 func TestRunKilled(t *testing.T) {
 	tmp, err := os.MkdirTemp("", "e2e-") //nolint:usetesting // socket paths are short; t.TempDir's need not be
 	if err != nil {
@@ -186,8 +185,7 @@ func leftBehind(t *testing.T, tmp string) []string {
 	return dirs
 }
 
-// TestReaderThatHasGone: a job whose output is no longer read ends and
-// cleans up.
+// TestReaderThatHasGone checks that a job whose output pipe was closed ends and cleans up.
 func TestReaderThatHasGone(t *testing.T) {
 	tmp := t.TempDir()
 	line := fmt.Sprintf("TMPDIR=%s %s run -n 2 -- /bin/sh -c 'while echo line; do sleep 0.01; done' | head -n 3; echo ${PIPESTATUS[0]}", tmp, filepath.Join(bin, "outrigger"))

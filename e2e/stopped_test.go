@@ -28,8 +28,8 @@ func (j *job) sidecarPID(pod int) int {
 	return 0
 }
 
-// TestSidecarStoppedForGood: it is the sidecar that is named, whenever it is
-// stopped, and whether anybody needs it or not.
+// TestSidecarStoppedForGood checks that a stopped sidecar is named as the cause, whenever it
+// is stopped, also if no other pod needs it.
 func TestSidecarStoppedForGood(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -63,8 +63,8 @@ func TestSidecarStoppedForGood(t *testing.T) {
 	}
 }
 
-// TestLauncherStopped: a job that runs out of time while a launcher is stopped, which sees
-// no rank end then, says so.
+// TestLauncherStopped checks that a job that reaches its time limit while a launcher is
+// stopped reports the stopped launcher.
 func TestLauncherStopped(t *testing.T) {
 	t.Parallel()
 	j := startWith(t, []string{"--timeout", "3s"}, 2, 1, "/bin/sh", "-c", `echo "my launcher is $PPID"; exec sleep 1`)
@@ -79,9 +79,9 @@ func TestLauncherStopped(t *testing.T) {
 	j.left()
 }
 
-// TestSidecarStoppedAndGoesOn: pods as a cluster has them, where no process is told
-// that a process is stopped. The peers give a sidecar up; when it goes on, it is
-// told, and its ranks learn what all others have.
+// TestSidecarStoppedAndGoesOn: in a cluster, no process learns that another is stopped. The
+// peers give a stopped sidecar up; when it continues, they report that to it, and its ranks
+// get the same error as all others.
 func TestSidecarStoppedAndGoesOn(t *testing.T) {
 	for _, stopped := range []int{0, 1} { // the one that dials, and the other
 		t.Run(fmt.Sprint("pod ", stopped), func(t *testing.T) {
@@ -116,9 +116,9 @@ func TestSidecarStoppedAndGoesOn(t *testing.T) {
 	}
 }
 
-// TestPeerStoppedBeforeItWasReached: a sidecar that is stopped before anybody has
-// connected to it is given up in time, and named: its system accepts connections
-// for it, so it has started.
+// TestPeerStoppedBeforeItWasReached checks that a sidecar that is stopped before the first
+// connection is given up in time, and named: the kernel accepts connections for it, so it has
+// started.
 func TestPeerStoppedBeforeItWasReached(t *testing.T) {
 	for _, stopped := range []int{0, 1} {
 		t.Run(fmt.Sprint("pod ", stopped), func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestPeerStoppedBeforeItWasReached(t *testing.T) {
 	}
 }
 
-// TestSidecarStartedAgain: a second sidecar in the place of one that was killed is
-// no peer: the job fails, on both sides, and says why.
+// TestSidecarStartedAgain checks that a sidecar that replaces a killed one is not accepted as
+// the same peer: the job fails on both sides, with the reason.
 func TestSidecarStartedAgain(t *testing.T) {
 	for _, again := range []int{0, 1} {
 		t.Run(fmt.Sprint("pod ", again), func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestSidecarStartedAgain(t *testing.T) {
 	}
 }
 
-// TestWhyOfAStoppedSidecar: outrigger why tells what the others say, and of the ranks of
-// a pod whose sidecar is stopped why nothing is known, before the job ends by that.
+// TestWhyOfAStoppedSidecar checks that outrigger why reports the waits of other pods, and for
+// the pod of a stopped sidecar why nothing is known, before the job ends.
 func TestWhyOfAStoppedSidecar(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, 2, os.Args[0], hangingCommand, "ring")

@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// TestStrangers: while a job runs, everybody who can reach its sockets tries;
-// the job ends with right results.
+// TestStrangers checks that a job has right results while unauthenticated clients attack all
+// of its sockets.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, 2, ring("-rounds", "6000", "-pause", "1ms", "-bytes", "20000")...)
@@ -55,7 +55,7 @@ func TestStrangers(t *testing.T) {
 	j.left()
 }
 
-// attackSocket talks to the applications' socket as no application does.
+// attackSocket sends to the applications' socket what no application sends.
 func attackSocket(t *testing.T, path string) {
 	t.Helper()
 	taken, far := shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll}, shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: 1 << 20}
@@ -93,7 +93,7 @@ func attackSocket(t *testing.T, path string) {
 	}
 }
 
-// attackAddress talks to the sidecars' address as no sidecar of the job does.
+// attackAddress sends to the sidecars' address what no sidecar of the job sends.
 func attackAddress(t *testing.T, address, dir string) {
 	t.Helper()
 	random := make([]byte, 4096)
@@ -139,7 +139,7 @@ func connect(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// answered takes away the first byte of a sidecar, which says that it runs.
+// answered reads the first byte of a sidecar, which says that it runs.
 type answered struct {
 	net.Conn
 	heard bool

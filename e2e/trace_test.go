@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestTraceOfCG: the timeline of NPB CG on 4 ranks in 2 pods is what the format
-// wants (fields, nesting, arrows), has calls, messages of both links, and turns,
-// and its times are those of the report.
+// TestTraceOfCG checks the timeline of NPB CG on 4 ranks in 2 pods: it has the format's
+// fields, nesting and arrows, the calls, the messages of both links, and the turns, and its
+// times are those of the report.
 func TestTraceOfCG(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cg.json")
 	code, report := startWith(t, []string{"--trace", file}, 4, 2, filepath.Join(bin, "npb"), "-class", "S", "cg").wait()
@@ -33,7 +33,7 @@ func TestTraceOfCG(t *testing.T) {
 			t.Errorf("too few of something: %s", m[0])
 		}
 	}
-	// A message has two ends, and every one of them an arrow.
+	// A message has two ends, and each end has an arrow.
 	if ends, arrows := number(t, m[2])+number(t, m[3]), number(t, m[4]); ends != 2*arrows {
 		t.Errorf("%d ends of messages, %d arrows", ends, arrows)
 	}
@@ -64,8 +64,8 @@ func TestTraceOfCG(t *testing.T) {
 	}
 }
 
-// TestTraceOntoAFullDisk: a job whose timeline finds no room has not failed; that is a
-// warning when it ends, with an exit code of its own, and its ranks' output is there.
+// TestTraceOntoAFullDisk checks that a job whose timeline cannot be written has not failed: it
+// ends with a warning and the exit code for that, and its ranks' output is complete.
 func TestTraceOntoAFullDisk(t *testing.T) {
 	t.Parallel()
 	code, out := startWith(t, []string{"--trace", "/dev/full"}, 2, 2, ring("-rounds", "10")...).wait()
@@ -78,7 +78,7 @@ func TestTraceOntoAFullDisk(t *testing.T) {
 // differs by more than a hundredth, and the last digit of the report.
 func differs(a, b float64) bool { return math.Abs(a-b) > 0.01*max(a, b)+0.0006 }
 
-// timesOf are the figures of a rank's line in the table with a heading.
+// timesOf returns the figures of a rank's line in the table with a heading.
 func timesOf(t *testing.T, out, heading string, rank, n int) []float64 {
 	t.Helper()
 	_, table, _ := strings.Cut(out, heading)
@@ -99,8 +99,8 @@ func timesOf(t *testing.T, out, heading string, rank, n int) []float64 {
 	return nil
 }
 
-// TestTraceOfAFailure: a job that is ended has its timeline too, and says what is
-// missing; a file that is none is refused.
+// TestTraceOfAFailure checks that a job that was ended has a timeline, which names what is
+// missing, and that a file that is no timeline is refused.
 func TestTraceOfAFailure(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hang.json")
 	code, said := startWith(t, []string{"--trace", file, "--timeout", "2s"}, 2, 2, os.Args[0], hangingCommand, "wrong tag").wait()

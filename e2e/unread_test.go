@@ -15,17 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rank that prints and prints, like one behind a pager, and the same with its
-// end.
+// Ranks that print without end, as for a pager, and that then end or fail.
 const (
 	chatty  = `trap 'exit 9' HUP; yes "a line that is not read" & echo $$ >$PIDS/$OUTRIGGER_RANK; wait`
 	failing = `yes "a line that is not read" & echo $$ >$PIDS/$OUTRIGGER_RANK; [ $OUTRIGGER_RANK = 1 ] && { sleep 1; kill -KILL $$; }; wait`
 	shy     = `yes "a line" | head -n 20000`
 )
 
-// TestOutputUnread: the ranks' output goes into a pipe that is not read, as behind
-// a pager that stands still. However the job ends, it ends, with its exit code, and
-// with its verdict if that can be read.
+// TestOutputUnread: the ranks' output goes into a pipe that is not read, as with a pager that
+// waits. The job ends with its exit code in each case, and with its verdict if that can be
+// printed.
 func TestOutputUnread(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
@@ -60,7 +59,7 @@ func TestOutputUnread(t *testing.T) {
 	}
 }
 
-// TestOutputReadLate: a job that ends well loses nothing.
+// TestOutputReadLate checks that no output of a successful job is lost if it is read late.
 func TestOutputReadLate(t *testing.T) {
 	j := unread(t, false, nil, shy)
 	j.started()
@@ -134,7 +133,7 @@ func (q *quiet) do(s unix.Signal) {
 	}
 }
 
-// ends waits for the end of the job. None of its ranks may be left.
+// ends waits for the end of the job, and fails if a rank is left.
 func (q *quiet) ends(code int) {
 	q.t.Helper()
 	var err error

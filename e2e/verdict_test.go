@@ -21,11 +21,10 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// endCommand makes the test binary a program whose ranks end in a way of their
-// own.
+// endCommand runs the test binary as a program whose ranks end in different ways.
 const endCommand = "end"
 
-// end is one rank. What is left out is what the test is about.
+// end is one rank. Errors and closes are left out on purpose.
 func end(how string) int {
 	ctx := context.Background()
 	s, err := outrigger.Open(ctx, outrigger.Config{})
@@ -144,8 +143,8 @@ func code(err error) int {
 	return 0
 }
 
-// TestOneTruth: what the sidecars know of a job's end is what `outrigger run`
-// says and exits with, also when every rank has ended with 0.
+// TestOneTruth checks that `outrigger run` prints the failure that the sidecars know, and
+// exits with its code, also if every rank has exited with 0.
 func TestOneTruth(t *testing.T) {
 	for how, c := range map[string]struct {
 		code int
@@ -186,8 +185,8 @@ func TestOneTruth(t *testing.T) {
 	}
 }
 
-// TestGuiltyIsTold: ranks that hear of a job's end hear of the rank that has ended badly, and not of
-// one that its launcher has ended for that.
+// TestGuiltyIsTold checks that the error at the other ranks names the rank that failed, and
+// not a rank that its launcher has ended because of that.
 func TestGuiltyIsTold(t *testing.T) {
 	t.Parallel()
 	const text = `go=$1; shift; if [ $OUTRIGGER_RANK = 1 ]; then until [ -e "$go" ]; do sleep 0.05; done; exit 3; fi; exec "$0" "$@"`
@@ -213,8 +212,8 @@ var (
 	busy  = flag.Int("kills.busy", 0, "how many busy loops run at the same time")
 )
 
-// TestRankKilledOften: whenever a rank is killed it is named, and how it ended,
-// though its siblings end badly as soon as their launcher tells them to.
+// TestRankKilledOften checks that a killed rank is named with its signal, at whatever time it
+// is killed, although the other ranks of its pod fail as soon as their launcher ends them.
 func TestRankKilledOften(t *testing.T) {
 	t.Parallel()
 	startLoops(t)
@@ -240,8 +239,8 @@ func TestRankKilledOften(t *testing.T) {
 	t.Logf("%d ranks killed, %d verdicts wrong", *kills, wrong)
 }
 
-// TestSidecarKilledOften: the same for sidecars, from the moment at which they are
-// started: while ranks attach, while no sidecar has connected yet, and later.
+// TestSidecarKilledOften checks the same for sidecars, from their start on: while ranks
+// attach, before sidecars have connected, and later.
 func TestSidecarKilledOften(t *testing.T) {
 	t.Parallel()
 	startLoops(t)
@@ -265,8 +264,8 @@ func TestSidecarKilledOften(t *testing.T) {
 	t.Logf("%d sidecars killed, %d verdicts wrong", *kills, wrong)
 }
 
-// TestSidecarKilledIsTold: a rank that outlives its neighbours hears that a sidecar was
-// lost, and not that they have vanished, who were ended for it.
+// TestSidecarKilledIsTold checks that the error at a remaining rank names the lost sidecar,
+// and not the ranks that were ended because of it.
 func TestSidecarKilledIsTold(t *testing.T) {
 	t.Parallel()
 	j := start(t, 4, 2, testBinary(t), endCommand, "obey but rank 0")

@@ -15,8 +15,8 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// Mistakes that hang every MPI: this test binary, as the ranks of a job, makes
-// them, and the job's time runs out. What the person reads then names the cause.
+// Mistakes that hang with any MPI: the test binary makes them as the ranks of a job until the
+// job's time limit. The report at the end names the cause.
 const (
 	hangingCommand = "hanging"
 	rightCommand   = "right"
@@ -87,8 +87,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// Ranks that call different collectives are told so at once. The last rank of three
-// is the one that differs, and the sidecar that notices it first reports it.
+// Ranks that call different collectives get an error at once. The last rank of three differs,
+// and the sidecar that notices it first reports it.
 var disagreements = map[string]struct {
 	play func(context.Context, *outrigger.Comm) error
 	want []string // one of them is said
@@ -136,7 +136,8 @@ func otherCollective(ctx context.Context, w *outrigger.Comm) error {
 	return w.Barrier(ctx)
 }
 
-// wrongComm: ranks 0 and 1 meet the others of their halves, which meet all.
+// wrongComm: ranks 0 and 1 call a barrier of their half, and the other ranks of the halves
+// call a barrier of all.
 func wrongComm(ctx context.Context, w *outrigger.Comm) error {
 	half, err := w.Split(ctx, w.Rank()%2, w.Rank())
 	if err != nil {
@@ -148,7 +149,8 @@ func wrongComm(ctx context.Context, w *outrigger.Comm) error {
 	return w.Barrier(ctx)
 }
 
-// twoRoots: each waits for the other, and no rank sends anything that could disagree.
+// twoRoots: each rank waits for the other one as root, and no rank sends a message by which a
+// disagreement could be detected.
 func twoRoots(ctx context.Context, w *outrigger.Comm) error {
 	return outrigger.Gather(ctx, w, make([]int64, 1), make([]int64, 2), w.Rank())
 }
@@ -178,20 +180,20 @@ func otherLargeSize(ctx context.Context, w *outrigger.Comm) error {
 	return outrigger.AllreduceInPlace(ctx, w, buf, outrigger.Sum)
 }
 
-// nothingSent: rank 1 expects an element of rank 0, which has none for it and goes on.
+// nothingSent: rank 1 expects an element of rank 0, which sends none and continues.
 func nothingSent(ctx context.Context, w *outrigger.Comm) error {
 	none, one := []int{0, 0}, []int{w.Rank(), 0}
 	return errors.Join(outrigger.Alltoallv(ctx, w, make([]int64, 1), none, nil, make([]int64, 1), one, nil), w.Barrier(ctx))
 }
 
-// otherOrder: rank 1 has another schedule than the others, and no rank's message meets
-// one that differs.
+// otherOrder: rank 1 calls its collectives in another order, and no rank receives a message
+// that differs from the expected one.
 func otherOrder(ctx context.Context, w *outrigger.Comm) error {
 	first := outrigger.OpFunc(w.Rank() != 1, func(_, _ []float64) {})
 	return outrigger.AllreduceInPlace(ctx, w, make([]float64, 4), first)
 }
 
-// otherByLittle: rank 2 has a few bytes more of many.
+// otherByLittle: rank 2 sends a few bytes more than the other ranks.
 func otherByLittle(bytes, more int) func(context.Context, *outrigger.Comm) error {
 	return func(ctx context.Context, w *outrigger.Comm) error {
 		return outrigger.AllreduceInPlace(ctx, w, make([]int32, (bytes+w.Rank()/2*more)/4), outrigger.Sum)
@@ -206,7 +208,7 @@ func otherLargeType(ctx context.Context, w *outrigger.Comm) error {
 	return outrigger.AllreduceInPlace(ctx, w, make([]int32, n), outrigger.Sum)
 }
 
-// counts: rank 2 sends rank 0 something else than rank 0 expects of it.
+// counts: rank 2 sends another number of elements to rank 0 than rank 0 expects.
 func counts(sent, expected int) func(context.Context, *outrigger.Comm) error {
 	return func(ctx context.Context, w *outrigger.Comm) error {
 		s, r := []int{1, 1, 1}, []int{1, 1, 1}
@@ -255,7 +257,7 @@ func window(ctx context.Context, w *outrigger.Comm) (*outrigger.Window[int64], e
 	return outrigger.NewWindow(ctx, w, mem)
 }
 
-// lockHeld: rank 1 computes with the lock that rank 2 wants.
+// lockHeld: rank 1 computes while it holds the lock that rank 2 requests.
 func lockHeld(ctx context.Context, w *outrigger.Comm) error {
 	win, err := window(ctx, w)
 	if err == nil && w.Rank() == 1 {
@@ -270,7 +272,7 @@ func lockHeld(ctx context.Context, w *outrigger.Comm) error {
 	select {}
 }
 
-// ringOfLocks: each has its own part, and wants the other's.
+// ringOfLocks: each rank holds the lock of its own part, and requests that of its neighbour.
 func ringOfLocks(ctx context.Context, w *outrigger.Comm) error {
 	win, err := window(ctx, w)
 	if err == nil {
@@ -328,7 +330,8 @@ func wrongSource(ctx context.Context, w *outrigger.Comm) error {
 	return w.Barrier(ctx)
 }
 
-// headToHead: both send before they receive, more than is sent eagerly.
+// headToHead: both ranks send before they receive, and the messages are too large for the
+// eager protocol.
 func headToHead(ctx context.Context, w *outrigger.Comm) error {
 	buf := make([]float64, 1<<20)
 	if err := outrigger.Send(ctx, w, buf, 1-w.Rank(), 3); err != nil {
@@ -357,7 +360,7 @@ func stoppedRank(ctx context.Context, w *outrigger.Comm) error {
 	return w.Barrier(ctx)
 }
 
-// allHaveLeft: who might send to rank 0 does not.
+// allHaveLeft: all ranks that could send to rank 0 have left.
 func allHaveLeft(ctx context.Context, w *outrigger.Comm) error {
 	if w.Rank() == 0 {
 		_, err := outrigger.Recv(ctx, w, make([]int64, 1), outrigger.AnySource, 5)
