@@ -164,7 +164,7 @@ func TestWrongVersion(t *testing.T) {
 	}
 }
 
-// left returns the processes that a job has left after its end.
+// left fails the test if processes of a job remain after its end.
 func (j *job) left() {
 	j.t.Helper()
 	for end := time.Now().Add(jobTime); ; time.Sleep(10 * time.Millisecond) {

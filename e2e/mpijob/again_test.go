@@ -14,9 +14,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// An MPIJob is deleted and created again at once, as by kubectl delete and apply, when it
-// has failed and while it runs: the new one runs, whatever is there still of the earlier
-// one.
+// An MPIJob that is deleted and created again at once, as by kubectl delete and apply, after
+// its failure and while it runs: the new one runs, although objects of the earlier one still
+// exist.
 func TestCreatedAgain(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)

@@ -20,9 +20,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pki"
 )
 
-// A webhook of the site that refuses Jobs with 400, as those do that want a label:
-// the MPIJob says its words, keeps the document that it has made, and runs when the
-// webhook is gone.
+// A webhook of the site refuses Jobs with 400, for example because it requires a label: the
+// MPIJob quotes its message, the job document is kept, and the job runs when the webhook is
+// removed.
 func TestWebhookThatRefuses(t *testing.T) {
 	ns := restricted(t)
 	const words = "no cost centre: add the label example.com/cost-centre"
@@ -32,8 +32,8 @@ func TestWebhookThatRefuses(t *testing.T) {
 	refusedUntilGone(t, site, words)
 }
 
-// refuser runs a webhook in a pod behind the Service "site", and returns the
-// authority of its certificate.
+// refuser runs a webhook in a pod behind the Service "site", and returns the CA of its
+// certificate.
 func refuser(t *testing.T, ns string, code int, words string) []byte {
 	t.Helper()
 	authority, err := pki.New()
@@ -67,8 +67,8 @@ func refuser(t *testing.T, ns string, code int, words string) []byte {
 	return authority.CA()
 }
 
-// webhookForJobs is a webhook that has to be asked before a Job of the namespace is
-// made.
+// webhookForJobs returns the configuration of a webhook that is called before a Job of the
+// namespace is created.
 func webhookForJobs(ns string, at admissionv1.WebhookClientConfig) *admissionv1.ValidatingWebhookConfiguration {
 	return &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "site-" + ns},
@@ -84,9 +84,8 @@ func webhookForJobs(ns string, at admissionv1.WebhookClientConfig) *admissionv1.
 	}
 }
 
-// refusedUntilGone runs a job in the presence of a webhook because of which the API server has
-// an error, with these words, for who makes a Job. When it is gone the job runs, with
-// the document that it had.
+// refusedUntilGone runs a job while a webhook makes the API server refuse Jobs with this
+// message. When the webhook is removed, the job runs with its earlier document.
 func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguration, words string) {
 	t.Helper()
 	ns := w.Webhooks[0].NamespaceSelector.MatchLabels[corev1.LabelMetadataName]
@@ -101,7 +100,7 @@ func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguratio
 		}
 	}
 	defer remove() // or whatever comes after a test that has failed would fail, too
-	// The API server has heard of it when it refuses a Job.
+	// The webhook is in effect when the API server refuses a Job.
 	eventually(t, func() error {
 		if out, err := lab.Kubectl(t.Context(), "create", "job", "try", "-n", ns, "--image=x", "--dry-run=server").CombinedOutput(); err == nil || !strings.Contains(string(out), words) {
 			return fmt.Errorf("a Job is taken, or refused by others: %s", out)
@@ -124,8 +123,7 @@ func refusedUntilGone(t *testing.T, w *admissionv1.ValidatingWebhookConfiguratio
 	}
 }
 
-// While another vendor's webhook is down that is asked about Jobs, the API server has an
-// error for who makes one.
+// While a webhook of another vendor that admits Jobs is down, the API server refuses Jobs.
 func TestWebhookThatIsDown(t *testing.T) {
 	ns := restricted(t)
 	down := webhookForJobs(ns, admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: ns, Name: "absent"}})

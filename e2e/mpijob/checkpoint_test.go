@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// saving is a job of four ranks that leaves a checkpoint when it is told to end, in a folder
-// that its nodes share, and goes on from it. file is the checkpoint on this machine.
+// saving returns a job of four ranks that writes a checkpoint on SIGTERM, in a folder that its
+// nodes share, and continues from it. file is the checkpoint on this machine.
 func saving(t *testing.T, name string) (j *v1alpha1.MPIJob, file string) {
 	t.Helper()
 	//nolint:usetesting // the nodes' containers find it by this path
@@ -51,13 +51,13 @@ func begun(t *testing.T, j *v1alpha1.MPIJob) {
 	})
 }
 
-// printed is what the ranks of a job's pods have printed.
+// printed returns the output of the ranks of a job's pods.
 func printed(t *testing.T, j *v1alpha1.MPIJob) string {
 	t.Helper()
 	return kubectl(t, "logs", "-n", j.Namespace, "-l", names.LabelJob+"="+j.Name, "-c", "app", "--tail=-1")
 }
 
-// wentOn wants a job to have completed from a checkpoint.
+// wentOn fails the test unless a job has completed from a checkpoint.
 func wentOn(t *testing.T, j *v1alpha1.MPIJob, drains int32) {
 	t.Helper()
 	s := becomes(t, j, v1alpha1.ConditionComplete).Status
@@ -76,8 +76,9 @@ func wentOn(t *testing.T, j *v1alpha1.MPIJob, drains int32) {
 	}
 }
 
-// TestDrainWritesACheckpoint: a node that is drained gives the ranks of all pods the time to
-// agree on a checkpoint and to write it. The job starts again from it, and spends no restart.
+// TestDrainWritesACheckpoint checks that the ranks of all pods have time to agree on a
+// checkpoint and to write it when a node is drained. The job starts again from it, and uses no
+// restart.
 func TestDrainWritesACheckpoint(t *testing.T) {
 	j, file := saving(t, "drained")
 	begun(t, submit(t, j))

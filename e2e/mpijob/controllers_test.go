@@ -16,9 +16,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// controllerOf installs another project's controller as its own chart has it,
-// with its webhooks and rights. No registry is at hand: its program is mounted
-// from this machine, whose files the nodes see.
+// controllerOf installs another project's controller by its own chart, with its webhooks and
+// rights. There is no image registry: its program is mounted from this machine, whose files
+// the nodes can read.
 func controllerOf(t *testing.T, name string) {
 	t.Helper()
 	dir := os.Getenv("OUTRIGGER_CONTROLLERS")
@@ -63,7 +63,7 @@ func controllerOf(t *testing.T, name string) {
 	kubectl(t, "rollout", "status", "-n", ns, "deployment/"+deployment, "--timeout=150s")
 }
 
-// ours has a Deployment's pod run a program of this machine.
+// ours changes a Deployment so that its pod runs a program of this machine.
 func ours(t *testing.T, u *unstructured.Unstructured, dir string) {
 	t.Helper()
 	spec, _, err := unstructured.NestedMap(u.Object, "spec", "template", "spec")
@@ -87,8 +87,8 @@ func ours(t *testing.T, u *unstructured.Unstructured, dir string) {
 	}
 }
 
-// apply applies objects. Webhooks that have just been installed may not be heard
-// of yet: it is tried again.
+// apply applies objects, and tries again, because webhooks that have just been installed may
+// not be in effect yet.
 func apply(t *testing.T, ns, objects string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "objects.yaml")

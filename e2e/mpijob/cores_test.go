@@ -19,9 +19,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A Guaranteed pod whose sidecar asks for a whole CPU, on nodes with the static
-// CPU manager: the sidecar has a core that no other container of the node has, by the
-// kubelet's word and by the kernel's; the application has none of its own.
+// A Guaranteed pod whose sidecar requests a whole CPU, on nodes with the static CPU manager:
+// the sidecar has a core that no other container of the node has, as kubelet and kernel
+// report; the application has no core of its own.
 func TestSidecarHasACore(t *testing.T) {
 	j := example(restricted(t), "core", "ring", "-rounds", "400", "-pause", "20ms")
 	small := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
@@ -51,8 +51,8 @@ func TestSidecarHasACore(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionComplete)
 }
 
-// allotted are the CPUs that the kubelet of a pod's node has given to its
-// containers alone.
+// allotted returns the CPUs that the kubelet of a pod's node has assigned exclusively to its
+// containers.
 func allotted(t *testing.T, p *corev1.Pod) (sidecar, app []int64) {
 	t.Helper()
 	n, err := lab.Node(p.Spec.NodeName)
@@ -84,8 +84,8 @@ func allotted(t *testing.T, p *corev1.Pod) (sidecar, app []int64) {
 	return sidecar, app
 }
 
-// processors are those on which a pod's process of that name may run, as the
-// kernel of this machine, which is the nodes' too, says.
+// processors returns the CPUs on which a pod's process of that name may run. The nodes have
+// the kernel of this machine.
 func processors(p *corev1.Pod, name string) (string, error) {
 	processes, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {

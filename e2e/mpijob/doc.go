@@ -1,3 +1,3 @@
-// Package mpijob tests MPIJobs on the test cluster: what a user sees of a job
-// that succeeds, and of every way in which one can fail.
+// Package mpijob tests MPIJobs on the test cluster: what a user sees of jobs that succeed and
+// that fail in each possible way.
 package mpijob

@@ -10,10 +10,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// tag is that of the images in docs/examples; the cluster has those of this tree.
+// tag is the tag of the images in docs/examples; the cluster has the images of this tree.
 var tag = regexp.MustCompile(`outrigger\.dev/outrigger-examples:\S+`)
 
-// The manifests that `outrigger run -f` runs on one machine run here as they are.
+// The manifests that `outrigger run -f` runs on one machine run unchanged on a cluster.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)

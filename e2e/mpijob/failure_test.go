@@ -22,8 +22,8 @@ func long(ns, name string, more ...string) *v1alpha1.MPIJob {
 	return example(ns, name, append([]string{"ring", "-rounds", "100000", "-pause", "10ms"}, more...)...)
 }
 
-// A rank that exits with 3 is the first failure, with its pod, its node and its
-// code, however many others fail because of it.
+// A rank that exits with 3 is the first failure, with its pod, node and code, although other
+// ranks fail because of it.
 func TestRankExits(t *testing.T) {
 	t.Parallel()
 	j := submit(t, long(restricted(t), "exits", "-fail-rank", "3", "-fail-round", "100"))
@@ -40,8 +40,8 @@ func TestRankExits(t *testing.T) {
 	}
 }
 
-// A rank that ends with 0 and has not called Close has failed the job, and is
-// named, whatever the others end with.
+// A rank that exits with 0 without Close fails the job, and is named, whatever the exit codes
+// of the other ranks are.
 func TestExitWithoutClose(t *testing.T) {
 	t.Parallel()
 	j := submit(t, long(restricted(t), "silent", "-fail-rank", "3", "-fail-round", "100", "-fail-code", "0"))
@@ -52,7 +52,7 @@ func TestExitWithoutClose(t *testing.T) {
 	}
 }
 
-// The container's user has a program that does not exist.
+// The command of the container is a program that does not exist.
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
 	j := becomes(t, submit(t, example(restricted(t), "nothing", "no-such-program")), v1alpha1.ConditionFailed)
@@ -61,8 +61,8 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// A sidecar that is killed ends the job; the one that the kubelet starts in its
-// place does not join.
+// A sidecar that is killed ends the job; the sidecar that the kubelet starts in its place does
+// not join.
 func TestSidecarKilled(t *testing.T) {
 	t.Parallel()
 	j := submit(t, long(restricted(t), "killed"))
@@ -101,8 +101,8 @@ func signal(t *testing.T, p *corev1.Pod, container, name string) {
 	t.Fatalf("pod %s has no container %s", p.Name, container)
 }
 
-// TestStoppedSidecar: the sidecar of pod 0 is stopped, for which rank 1 fails. Pod 0 is named as
-// the cause, and both pods stay with their output.
+// TestStoppedSidecar: the sidecar of pod 0 is stopped, and rank 1 fails because of that. Pod 0
+// is named as the cause, and both pods are kept with their output.
 func TestStoppedSidecar(t *testing.T) {
 	t.Parallel()
 	j := long(restricted(t), "stopped")
@@ -122,7 +122,7 @@ func TestStoppedSidecar(t *testing.T) {
 	}
 }
 
-// A deleted pod is no failure of the ranks in it: the job starts again, and spends no restart.
+// A deleted pod is no failure of its ranks: the job starts again, and uses no restart.
 func TestPodDeleted(t *testing.T) {
 	t.Parallel()
 	j := submit(t, long(restricted(t), "deleted"))
@@ -138,8 +138,8 @@ func TestPodDeleted(t *testing.T) {
 	}
 }
 
-// A budget keeps evictions away from a running job, and Kubernetes can make
-// sense of it: it counts the job's pods.
+// A disruption budget prevents evictions of a running job's pods, and Kubernetes counts these
+// pods for it.
 func TestDisruptionPrevented(t *testing.T) {
 	t.Parallel()
 	j := long(restricted(t), "kept")
@@ -162,7 +162,7 @@ func TestDisruptionPrevented(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionRunning)
 }
 
-// A node that is lost takes its ranks with it; the other pods notice.
+// When a node is lost with its ranks, the other pods detect that.
 func TestNodeLost(t *testing.T) {
 	j := submit(t, long(restricted(t), "lost"))
 	podOf(t, j, 0)
@@ -195,7 +195,7 @@ func TestNodeLost(t *testing.T) {
 	}
 }
 
-// A suspended job has no pods, and starts afresh when it is resumed.
+// A suspended job has no pods, and starts from the beginning when it is resumed.
 func TestSuspend(t *testing.T) {
 	t.Parallel()
 	j := submit(t, example(restricted(t), "pause", "ring", "-rounds", "300", "-pause", "10ms"))
@@ -231,7 +231,7 @@ func TestRestartLimit(t *testing.T) {
 	}
 }
 
-// A transport that is required and that a pod has not fails the job, by name.
+// If a pod does not have the required transport, the job fails with the transport's name.
 func TestTransportMissing(t *testing.T) {
 	advertise := func(ctx context.Context, count string) {
 		for _, n := range lab.Nodes() { // as if an agent had
@@ -254,7 +254,7 @@ func TestTransportMissing(t *testing.T) {
 	eventually(t, func() error { return none(t, j) })
 }
 
-// Devices that no node has: the job waits and says so, and ends by its deadline.
+// A job that requests devices that no node has waits, reports that, and ends by its deadline.
 func TestDevicesMissing(t *testing.T) {
 	t.Parallel()
 	j := long(restricted(t), "wants")

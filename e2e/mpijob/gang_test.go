@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// gang is a job of two pods of so much CPU each, in a PodGroup.
+// gang returns a job of two pods in a PodGroup, with this much CPU for each pod.
 func gang(ns, name, cpu, scheduler string, kind v1alpha1.Gang) *v1alpha1.MPIJob {
 	j := idle(ns, name)
 	j.Spec.RunPolicy.Gang = kind
@@ -48,9 +48,8 @@ func TestVolcano(t *testing.T) {
 	allOrNone(t, "volcano", v1alpha1.GangVolcano, "2 Insufficient cpu") // of the pod that has no room
 }
 
-// allOrNone: under a scheduler that knows groups, a job of which only one pod has
-// room holds no node: none of its pods is placed, and the job says so in the
-// scheduler's words; it starts, all of it, when there is room.
+// allOrNone: with a gang scheduler, no pod of a job is placed while only one has room, and the
+// job quotes the scheduler's message. All its pods start when there is room.
 func allOrNone(t *testing.T, scheduler string, kind v1alpha1.Gang, words string) {
 	t.Helper()
 	ns := restricted(t)
@@ -65,7 +64,7 @@ func allOrNone(t *testing.T, scheduler string, kind v1alpha1.Gang, words string)
 	submit(t, filler)
 	podOf(t, filler, 0)
 
-	// Without a group one of two pods is placed, and holds its node for nothing.
+	// Without a group, one of two pods is placed, and occupies its node without use.
 	loose := gang(ns, "loose", half, "", v1alpha1.GangNone)
 	submit(t, loose)
 	eventually(t, func() error { return placed(t, loose, 1) })
@@ -95,7 +94,7 @@ func allOrNone(t *testing.T, scheduler string, kind v1alpha1.Gang, words string)
 	becomes(t, j, v1alpha1.ConditionRunning)
 }
 
-// allocatable is the CPU of a node, in thousandths.
+// allocatable returns the CPU of a node, in thousandths.
 func allocatable(t *testing.T) int64 {
 	t.Helper()
 	n := new(corev1.Node)
@@ -105,7 +104,7 @@ func allocatable(t *testing.T) int64 {
 	return n.Status.Allocatable.Cpu().MilliValue()
 }
 
-// placed complains unless so many pods of a job have a node.
+// placed returns an error unless exactly want pods of a job have a node.
 func placed(t *testing.T, j *v1alpha1.MPIJob, want int) error {
 	t.Helper()
 	pods := new(corev1.PodList)

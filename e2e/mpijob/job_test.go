@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// example is a job of 4 ranks, two on each node, that runs one of the examples.
+// example returns a job of 4 ranks, two on each node, that runs one of the examples.
 func example(ns, name string, command ...string) *v1alpha1.MPIJob {
 	j := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
 	arena := resource.MustParse("32Mi")
@@ -49,7 +49,7 @@ func submit(t *testing.T, j *v1alpha1.MPIJob) *v1alpha1.MPIJob {
 	return j
 }
 
-// patience is how long anything may take before a test gives up.
+// patience is the time limit of each wait of a test.
 const patience = 3 * time.Minute
 
 // becomes waits until one condition of the job is True.
@@ -89,7 +89,7 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
-// podOf is the pod of a number, once its application runs.
+// podOf returns the pod with a number, when its application runs.
 func podOf(t *testing.T, j *v1alpha1.MPIJob, number int) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod

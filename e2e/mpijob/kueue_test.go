@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// The queue of TestKueue: it admits nothing until it is told to.
+// The queue of TestKueue, which admits nothing until the test resumes it.
 const queue = `
 apiVersion: kueue.x-k8s.io/v1beta1
 kind: ResourceFlavor
@@ -46,8 +46,8 @@ metadata: {name: lab}
 spec: {clusterQueue: hpc}
 `
 
-// A real Kueue holds a job, of which there is no pod then, admits all of it, and
-// admits each restart anew; class and time of the job reach it.
+// A real Kueue holds a job, which has no pod meanwhile, then admits the whole job, and admits
+// each restart again. It gets the job's priority class and time limit.
 func TestKueue(t *testing.T) {
 	controllerOf(t, "kueue")
 	ns := restricted(t)
@@ -84,9 +84,9 @@ func TestKueue(t *testing.T) {
 	}
 }
 
-// TestKueuePreempts: a job of a low priority writes its checkpoint when Kueue preempts it for one
-// of a high priority, waits for that one's end, and goes on from the checkpoint. It spends no
-// restart.
+// TestKueuePreempts: a job of low priority writes its checkpoint when Kueue preempts it for a
+// job of high priority, waits for the end of that job, and continues from the checkpoint. It
+// uses no restart.
 func TestKueuePreempts(t *testing.T) {
 	controllerOf(t, "kueue")
 	j, file := saving(t, "preempted")

@@ -18,8 +18,8 @@ import (
 
 func errorf(err error, out []byte) error { return fmt.Errorf("%w: %s", err, out) }
 
-// podsOfOthers are the fields of a pod template whose pods join a job, and begin when a name has
-// an address that the pods' controller has told them.
+// podsOfOthers returns the fields of a pod template whose pods join a job, and start when the
+// name that their controller has set resolves.
 func podsOfOthers(t *testing.T, j *v1alpha1.MPIJob, restart, name string) string {
 	t.Helper()
 	spec := j.Spec.Template.Spec.DeepCopy()
@@ -42,8 +42,8 @@ func indented(text string, by int) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+strings.Repeat(" ", by))
 }
 
-// The pods of two groups of a real LeaderWorkerSet are the four pods of a job,
-// leaders first in each group; the leader's name resolves in each of them, and the job ends well.
+// The pods of two groups of a real LeaderWorkerSet are the four pods of a job, with the leader
+// first in each group. The leader's name resolves in each pod, and the job completes.
 func TestLeaderWorkerSet(t *testing.T) {
 	controllerOf(t, "lws")
 	ns := restricted(t)

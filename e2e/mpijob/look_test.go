@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// none complains of pods that a job still has running.
+// none returns an error if a job still has running pods.
 func none(t *testing.T, j *v1alpha1.MPIJob) error {
 	pods := new(corev1.PodList)
 	if err := api.List(t.Context(), pods, client.InNamespace(j.Namespace), client.MatchingLabels{names.LabelJob: j.Name}); err != nil {
@@ -29,8 +29,8 @@ func none(t *testing.T, j *v1alpha1.MPIJob) error {
 	return nil
 }
 
-// saying complains unless a condition of the job is True for a reason and says
-// a word.
+// saying returns an error unless a condition of the job is True with a reason and a text in
+// its message.
 func saying(t *testing.T, j *v1alpha1.MPIJob, condition, reason, word string) error {
 	now := new(v1alpha1.MPIJob)
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), now); err != nil {

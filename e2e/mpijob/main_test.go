@@ -55,14 +55,13 @@ func prepare(ctx context.Context) error {
 	return install(ctx)
 }
 
-// release is where the chart is installed. The namespace admits the node's
-// agent, which needs the node's directories; the operator would run in a
-// restricted one.
+// release is the namespace of the chart. It admits the node's agent, which needs the node's
+// directories; the operator could run in a restricted one.
 const release = "outrigger-system"
 
-// install installs the whole chart, as docs/install.md does, with images that
-// are on the nodes already. The agent does without its grants, which need a
-// capability that a machine for tests may not have; e2e/devices has them.
+// install installs the whole chart, as docs/install.md does, with images that are on the nodes
+// already. The agent runs without grants, which need a capability that a machine for tests may
+// not have; e2e/devices tests them.
 func install(ctx context.Context) error {
 	tag := strings.TrimPrefix(lab.Image("outrigger-operator"), "outrigger.dev/outrigger-operator:")
 	for _, args := range [][]string{
@@ -81,7 +80,7 @@ func install(ctx context.Context) error {
 	return nil
 }
 
-// helm is a command of the Helm that the chart is checked with.
+// helm returns a command of the Helm with which the chart is checked.
 func helm(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "../../bin/tools/helm", args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+lab.Kubeconfig, "HELM_NAMESPACE="+release)

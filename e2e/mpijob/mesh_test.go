@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// A policy puts a container into every pod of a namespace, which does not end by itself, as a
+// A policy adds a container that does not end by itself to every pod of a namespace, as a
 // service mesh does: jobs of each launch mode are Complete when their ranks have ended.
 func TestMesh(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestMesh(t *testing.T) {
 	}
 }
 
-// meshed has a policy add a container to every pod of a namespace, from its return on.
+// meshed makes a policy that adds a container to every new pod of a namespace.
 func meshed(t *testing.T, ns string) {
 	t.Helper()
 	const proxy = `[JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "mesh-proxy", image: %q, imagePullPolicy: "Never", ` +

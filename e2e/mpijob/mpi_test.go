@@ -20,8 +20,8 @@ import (
 //go:embed testdata/hpccinf.txt
 var hpccInput string
 
-// stock is a job of 4 ranks over two nodes in an image of others' packages, in which
-// nothing is Outrigger's, with a root that no process can write to.
+// stock returns a job of 4 ranks on two nodes in an image of packages of a distribution, which
+// has no file of Outrigger and a read-only root.
 func stock(ns, image string, mpi v1alpha1.MPI, command ...string) *v1alpha1.MPIJob {
 	j := example(ns, image, "unused")
 	j.Spec.MPI = mpi
@@ -31,11 +31,11 @@ func stock(ns, image string, mpi v1alpha1.MPI, command ...string) *v1alpha1.MPIJ
 	return j
 }
 
-// script is the command of a container that runs a script, which ends where something
-// of Outrigger's is in the image.
+// script returns the command of a container that runs a script, which fails if the image has a
+// file of Outrigger.
 func script(text string) []string { return []string{"/bin/sh", "-c", isStock + text} }
 
-// withScratch gives a job's application a folder to write into.
+// withScratch adds a writable folder to a job's application.
 func withScratch(j *v1alpha1.MPIJob, at string) {
 	pod := &j.Spec.Template.Spec
 	name := "scratch" + strings.ReplaceAll(at, "/", "-")
@@ -43,18 +43,18 @@ func withScratch(j *v1alpha1.MPIJob, at string) {
 	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at})
 }
 
-// isStock ends a script where something of Outrigger's is in the image.
+// isStock fails a script if the image has a file of Outrigger.
 const isStock = `[ ! -e /usr/local/bin ] && [ ! -e /usr/local/lib ] || { echo this is no stock image; exit 3; }
 `
 
-// hpcc runs the HPC Challenge as a rank, and prints what the first one has written.
+// hpcc runs the HPC Challenge as a rank; the first rank prints its output file.
 const hpcc = `hpcc || exit
 [ "$OUTRIGGER_RANK" != 0 ] || ` + show
 
 const show = `while read -r line; do echo "$line"; done <hpccoutf.txt`
 
-// challenge runs a script with the HPC Challenge on two nodes, in a restricted
-// namespace, with matrices of a size, and checks what it has found.
+// challenge runs a script with the HPC Challenge on two nodes, in a restricted namespace, with
+// matrices of a size, and checks its results.
 func challenge(t *testing.T, image string, size int, text string, env ...corev1.EnvVar) {
 	t.Helper()
 	ns := restricted(t)
@@ -83,14 +83,14 @@ func challenge(t *testing.T, image string, size int, text string, env ...corev1.
 	carried(t, j)
 }
 
-// says is what the application of the first pod has printed.
+// says returns the output of the application of the first pod.
 func says(t *testing.T, j *v1alpha1.MPIJob) string {
 	t.Helper()
 	return kubectl(t, "logs", "-n", j.Namespace, "-l", "batch.kubernetes.io/job-completion-index=0", "-c", "app", "--tail=-1")
 }
 
-// carried checks that a job of 4 ranks has ended well on two nodes, and that their
-// sidecars have carried messages between those.
+// carried checks that a job of 4 ranks has completed on two nodes, and that its sidecars have
+// carried messages between the nodes.
 func carried(t *testing.T, j *v1alpha1.MPIJob) {
 	t.Helper()
 	pods := new(corev1.PodList)
@@ -113,8 +113,8 @@ func carried(t *testing.T, j *v1alpha1.MPIJob) {
 	}
 }
 
-// overTCP is how many bytes of its ranks' messages a sidecar has sent to other pods,
-// by its last words.
+// overTCP returns how many bytes of its ranks' messages a sidecar has sent to other pods, by
+// its termination message.
 func overTCP(t *testing.T, p *corev1.Pod) (sent uint64) {
 	t.Helper()
 	for _, c := range p.Status.InitContainerStatuses {
@@ -138,15 +138,14 @@ func overTCP(t *testing.T, p *corev1.Pod) (sent uint64) {
 // ranks on two nodes in a restricted namespace. Its image is read-only.
 func TestStockMPI(t *testing.T) { challenge(t, "hpcc", 600, hpcc) }
 
-// The same by a script with an mpirun, which starts its daemons across the nodes
-// without an ssh.
+// The same by a script with an mpirun, which starts its daemons on the nodes without ssh.
 func TestStockMPIRun(t *testing.T) {
 	t.Parallel()
 	challenge(t, "hpcc", 200, "mpirun.openmpi -n 4 hpcc && "+show, corev1.EnvVar{Name: names.EnvMPIRun, Value: "1"})
 }
 
-// Ranks that have ended well, each as a job of its own, have failed, and the
-// status says why.
+// If each rank has succeeded as an MPI job of its own, the job has failed, and the status has
+// the reason.
 func TestStockMPIUnused(t *testing.T) {
 	t.Parallel()
 	j := becomes(t, submit(t, stock(restricted(t), "hpcc", v1alpha1.MPIMPICH, "/bin/sh", "-c", "exit 0")), v1alpha1.ConditionFailed)

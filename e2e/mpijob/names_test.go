@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// resolves adds an init container to a pod, which ends well when a name has an address. Variables
-// of the pod are $(NAME) in it.
+// resolves adds an init container to a pod, which succeeds when a name has an address. $(NAME)
+// in it is a variable of the pod.
 func resolves(pod *corev1.PodSpec, name string) {
 	c := *pod.Containers[0].DeepCopy()
 	c.Name, c.Image, c.RestartPolicy = "resolves", lab.Image(harness.Probe), nil
@@ -25,9 +25,9 @@ func resolves(pod *corev1.PodSpec, name string) {
 	pod.InitContainers = append(pod.InitContainers, c)
 }
 
-// TestPodsOfDeployments: the pods of Deployments, which have no number of their own, are the
-// pods of a job by the label of their number. They keep their host name and subdomain, which
-// resolve in each of them, and their ranks end well.
+// TestPodsOfDeployments: the pods of Deployments, which have no index, are the pods of a job
+// by the label of their number. They keep their host name and subdomain, which resolve in each
+// of them, and their ranks succeed.
 func TestPodsOfDeployments(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)

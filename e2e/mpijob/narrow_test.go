@@ -16,9 +16,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// An operator of one namespace, whose sidecars serve metrics inside of their pods
-// alone: it has no rights elsewhere, runs the jobs there and leaves others as they
-// are; of a sidecar others see its health, and who is in the pod everything.
+// An operator of one namespace, whose sidecars serve metrics only inside their pods: it has no
+// rights in other namespaces, runs the jobs of its namespace and ignores others. Other pods
+// can read a sidecar's health only; its own pod can read everything.
 func TestNarrowed(t *testing.T) {
 	ns, other := restricted(t), restricted(t)
 	t.Cleanup(func() {

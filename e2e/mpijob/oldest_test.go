@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// oldest is the minor version of the oldest Kubernetes that is promised.
+// oldest is the minor version of the oldest supported Kubernetes.
 const oldest = "33"
 
 // Two Indexed Jobs with the labels of a JobSet are one job, by the oldest API server and

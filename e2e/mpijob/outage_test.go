@@ -25,10 +25,10 @@ var outage = flag.Duration("outage", 15*time.Second, "how long each service is a
 
 const outageIssuer = 65 * time.Second
 
-// gate is the label of nodes that admit pods which wait for it.
+// gate is a label of nodes, for which pods wait by their node selector.
 const gate = "outrigger.test/gate"
 
-// service is one that a test takes away for a while.
+// service is a service that a test stops for a while.
 type service struct {
 	name        string
 	stop, start func(ctx context.Context) error
@@ -36,7 +36,7 @@ type service struct {
 	issues      bool // sidecars get no certificate meanwhile
 }
 
-// run is a kubectl without an answer.
+// run runs kubectl and ignores its output.
 func run(ctx context.Context, args ...string) error {
 	if out, err := lab.Kubectl(ctx, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
@@ -86,8 +86,8 @@ func services(t *testing.T) []service {
 	}
 }
 
-// TestOutages: a service that is away, for however long, delays jobs that start meanwhile, and
-// fails neither them nor those that run.
+// TestOutages checks that an outage of a service, of any length, delays jobs that start
+// meanwhile, and fails neither these nor running jobs.
 func TestOutages(t *testing.T) {
 	for _, s := range services(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -148,8 +148,9 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// completes wants a job to end well, without another attempt. What ended without the API
-// server is started again by the kubelet after as long as the outage lasted.
+// completes fails the test unless a job completes without another attempt. A container that
+// ended without the API server is started again by the kubelet after a pause as long as the
+// outage.
 func completes(t *testing.T, j *v1alpha1.MPIJob, away time.Duration) {
 	t.Helper()
 	now := new(v1alpha1.MPIJob)
@@ -176,8 +177,8 @@ func podsOf(t *testing.T, j *v1alpha1.MPIJob) []corev1.Pod {
 	return pods.Items
 }
 
-// waiting complains unless each pod's launcher runs, and waits for a sidecar that is alive and
-// not ready, and was never started again.
+// waiting returns an error unless each pod's launcher runs and waits for a sidecar that is
+// alive, is not ready, and was never restarted.
 func waiting(pods []corev1.Pod) error {
 	for i := range pods {
 		p := &pods[i]

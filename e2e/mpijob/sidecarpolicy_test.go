@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// editor is a person who may do in a namespace what Kubernetes' role edit says,
-// and, as many are let, debug and resize pods.
+// editor is a user with Kubernetes' role edit in a namespace who may also debug and resize
+// pods, as many clusters permit.
 func editor(t *testing.T, ns string) string {
 	t.Helper()
 	user := "editor-of-" + ns
@@ -42,7 +42,7 @@ func editor(t *testing.T, ns string) string {
 	return user
 }
 
-// as runs kubectl as a user, and returns all that it says.
+// as runs kubectl as a user, and returns its output.
 func as(t *testing.T, user, ns string, args ...string) (string, error) {
 	t.Helper()
 	out, err := lab.Kubectl(t.Context(), append([]string{"--as=" + user, "-n", ns}, args...)...).CombinedOutput()
@@ -57,9 +57,9 @@ func ephemeral(p *corev1.Pod, name, more string) []string {
 		name, lab.Image(harness.Probe), more)}
 }
 
-// debugged has an administrator look into a pod's sidecar by an ephemeral container, into
-// which no other user gets: by its name, for of a container that a user enters the API
-// server tells nothing else.
+// debugged adds an administrator's ephemeral container to a pod's sidecar, which no other user
+// can enter. The policy recognises it by its name, because the API server's request to enter a
+// container has only the name.
 func debugged(t *testing.T, ns, user string, p *corev1.Pod) {
 	t.Helper()
 	admin := func(args ...string) (string, error) {
@@ -84,10 +84,9 @@ func debugged(t *testing.T, ns, user string, p *corev1.Pod) {
 	}
 }
 
-// Who may change pods of a namespace does not get into the sidecar by it: not by
-// an ephemeral container that mounts its token or sees its processes, not by
-// another image, not by exec, and not by taking the pod's labels away first. What
-// is the application's they may look into.
+// A user who may change pods of a namespace cannot enter the sidecar: not by an ephemeral
+// container that mounts its token or sees its processes, not by another image, not by exec,
+// and not after removing the pod's labels. The user may enter the application.
 func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 	ns := restricted(t)
 	j := submit(t, idle(ns, "fortress"))
@@ -117,7 +116,7 @@ func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 			return nil
 		})
 	}
-	// A resize takes nothing but CPU and memory over from what is asked for.
+	// A resize changes CPU and memory only.
 	out, err := as(t, user, ns, "patch", "pod", p.Name, "--subresource=resize", "--type=strategic", "-p",
 		`{"spec":{"containers":[{"name":"app","image":"evil","volumeMounts":[{"name":"outrigger-token","mountPath":"/t"}]}]}}`)
 	now := new(corev1.Pod)
@@ -137,7 +136,7 @@ func TestEditorsStayOutOfTheSidecar(t *testing.T) {
 		}
 	}
 	debugged(t, ns, user, p)
-	// Others may still write to that pod: its Job's controller has to, for it to end.
+	// Other users may still update that pod: its Job's controller must, so that it can end.
 	if out, err := as(t, user, ns, "label", "pod", p.Name, "seen=again", "--overwrite"); err != nil {
 		t.Errorf("another label of a pod that is debugged: %v: %s", err, out)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// A pod of another job, and a process that knows a job's id but has no key of it, can
-// neither join nor read nor stop the job, which runs on.
+// A pod of another job, and a process that knows the job's ID but not its key, can neither
+// join nor read nor stop the job, which continues.
 func TestStrangers(t *testing.T) {
 	theirs, ours := restricted(t), restricted(t)
 	victim := submit(t, example(theirs, "victim", "ring", "-rounds", "600", "-pause", "50ms"))
@@ -65,8 +65,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// What a job's pods may ask the API server is what any pod may: not about
-// another job, and not for their own keys.
+// A job's pods have no more rights at the API server than other pods: they can read and change
+// no other job, and cannot read the Secrets of their own namespace.
 func TestNoPowerOverTheAPI(t *testing.T) {
 	theirs, ours := restricted(t), restricted(t)
 	for _, ask := range []string{
@@ -82,7 +82,7 @@ func TestNoPowerOverTheAPI(t *testing.T) {
 	}
 }
 
-// identity is the id of a job's attempt.
+// identity returns the ID of a job's attempt.
 func identity(t *testing.T, j *v1alpha1.MPIJob) string {
 	t.Helper()
 	c := new(corev1.ConfigMap)
@@ -96,8 +96,8 @@ func identity(t *testing.T, j *v1alpha1.MPIJob) string {
 	return d.Job.ID
 }
 
-// leaf is a certificate of pod 1 of the job with this id, as only the operator
-// can make it: with the secret in its own namespace.
+// leaf returns a certificate of pod 1 of the job with this ID, as only the operator can make
+// it: with the secret in its own namespace.
 func leaf(t *testing.T, id string) pki.Pair {
 	t.Helper()
 	s := new(corev1.Secret)
@@ -113,8 +113,7 @@ func leaf(t *testing.T, id string) pki.Pair {
 	return leafOf(t, authority)
 }
 
-// forged is a certificate for pod 1 of the job with this id, by an authority of
-// its own.
+// forged returns a certificate for pod 1 of the job with this ID, signed by another CA.
 func forged(t *testing.T, id string) pki.Pair {
 	t.Helper()
 	authority, err := pki.New(id, time.Hour)
@@ -133,7 +132,7 @@ func leafOf(t *testing.T, authority *pki.Authority) pki.Pair {
 	return pair
 }
 
-// intruder starts a pod that tries to get in at a sidecar with certificates.
+// intruder starts a pod that tries to connect to a sidecar with these certificates.
 func intruder(t *testing.T, ns, address string, pairs map[string]pki.Pair) *corev1.Pod {
 	t.Helper()
 	keys := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "stranger"}, Data: map[string][]byte{}}
@@ -157,7 +156,7 @@ func intruder(t *testing.T, ns, address string, pairs map[string]pki.Pair) *core
 	return pod
 }
 
-// result is what a pod has printed when it has ended well.
+// result returns the output of a pod that has succeeded.
 func result(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
 	eventually(t, func() error {

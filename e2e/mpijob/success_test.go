@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// CG of the NAS Parallel Benchmarks verifies on 4 ranks over 2 nodes, in a
-// restricted namespace, and kubectl shows how it went.
+// CG of the NAS Parallel Benchmarks has right results on 4 ranks on 2 nodes, in a restricted
+// namespace, and kubectl shows the job's state.
 func TestConjugateGradient(t *testing.T) {
 	t.Parallel()
 	j := submit(t, example(restricted(t), "cg", "npb", "-class", "W", "cg"))
@@ -38,7 +38,7 @@ func TestConjugateGradient(t *testing.T) {
 	}
 }
 
-// The chart's own test runs a job and says so.
+// The chart's own test runs a job and reports its success.
 func TestTrial(t *testing.T) {
 	out, err := helm(t.Context(), "test", "outrigger", "--timeout=150s", "--logs").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "Complete") {
@@ -71,9 +71,8 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// From inside the application's container there is nothing to take, although its
-// sidecar holds a device: no capability, no device, and one mount besides those
-// that every container has.
+// The application's container has no capability, no device, and one mount in addition to those
+// of every container, although its sidecar holds a device.
 func TestInside(t *testing.T) {
 	m := &moody{stop: make(chan struct{})}
 	m.serve(t, lab.Nodes()[0])

@@ -26,8 +26,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// idle is a job of two pods whose containers wait, as ranks that have not opened
-// a session yet, and from which a test can look around.
+// idle returns a job of two pods whose containers wait, as ranks that have not opened a
+// session yet. A test can run commands in them.
 func idle(ns, name string) *v1alpha1.MPIJob {
 	j := example(ns, name, "probe")
 	j.Spec.Ranks, j.Spec.RanksPerPod, j.Spec.LaunchMode = 2, 1, v1alpha1.LaunchContainer
@@ -36,8 +36,8 @@ func idle(ns, name string) *v1alpha1.MPIJob {
 	return j
 }
 
-// tokenOf is a token as the kubelet asks for it: of a pod's service account, bound
-// to the pod.
+// tokenOf returns a token as the kubelet requests it: of a pod's service account, bound to the
+// pod.
 func tokenOf(t *testing.T, p *corev1.Pod, audience string) string {
 	t.Helper()
 	r := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -51,8 +51,8 @@ func tokenOf(t *testing.T, p *corev1.Pod, audience string) string {
 	return r.Status.Token
 }
 
-// signedAnew is a token with other claims, by the key of the cluster itself: what
-// the API server would have given at another time.
+// signedAnew returns a token with other claims, signed by the cluster's key: as the API server
+// would have issued it at another time.
 func signedAnew(t *testing.T, token string, change func(claims map[string]any)) string {
 	t.Helper()
 	text, err := os.ReadFile(lab.TokenKey())
@@ -101,7 +101,7 @@ func ago(by time.Duration) func(map[string]any) {
 	}
 }
 
-// certified is what the issuer answers to tokens that a pod shows, by name.
+// certified returns the issuer's answers to the tokens that a pod sends, by their names.
 func certified(t *testing.T, p *corev1.Pod, tokens map[string]string) map[string]string {
 	t.Helper()
 	args := []string{"exec", "-n", p.Namespace, p.Name, "-c", "app", "--", "/usr/local/bin/probe", "certify", "https://outrigger-issuer." + release + ".svc/v1/certificate"}
@@ -116,11 +116,10 @@ func certified(t *testing.T, p *corev1.Pod, tokens map[string]string) map[string
 	return answers
 }
 
-// What the issuer gives to whom, on a real cluster, by the API server's own
-// tokens: the pod's own token, from its own address, is good for its certificate;
-// a token of the application, of another pod, of another job, of a pod that is
-// gone, one that has expired, and one of a pod that only calls itself one of the
-// job's are good for nothing.
+// The issuer's decisions on a real cluster, with tokens of the API server: the sidecar's own
+// token, sent from its pod's address, gets the pod's certificate. Refused are a token of the
+// application, of another pod, of another job, of a deleted pod, an expired one, and one of a
+// pod that only has the job's labels.
 func TestTokensThatAreRefused(t *testing.T) {
 	ours, theirs := restricted(t), restricted(t)
 	j, other := submit(t, idle(ours, "tokens")), submit(t, idle(theirs, "tokens"))
@@ -175,8 +174,8 @@ func TestTokensThatAreRefused(t *testing.T) {
 		t.Errorf("who has an expired token is not told so: %q", answers["expired"])
 	}
 
-	// A pod that is the job's by our labels. With the Job's own the Job's controller
-	// would adopt it, and delete one of two pods of a number.
+	// A pod of the job by Outrigger's labels. With the Job's own labels, the Job's controller
+	// would adopt it, and delete one of two pods with the same index.
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ours, Name: "copy", Labels: map[string]string{}}, Spec: *idle(ours, "copy").Spec.Template.Spec.DeepCopy()}
 	for _, name := range []string{names.LabelJob, names.LabelAttempt, batchv1.JobCompletionIndexAnnotation} {
 		p.Labels[name] = first.Labels[name]

@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A Job that belongs to no MPIJob gets sidecars from the webhook, when its pods
-// name an MPIJob that leaves them to others; the MPIJob tells how they do.
+// A Job that belongs to no MPIJob gets sidecars from the webhook if its pods name an MPIJob
+// that leaves its pods to other controllers; the MPIJob reports their state.
 func TestPodsOfOthers(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)
@@ -38,8 +38,8 @@ func TestPodsOfOthers(t *testing.T) {
 	}
 }
 
-// A real StatefulSet, which replaces pods as soon as they have ended: the job ends
-// well all the same, once, and no pod joins it again.
+// A real StatefulSet replaces pods as soon as they have ended: the job completes nevertheless,
+// once, and no pod joins it again.
 func TestPodsOfAStatefulSet(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)
@@ -67,7 +67,7 @@ func TestPodsOfAStatefulSet(t *testing.T) {
 	})
 }
 
-// What the webhook cannot do it refuses, and says what to do.
+// The webhook refuses pods that it cannot change, with the remedy.
 func TestWebhookRefuses(t *testing.T) {
 	t.Parallel()
 	ns := restricted(t)
