@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// exposing is a session with a device that is none, and memory that it believes to be
+// exposing returns a session with a device that is none, and memory that it believes to be
 // exposed as number 2: the kernel's part is tested in virtual machines (e2e/rdmavm).
 func exposing(t *testing.T) (s *Session, f *fake, mem []byte) {
 	t.Helper()

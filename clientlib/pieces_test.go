@@ -62,7 +62,7 @@ func (w *steward) serve(raw []byte) shm.Answer {
 	return shm.Answer{Off: a.Off, Bytes: a.Bytes}
 }
 
-// asked are the wishes so far, and what the arena takes of the memory.
+// asked returns the wishes so far, and what the arena takes of the memory.
 func (w *steward) asked() ([]shm.Ask, uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

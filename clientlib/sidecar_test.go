@@ -66,7 +66,7 @@ func (p *shape) defaults() {
 	}
 }
 
-// shortDir is a folder whose name leaves room for a socket's.
+// shortDir returns a folder whose name leaves room for a socket's.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cl-") //nolint:usetesting // a socket's path is at most 107 bytes
@@ -186,7 +186,7 @@ func (f *fake) quiet() {
 	}
 }
 
-// block is the parameters of a collective.
+// block returns the parameters of a collective.
 func (f *fake) block(d *shm.Descriptor) (b shm.CollBlock) {
 	f.t.Helper()
 	if err := b.Decode(f.memory(d)); err != nil {
@@ -250,7 +250,7 @@ func (f *fake) matched(d *shm.Descriptor, n uint64) {
 	f.tell(m)
 }
 
-// memory is what a descriptor names.
+// memory returns what a descriptor names.
 func (f *fake) memory(d *shm.Descriptor) []byte {
 	mem := f.arena
 	if d.Class == shm.ClassSlab {
@@ -293,7 +293,7 @@ func settle(t *testing.T, s *Session) {
 	}
 }
 
-// ended is a context that is over.
+// ended returns a context that is over.
 func ended(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

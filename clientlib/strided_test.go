@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// lent is how many blocks of the arena are in use.
+// lent returns how many blocks of the arena are in use.
 func lent(s *Session) int {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()

@@ -48,7 +48,7 @@ func dialSidecar() (*net.UnixConn, error) {
 	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: os.Getenv(names.EnvSocket), Net: "unixpacket"})
 }
 
-// ownHello is the Hello that a correct client would send here.
+// ownHello returns the Hello that a correct client would send here.
 func ownHello() shm.Hello {
 	rank, _ := strconv.Atoi(os.Getenv(names.EnvRank)) // the launcher's number
 	return shm.Hello{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Rank: uint32(rank), ArenaBytes: 1 << 20}

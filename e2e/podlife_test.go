@@ -118,7 +118,7 @@ func receiveLate(ctx context.Context, world *outrigger.Comm, w *outrigger.Window
 	return nil
 }
 
-// testBinary is this program.
+// testBinary returns this program.
 func testBinary(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()

@@ -12,7 +12,7 @@ import (
 // parts of them.
 const AddressesMax = 256
 
-// AddressesPart is the part of a question, AddressesURL?part=N, that pod is in.
+// AddressesPart returns the part of a question, AddressesURL?part=N, that pod is in.
 func AddressesPart(pod int) int { return pod / AddressesMax }
 
 // addressesEach bounds the addresses of one pod, which has one of each family.

@@ -218,7 +218,7 @@ func goodAddress(a string) bool {
 	return err == nil && err2 == nil && host != "" && n != 0
 }
 
-// PodOf is the pod of every rank.
+// PodOf returns the pod of every rank.
 func (d *Document) PodOf() []int32 {
 	pods := make([]int32, d.Ranks)
 	for i, p := range d.Pods {

@@ -24,7 +24,7 @@ type Attempt struct {
 	Issued bool
 }
 
-// ServiceName is the name of the headless Service that gives names to the pods of a job.
+// ServiceName returns the name of the headless Service that gives names to the pods of a job.
 // It is not the job's own: users have Services of that name, such as a StatefulSet's.
 func ServiceName(job string) string { return job + "-ranks" }
 

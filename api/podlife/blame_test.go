@@ -21,7 +21,7 @@ func ended(rank int, t float64) Failure {
 	return Failure{Rank: rank, Code: 143, Signal: "SIGTERM", Reason: Terminated, Text: "was ended", Time: at(t)}
 }
 
-// printed is a failure of a rank that has printed why.
+// printed returns a failure of a rank that has printed why.
 func printed(f Failure) Failure {
 	f.Clue = "no room"
 	return f
@@ -31,7 +31,7 @@ func seen(rank, code int, text string, t float64) Failure {
 	return Failure{Rank: rank, Code: code, Reason: ReasonOf(text), Text: text, Time: at(t)}
 }
 
-// failed is a verdict that no launcher has said anything about.
+// failed returns a verdict that no launcher has said anything about.
 func failed(rank int, reason Reason, text string, t float64) Failure {
 	return Failure{Rank: rank, Code: 1, Reason: reason, Text: "failed: " + text, Time: at(t)}
 }

@@ -130,7 +130,7 @@ func (r *rules) object(path string, f *field, of reflect.Type) {
 	}
 }
 
-// member is the field of a struct with a JSON name, and its tag.
+// member returns the field of a struct with a JSON name, and its tag.
 func member(of reflect.Type, name string) (*reflect.StructField, string) {
 	for i := range of.NumField() {
 		f := of.Field(i)

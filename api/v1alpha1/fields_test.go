@@ -47,7 +47,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// fieldsOf are the fields of the one version of a definition, with their types.
+// fieldsOf returns the fields of the one version of a definition, with their types.
 func fieldsOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -492,7 +492,7 @@ type RunPolicy struct {
 	Disruption Disruption `json:"disruption,omitempty"`
 }
 
-// DeadlockAfter is how long every rank must have waited for a suspected deadlock;
+// DeadlockAfter returns how long every rank must have waited for a suspected deadlock;
 // 0: deadlocks are not searched for.
 func (p *RunPolicy) DeadlockAfter() time.Duration {
 	if p.DeadlockAfterSeconds == nil {

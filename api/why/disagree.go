@@ -105,7 +105,7 @@ type group struct {
 	lead       int
 }
 
-// group is the communicator of a collective that the rank has begun.
+// group returns the communicator of a collective that the rank has begun.
 func (r *Rank) group(b *Begun) group { return group{r.Generation, b.Context, b.Lead} }
 
 // numbers are collectives of communicators, which ranks are held against each other at.

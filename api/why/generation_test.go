@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// of is a rank in a generation of attachments.
+// of returns a rank in a generation of attachments.
 func of(generation uint64, r Rank) Rank {
 	r.Generation = generation
 	return r

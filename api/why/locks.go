@@ -50,7 +50,7 @@ func findLocks(ranks []Rank) {
 	}
 }
 
-// needs are the ranks that have it.
+// needs returns the ranks that hold the lock.
 func (l *Lock) needs() (ranks []int) {
 	for _, h := range l.Holders {
 		ranks = append(ranks, h.Rank)

@@ -92,7 +92,7 @@ func (m *Message) FromMPI(layout uint32) {
 	}
 }
 
-// mpiText is a wait in the words of MPI.
+// mpiText returns a wait in the words of MPI.
 func (w *Wait) mpiText() string {
 	call := map[string]string{Recv: "MPI_Recv", Probe: "MPI_Probe", Send: "MPI_Send"}[w.Kind]
 	peer := w.mpiPeer()
@@ -122,7 +122,7 @@ func (w *Wait) mpiText() string {
 	return text
 }
 
-// mpiPeer is the other rank. Its number is that of the job, which is another one in
+// mpiPeer returns the other rank. Its number is that of the job, which is another one in
 // communicators other than the world.
 func (w *Wait) mpiPeer() string {
 	role := "source"
@@ -197,7 +197,7 @@ func crossed(ranks []Rank) (lines []string) {
 	return lines
 }
 
-// collective is the rank's oldest wait if that is a receive in a collective of an MPI.
+// collective returns the rank's oldest wait if that is a receive in a collective of an MPI.
 func (r *Rank) collective() *Wait {
 	if len(r.Waits) > 0 && r.Waits[0].MPI == MPICollective && r.Waits[0].Kind == Recv && !r.Waits[0].Moving {
 		return &r.Waits[0]
@@ -216,7 +216,7 @@ func (r *Rank) waitsOf(context uint32) bool {
 	return r.More > 0 || slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.MPI != "" && w.Context == context })
 }
 
-// surrounded are all other ranks if each of them is in a collective of one other communicator
+// surrounded returns all other ranks if each of them is in a collective of one other communicator
 // and waits for this rank, which waits for any of them.
 func (r *Rank) surrounded(ranks []Rank) (others []int) {
 	for i := range ranks {

@@ -7,14 +7,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// mpi is a wait as a sidecar has it of a rank over Open MPI: a communicator, and a tag.
+// mpi returns a wait as a sidecar has it of a rank over Open MPI: a communicator, and a tag.
 func mpi(kind string, peer int, communicator uint64, tag int32, ignore uint64) Wait {
 	w := Wait{Kind: kind, Peer: peer, Context: shm.ProviderContext + 4, Tag: communicator<<34 | uint64(uint32(tag)), Ignore: 1<<32 | ignore, Bytes: 8, Seconds: 4}
 	w.FromMPI(shm.TagsOpenMPI, 4)
 	return w
 }
 
-// in is a wait in a collective of MPI.
+// in returns a wait in a collective of MPI.
 func in(peer int, communicator uint64) Wait { return mpi(Recv, peer, communicator, -16, 0) }
 
 // TestMPITerms: what a rank over MPI waits for is told in the terms of MPI, and nothing is

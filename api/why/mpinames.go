@@ -30,7 +30,7 @@ var mpichNames = map[uint32]string{
 // mpiRooted are the collectives with a root.
 var mpiRooted = []string{"MPI_Bcast", "MPI_Gather", "MPI_Gatherv", "MPI_Scatter", "MPI_Scatterv", "MPI_Reduce"}
 
-// mpiName is the collective that a tag of a layout is of; empty: it does not say.
+// mpiName returns the collective that a tag of a layout is of; empty: it does not say.
 func mpiName(layout uint32, kind string, tag uint32) string {
 	if kind != MPICollective {
 		return ""
@@ -38,7 +38,7 @@ func mpiName(layout uint32, kind string, tag uint32) string {
 	return mpiNames[layout][tag]
 }
 
-// mpiPart is a name within the parentheses of a collective's text.
+// mpiPart returns a name within the parentheses of a collective's text.
 func mpiPart(name string) string {
 	if name == "" {
 		return ""

@@ -58,7 +58,7 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 	return ranks, err
 }
 
-// bounded is a copy of the rank with no more in it than a sidecar says.
+// bounded returns a copy of the rank with no more in it than a sidecar says.
 func (r Rank) bounded() Rank {
 	r.State, r.Awaits = word(r.State), strings.Map(printable, strings.ToValidUTF8(strings.Clone(r.Awaits[:min(len(r.Awaits), AwaitsMax)]), "?"))
 	r.Waits, r.Here, r.Past, r.Locks = few(r.Waits, waitsMax), few(r.Here, waitsMax), few(r.Past, pastMax), few(r.Locks, waitsMax)
@@ -89,7 +89,7 @@ func printable(r rune) rune {
 	return ' '
 }
 
-// word is the beginning of a text, and few are the first of a list: copies, or the whole
+// word returns the beginning of a text, and few are the first of a list: copies, or the whole
 // of it would stay in memory.
 func word(s string) string { return strings.Clone(s[:min(len(s), nameMax)]) }
 

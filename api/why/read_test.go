@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fullest is a rank with all that a sidecar may say of one.
+// fullest returns a rank with all that a sidecar may say of one.
 func fullest(rank int) Rank {
 	name := strings.Repeat("x", nameMax)
 	r := Rank{Rank: rank, State: name, Stopped: math.MaxInt32, Frozen: true, Quiet: math.Pi * 1e6, Free: true, More: math.MaxInt32, Count: math.MaxInt32}
@@ -66,7 +66,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// costs is how many bytes something allocates, and how many of them are kept.
+// costs returns how many bytes something allocates, and how many of them are kept.
 func costs(what func() any) (all, kept uint64) {
 	var before, after, later runtime.MemStats
 	runtime.GC()

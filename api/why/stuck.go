@@ -26,7 +26,7 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 	return waiting
 }
 
-// Seen are the ranks as if no MPI carried messages within a pod by itself; hidden: one does. If they
+// Seen returns the ranks as if no MPI carried messages within a pod by itself; hidden: one does. If they
 // are stuck so, the job may be, or be at work where that is not seen.
 func Seen(ranks []Rank) (seen []Rank, hidden bool) {
 	for i := range ranks {
@@ -41,12 +41,12 @@ func Seen(ranks []Rank) (seen []Rank, hidden bool) {
 	return ranks, hidden
 }
 
-// Unseen is the sentence about ranks that are stuck as far as is seen.
+// Unseen returns the sentence about ranks that are stuck as far as is seen.
 func Unseen(least time.Duration) string {
 	return fmt.Sprintf("no rank has begun or ended a call for %s or longer, as far as is seen: the MPI carries messages within a pod by shared memory of its own, and a deadlock cannot be told from work there; with MPIR_CVAR_NOLOCAL=1 it can", Time(least.Seconds()))
 }
 
-// onTheirWay are the ranks, with those that have left for good alone as Left: where some
+// onTheirWay returns the ranks, with those that have left for good alone as Left: where some
 // ranks are in a later generation, one that has left an earlier one, and may attach again,
 // has not come yet. A sidecar knows that by itself only once another one has said so.
 func onTheirWay(ranks []Rank) []Rank {
@@ -67,7 +67,7 @@ func onTheirWay(ranks []Rank) []Rank {
 	return ranks
 }
 
-// Halted are the ranks that are stopped by a signal or frozen, if all others that have not left have
+// Halted returns the ranks that are stopped by a signal or frozen, if all others that have not left have
 // only waited for so long: the job goes on when these do.
 func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
 	ranks = onTheirWay(ranks)
@@ -158,7 +158,7 @@ func (r *Rank) stuck(least time.Duration) bool {
 	return !r.Local // else it may be talking to ranks of its pod
 }
 
-// Suspicion is the sentence that a suspected deadlock begins with.
+// Suspicion returns the sentence that a suspected deadlock begins with.
 func Suspicion(least time.Duration) string {
 	return fmt.Sprintf("suspected deadlock: every rank has waited for %s or longer, and nothing is under way", Time(least.Seconds()))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// quiet is a rank that waits, and has done nothing else for s seconds.
+// quiet returns a rank that waits, and has done nothing else for s seconds.
 func quiet(rank int, s float64, w ...Wait) Rank { return Rank{Rank: rank, Quiet: s, Waits: w} }
 
 func TestStuck(t *testing.T) {

@@ -113,7 +113,7 @@ func Explain(ranks []Rank) []string {
 	return append(lines, perRank(ranks)...)
 }
 
-// perRank is a line for each group of ranks that wait alike.
+// perRank returns a line for each group of ranks that wait alike.
 func perRank(ranks []Rank) []string {
 	type group struct {
 		text  string
@@ -207,7 +207,7 @@ func (r *Rank) contexts() string {
 	return fmt.Sprint(slices.Compact(contexts))
 }
 
-// plural is what ranks in a state are, for n of them.
+// plural returns what ranks in a state are, for n of them.
 func plural(text string, n int) string {
 	if rest, is := strings.CutPrefix(text, "has "); is && n > 1 {
 		return "have " + rest
@@ -215,7 +215,7 @@ func plural(text string, n int) string {
 	return text
 }
 
-// text is what a rank waits for, without its number and time.
+// text returns what a rank waits for, without its number and time.
 func (r *Rank) text() string {
 	if r.Meeting > 0 { // an MPI may have receives of its own by then
 		return "in MPI_Init or MPI_Finalize, for all ranks"

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// needs are the ranks that a rank's oldest wait is for, if it is for certain ones.
+// needs returns the ranks that a rank's oldest wait is for, if it is for certain ones.
 func (r *Rank) needs() []int {
 	if len(r.Waits) == 0 {
 		return nil
@@ -25,7 +25,7 @@ func (r *Rank) needs() []int {
 	return []int{w.Peer}
 }
 
-// next is the rank that the oldest wait is for, the first one of several; Any: none. One of a
+// next returns the rank that the oldest wait is for, the first one of several; Any: none. One of a
 // later generation is none: it has left the rank's own, so that the wait ends with an error.
 // One of an earlier generation may still come.
 func (r *Rank) next(at map[int]*Rank) int {

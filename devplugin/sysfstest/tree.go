@@ -29,7 +29,7 @@ func New(t testing.TB) *Tree {
 	return tree
 }
 
-// FS is the tree as the inventory reads it.
+// FS returns the tree as the inventory reads it.
 func (tree *Tree) FS() fs.FS { return os.DirFS(tree.Root) }
 
 // Set writes a file; its directories come into being.
@@ -100,7 +100,7 @@ type Function struct {
 	Group int
 }
 
-// dir is where the function's attributes are.
+// dir returns where the function's attributes are.
 func (f Function) dir() string {
 	domain, rest, _ := strings.Cut(f.Address, ":")
 	bus, _, _ := strings.Cut(rest, ":")

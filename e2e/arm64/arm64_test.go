@@ -72,7 +72,7 @@ func unpack(t *testing.T, archive string) (root string, config *v1.ConfigFile) {
 	}
 }
 
-// programs are those of all images, by name.
+// programs returns the programs of all images, by name.
 func programs(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

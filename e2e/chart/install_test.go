@@ -97,7 +97,7 @@ func (l *lab) helm(args ...string) string {
 	return string(out)
 }
 
-// as is a kubeconfig of a ServiceAccount of the release.
+// as returns a kubeconfig of a ServiceAccount of the release.
 func (l *lab) as(account string) string {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(l.env.Kubeconfig)

@@ -95,7 +95,7 @@ func TestUpgradeFromAnOlderChart(t *testing.T) {
 	}
 }
 
-// upgrade is the command of docs/install.md, on this tree's chart.
+// upgrade returns the command of docs/install.md, on this tree's chart.
 func upgrade(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install.md")
@@ -170,7 +170,7 @@ func renamed(text, job string) string {
 	return text
 }
 
-// running is a job of the older operator whose pods run.
+// running returns a job of the older operator whose pods run.
 func (l *lab) running(name string) []*corev1.Pod {
 	l.t.Helper()
 	owner := l.left("MPIJob", name, nil)

@@ -94,7 +94,7 @@ func layOut(t *testing.T, namespace string, ranks int) {
 	}
 }
 
-// rankPod is one rank's pod: the sidecar, and the application next to it.
+// rankPod returns one rank's pod: the sidecar, and the application next to it.
 func rankPod(rank int, node string, command ...string) *corev1.Pod {
 	always := corev1.ContainerRestartPolicyAlways
 	shared := corev1.VolumeMount{Name: "shared", MountPath: sharedDir}

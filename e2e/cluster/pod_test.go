@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// pod is a pod of containers that the level "restricted" admits. It ends when
+// pod returns a pod of containers that the level "restricted" admits. It ends when
 // its containers do.
 func pod(name, node string, containers ...corev1.Container) *corev1.Pod {
 	soon := int64(2)
@@ -32,7 +32,7 @@ func pod(name, node string, containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// probe is a container that runs one probe.
+// probe returns a container that runs one probe.
 func probe(name string, args ...string) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: lab.Image(harness.Probe), ImagePullPolicy: corev1.PullNever, Args: args,
@@ -89,7 +89,7 @@ func ended(p *corev1.Pod) error {
 	return nil
 }
 
-// said is what a container of a pod has written.
+// said returns what a container of a pod has written.
 func said(t *testing.T, namespace, name, container string) string {
 	t.Helper()
 	text, err := lab.Client.CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{Container: container}).DoRaw(t.Context())

@@ -20,7 +20,7 @@ import (
 
 const agentPort = 9419
 
-// newTree is a fake node: four HCAs, eight I/OAT channels and four DSA queues,
+// newTree returns a fake node: four HCAs, eight I/OAT channels and four DSA queues,
 // half of them on each NUMA node. Each device file is /dev/full by another name.
 func newTree(t *testing.T) *sysfstest.Node {
 	t.Helper()

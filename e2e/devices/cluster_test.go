@@ -215,7 +215,7 @@ func (r *rig) remove(namespace, name string) {
 	})
 }
 
-// cgroupRoot is the kubelet's, as its configuration has it.
+// cgroupRoot returns the kubelet's cgroup root, from its configuration.
 func (r *rig) cgroupRoot() string {
 	r.t.Helper()
 	text, err := os.ReadFile(r.node.Path("kubelet.yaml"))
@@ -255,7 +255,7 @@ func (r *rig) awaitMetric(name, want string) {
 	})
 }
 
-// hostPath is a volume and its mount.
+// hostPath returns a volume and its mount.
 func hostPath(name, host, container string, readOnly bool) (corev1.Volume, corev1.VolumeMount) {
 	kind := corev1.HostPathDirectoryOrCreate
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host, Type: &kind}}},

@@ -27,7 +27,7 @@ const noRights = 65532
 // "Default Devices", and a terminal's).
 var standard = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console", "/dev/ptmx", "/dev/pts/ptmx"}
 
-// extra are the files that a container has beyond those, with their numbers.
+// extra returns the files that a container has beyond those, with their numbers.
 func extra(s *sight.Sight) map[string]string {
 	files := map[string]string{}
 	for name, number := range s.Files {
@@ -38,7 +38,7 @@ func extra(s *sight.Sight) map[string]string {
 	return files
 }
 
-// told are the files that the variables tell, as extra would find them.
+// told returns the files that the variables tell, as extra would find them.
 func told(s *sight.Sight) map[string]string {
 	files := map[string]string{}
 	for _, d := range s.Devices {

@@ -65,17 +65,17 @@ func Open(ctx context.Context) (*Cluster, error) {
 	return c, nil
 }
 
-// Programs is the folder of the cluster's own kubectl, ctr and the others.
+// Programs returns the folder of the cluster's own kubectl, ctr and the others.
 func (c *Cluster) Programs() string { return c.layout.Bin }
 
-// Logs is the folder of the control plane's logs; each node's are in
+// Logs returns the folder of the control plane's logs; each node's are in
 // Node.Path("log").
 func (c *Cluster) Logs() string { return c.layout.Logs() }
 
-// TokenKey is the file of the key, PEM, that signs tokens of service accounts.
+// TokenKey returns the file of the key, PEM, that signs tokens of service accounts.
 func (c *Cluster) TokenKey() string { return c.layout.TokenKey() }
 
-// Kubectl is kubectl with these arguments, ready to run.
+// Kubectl returns the command kubectl with these arguments.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.layout.Bin, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)

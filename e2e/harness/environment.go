@@ -99,7 +99,7 @@ func (e *Environment) start(ctx context.Context, bin string) error {
 	return nil
 }
 
-// unhurried are the controllers and the scheduler without their own limits of
+// unhurried returns the controllers and the scheduler without their own limits of
 // calls a second, which would be measured instead of what is asked, and without
 // ports, of which two environments would need the same.
 func unhurried(plane *controlplane.Plane) []daemon.Command {

@@ -17,7 +17,7 @@ import (
 // namespaces.
 const Probe = "probe"
 
-// Image is an image of hack/image as the cluster's nodes have it.
+// Image returns an image of hack/image as the cluster's nodes have it.
 func (c *Cluster) Image(name string) string { return reference(name, c.layout.Version) }
 
 func reference(name, version string) string { return "outrigger.dev/" + name + ":" + version }

@@ -23,7 +23,7 @@ type Node struct {
 	cluster *Cluster
 }
 
-// Nodes are the cluster's nodes, whether they run or not.
+// Nodes returns the cluster's nodes, whether they run or not.
 func (c *Cluster) Nodes() []*Node {
 	var nodes []*Node
 	for _, name := range c.layout.Names() {
@@ -32,7 +32,7 @@ func (c *Cluster) Nodes() []*Node {
 	return nodes
 }
 
-// Node is the node of that name.
+// Node returns the node of that name.
 func (c *Cluster) Node(name string) (*Node, error) {
 	for _, n := range c.Nodes() {
 		if n.Name == name {
@@ -42,7 +42,7 @@ func (c *Cluster) Node(name string) (*Node, error) {
 	return nil, fmt.Errorf("the cluster has no node %q, only %s", name, strings.Join(c.layout.Names(), ", "))
 }
 
-// Path is a file of the node as the machine sees it; the node sees its folders
+// Path returns a file of the node as the machine sees it; the node sees its folders
 // log and kubelet as /var/log and /var/lib/kubelet.
 func (n *Node) Path(name string) string { return filepath.Join(n.cluster.layout.NodeDir(n.Name), name) }
 
@@ -88,7 +88,7 @@ func (n *Node) Load(archives ...string) error {
 	return nil
 }
 
-// Command is a program to run in the node's namespaces, ready to run: it sees
+// Command returns a program to run in the node's namespaces, ready to run: it sees
 // the node's processes, mounts, devices and network. Every cluster program is
 // in its PATH. It gets SIGTERM when the process that Command started is ended
 // in any way: that one is nsenter, which passes no signals on.

@@ -14,7 +14,7 @@ import (
 // have them already. Without it they are built from source.
 const programsVariable = "OUTRIGGER_KUBE"
 
-// Programs is the folder of etcd, Kubernetes and containerd. It builds them
+// Programs returns the folder of etcd, Kubernetes and containerd. It builds them
 // when they are not in the cache yet, which takes minutes.
 func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv(programsVariable); dir != "" {
@@ -33,7 +33,7 @@ func Programs(ctx context.Context) (string, error) {
 	return string(bytes.TrimSpace(out)), nil
 }
 
-// moduleRoot is the folder of the go.mod above the working folder: go test runs
+// moduleRoot returns the folder of the go.mod above the working folder: go test runs
 // a package's tests in the package's folder.
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "env", "GOMOD").Output()

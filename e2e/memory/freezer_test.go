@@ -17,7 +17,7 @@ import (
 // freezer is a way to freeze a control group: a file of it, and what is written there.
 type freezer struct{ root, file, frozen, thawed string }
 
-// freezers are those of this machine: of version 1, of version 2, or both.
+// freezers returns the freezers of this machine: of version 1, of version 2, or both.
 func freezers(t *testing.T) (found []freezer) {
 	t.Helper()
 	for _, f := range []freezer{

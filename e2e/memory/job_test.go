@@ -78,7 +78,7 @@ func TestJobInALimitedGroup(t *testing.T) {
 	}
 }
 
-// bytesOf is a size as the runner says it.
+// bytesOf parses a size as the runner prints it.
 func bytesOf(t *testing.T, text string) int64 {
 	t.Helper()
 	n, err := memory.Parse(strings.ReplaceAll(text, " ", ""), 1)
@@ -88,7 +88,7 @@ func bytesOf(t *testing.T, text string) int64 {
 	return n
 }
 
-// killed is how many processes of a group the kernel has killed for memory.
+// killed returns how many processes of a group the kernel has killed for memory.
 func killed(t *testing.T, group string) string {
 	t.Helper()
 	for _, file := range []string{"memory.events", "memory.oom_control"} {

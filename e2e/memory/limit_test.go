@@ -191,7 +191,7 @@ func TestRegistrationsAtTheLimit(t *testing.T) {
 	}
 }
 
-// peak is the most that a control group has used.
+// peak returns the most that a control group has used.
 func peak(t *testing.T, dir string) int64 {
 	t.Helper()
 	for _, file := range []string{"memory.peak", "memory.max_usage_in_bytes"} {

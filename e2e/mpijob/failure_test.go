@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// long is a job that would run for minutes.
+// long returns a job that would run for minutes.
 func long(ns, name string, more ...string) *v1alpha1.MPIJob {
 	return example(ns, name, append([]string{"ring", "-rounds", "100000", "-pause", "10ms"}, more...)...)
 }

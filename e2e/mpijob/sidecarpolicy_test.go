@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// editor is a user with Kubernetes' role edit in a namespace who may also debug and resize
+// editor returns a user with Kubernetes' role edit in a namespace who may also debug and resize
 // pods, as many clusters permit.
 func editor(t *testing.T, ns string) string {
 	t.Helper()
@@ -49,7 +49,7 @@ func as(t *testing.T, user, ns string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// ephemeral is a patch that adds a container to a running pod.
+// ephemeral returns a patch that adds a container to a running pod.
 func ephemeral(p *corev1.Pod, name, more string) []string {
 	return []string{"patch", "pod", p.Name, "--subresource=ephemeralcontainers", "--type=strategic", "-p", fmt.Sprintf(
 		`{"spec":{"ephemeralContainers":[{"name":%q,"image":%q,"imagePullPolicy":"Never","args":["report"],`+

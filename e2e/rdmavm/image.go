@@ -160,7 +160,7 @@ type guest struct {
 	list []string        // modules in the order of loading
 }
 
-// find is a file of the packages, which may be in /lib or /usr/lib alike.
+// find returns a file of the packages, which may be in /lib or /usr/lib alike.
 func (g *guest) find(name string) string {
 	for _, n := range []string{name, strings.TrimPrefix(name, "usr/"), "usr/" + name} {
 		if at, err := filepath.EvalSymlinks(filepath.Join(g.root, n)); err == nil {

@@ -225,7 +225,7 @@ func TestMatrix(t *testing.T) {
 // remoteUse is what a sidecar has done with its device.
 type remoteUse struct{ sends, writes, reads, shared float64 }
 
-// stepOf is the part of an output that is a step's.
+// stepOf returns the part of an output that is a step's.
 func stepOf(t *testing.T, output, step string) string {
 	t.Helper()
 	_, part, found := strings.Cut(output, "== step "+step+"\n")
@@ -334,7 +334,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// moved is how many messages a sidecar has moved in some way, by its report.
+// moved returns how many messages a sidecar has moved in some way, by its report.
 func moved(t *testing.T, step, protocol string) float64 {
 	t.Helper()
 	return figure(t, step, `moved: .*`+protocol+` (\d+)`)

@@ -96,7 +96,7 @@ const (
 	ofOneNumber = "4"
 )
 
-// benchmarks is a program of the Intel MPI Benchmarks, of which each has a table.
+// benchmarks returns a program of the Intel MPI Benchmarks, of which each has a table.
 func benchmarks(name, program string, rows map[string]string) mpiProgram {
 	line := []string{program, "-iter", "3", "-iter_policy", "off", "-warm_up", "off", "-msglen", inMachine + lengthsFile}
 	if program == "IMB-RMA" {
@@ -200,7 +200,7 @@ func mpiUseOf(t *testing.T, said []Outcome, step string) (sum mpiUse) {
 	return sum
 }
 
-// libraries are the files of what programs and libraries load when they start, and what
+// libraries returns the files of what programs and libraries load when they start, and what
 // those load, each from the first of the folders that has it, in addition to those given.
 func libraries(folders []string, files ...string) ([]string, error) {
 	var found []string

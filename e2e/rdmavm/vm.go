@@ -102,7 +102,7 @@ func once(ctx context.Context, r Run) ([]Outcome, error) {
 	return outcomes, errors.Join(errs...)
 }
 
-// repository is the folder of go.mod.
+// repository returns the folder of go.mod.
 func repository() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

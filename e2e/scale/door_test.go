@@ -103,7 +103,7 @@ func (d *door) count(c call) {
 	d.calls[c]++
 }
 
-// counts is what was called so far.
+// counts returns the calls so far.
 func (d *door) counts() counts {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +113,7 @@ func (d *door) counts() counts {
 // counts of calls by kind.
 type counts map[call]int
 
-// since is what was called after before.
+// since returns the calls after before.
 func (c counts) since(before counts) counts {
 	out := counts{}
 	for k, n := range c {
@@ -124,7 +124,7 @@ func (c counts) since(before counts) counts {
 	return out
 }
 
-// total is the number of calls, watches and discovery apart.
+// total returns the number of calls, watches and discovery apart.
 func (c counts) total() (all, writes int) {
 	for k, n := range c {
 		if k.verb == "watch" || k.resource == "discovery" {
@@ -138,7 +138,7 @@ func (c counts) total() (all, writes int) {
 	return all, writes
 }
 
-// secondLooks is how often the issuer has looked for a caller at the API server, and
+// secondLooks returns how often the issuer has looked for a caller at the API server, and
 // how many calls that took: it begins with the pod, which no other caller gets by name, and
 // gets the MPIJob, the Job, and the pods of that place, if it comes so far.
 func (c counts) secondLooks() (looks, cost int) {

@@ -155,7 +155,7 @@ func (o *operator) get(url string) (string, error) {
 	return string(text), err
 }
 
-// reconciles is how often the operator has looked at a job, by result.
+// reconciles returns how often the operator has looked at a job, by result.
 func (o *operator) reconciles(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := o.get(o.metrics)
@@ -181,7 +181,7 @@ func (o *operator) reconciles(t *testing.T) map[string]int {
 	return found
 }
 
-// used is the operator's CPU time so far, and its memory: now, and at the most.
+// used returns the operator's CPU time so far, and its memory: now, and at the most.
 func (o *operator) used(t *testing.T) (cpu time.Duration, rss, peak string) {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", o.cmd.Process.Pid))

@@ -109,7 +109,7 @@ func TestManyJobs(t *testing.T) {
 	t.Logf("with %d jobs that are over and one that runs, the operator was silent for %v", flags.jobs, flags.idle)
 }
 
-// environment is an API server with controllers and the custom resources.
+// environment returns an API server with controllers and the custom resources.
 func environment(t *testing.T) *rest.Config {
 	t.Helper()
 	env, err := harness.Env(t.Context(), harness.WithControllers)

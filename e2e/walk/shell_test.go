@@ -58,7 +58,7 @@ func openShell(t *testing.T) *shell {
 	return s
 }
 
-// command is one of a shell in a folder.
+// command returns a command of a shell in a folder.
 func (s *shell) command(dir, commands string) *exec.Cmd {
 	cmd := exec.CommandContext(s.t.Context(), "/bin/bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
@@ -95,7 +95,7 @@ func goEnv(t *testing.T, name string) string {
 
 var fence = regexp.MustCompile("(?sm)^```\\w*\n(.*?)^```$")
 
-// blocks are those of a section of a document.
+// blocks returns the blocks of a section of a document.
 func blocks(t *testing.T, document, heading string, want int) []string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(root, "docs", document))

@@ -105,7 +105,7 @@ func file(out *bytes.Buffer, prefix string, f *ast.File, info *types.Info) error
 	return nil
 }
 
-// literal is a value as C has it. Small numbers are decimal and of type int;
+// literal returns a value as C has it. Small numbers are decimal and of type int;
 // others are hexadecimal and unsigned.
 func literal(v constant.Value) (string, error) {
 	switch v.Kind() {

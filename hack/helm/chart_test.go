@@ -123,7 +123,7 @@ func known(o *unstructured.Unstructured) error {
 	return decode(o, typed)
 }
 
-// pods are the pod templates of a rendering, by name.
+// pods returns the pod templates of a rendering, by name.
 func pods(t *testing.T, list []*unstructured.Unstructured) map[string]*corev1.PodSpec {
 	t.Helper()
 	all := map[string]*corev1.PodSpec{}

@@ -63,7 +63,7 @@ devicePlugin: {enabled: true, config: {pools: null, sriov: null}}`
 	}
 }
 
-// paths are all keys of nested values.
+// paths returns all keys of nested values.
 func paths(values map[string]any) [][]string {
 	var all [][]string
 	for key, v := range values {

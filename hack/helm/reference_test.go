@@ -129,7 +129,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// unguarded are the keys of a section that a template would take for off where an
+// unguarded returns the keys of a section that a template would take for off where an
 // upgrade has reused the values of a chart that did not have them: helm upgrade
 // --reuse-values. Without issuer.checkAddress a stolen token would be good, and
 // no administrator would notice.

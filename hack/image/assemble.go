@@ -43,7 +43,7 @@ func (s *settings) files(programs []string, system []oci.File) ([]oci.File, erro
 	return files, nil
 }
 
-// config is what a runtime reads: how to run the image, and what it is (OCI
+// config returns what a runtime reads: how to run the image, and what it is (OCI
 // image specification, "Image Configuration" and "Annotations").
 func (s *settings) config(i image, arch string) *v1.ConfigFile {
 	file := oci.Config(arch, s.created)

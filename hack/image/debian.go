@@ -34,7 +34,7 @@ const (
 // debianPackages are what a sidecar for RDMA loads.
 var debianPackages = []string{"libc6", "libgcc-s1", "gcc-12-base", "libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200"}
 
-// debianFiles are the libraries of the packages that are needed, the providers'
+// debianFiles returns the libraries of the packages that are needed, the providers'
 // list, the packages' licences, and the bill of what they are.
 func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 	root, err := os.MkdirTemp("", "outrigger-debian-")
@@ -95,7 +95,7 @@ func (d *debian) unpack(dir string) (bill []component, err error) {
 	return bill, nil
 }
 
-// single is the one file that a pattern has.
+// single returns the one file that a pattern has.
 func single(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
@@ -112,7 +112,7 @@ func unpackDeb(deb, root string) (component, error) {
 	return describeDeb(deb)
 }
 
-// describeDeb is the entry of a package in a bill.
+// describeDeb returns the entry of a package in a bill.
 func describeDeb(deb string) (component, error) {
 	content, err := os.ReadFile(deb)
 	if err != nil {
@@ -231,7 +231,7 @@ func (d *debian) program(name string) {
 	}
 }
 
-// needed are the libraries that a program or a library loads; none for another file.
+// needed returns the libraries that a program or a library loads; none for another file.
 func needed(content []byte) ([]string, error) {
 	if !bytes.HasPrefix(content, []byte(elf.ELFMAG)) {
 		return nil, nil
@@ -261,7 +261,7 @@ func (d *debian) providers() {
 	}
 }
 
-// rdmaFlags are how a sidecar for RDMA is compiled: against glibc, which loads
+// rdmaFlags returns how a sidecar for RDMA is compiled: against glibc, which loads
 // libibverbs for it.
 func rdmaFlags() (tags string, environ []string, err error) {
 	at, err := filepath.Abs(headers)

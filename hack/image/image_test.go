@@ -42,7 +42,7 @@ func write(t *testing.T, i image) []byte {
 	return packed
 }
 
-// assembled is the image i for an architecture, of copies of a small program.
+// assembled returns the image i for an architecture, of copies of a small program.
 func assembled(t *testing.T, dir string, i image, arch string) v1.Image {
 	t.Helper()
 	built, err := build(t.Context(), dir, []string{"../cluster/holder"}, arch)
@@ -68,7 +68,7 @@ func assembled(t *testing.T, dir string, i image, arch string) v1.Image {
 	return made
 }
 
-// entries are the files of a tar, and its folders with no content.
+// entries returns the files of a tar, and its folders with no content.
 func entries(t *testing.T, packed io.Reader) (map[string][]byte, []*tar.Header) {
 	t.Helper()
 	files := map[string][]byte{}
@@ -89,7 +89,7 @@ func entries(t *testing.T, packed io.Reader) (map[string][]byte, []*tar.Header) 
 	}
 }
 
-// blob is where a layout keeps what has this digest.
+// blob returns the path of the blob with this digest in a layout.
 func blob(digest v1.Hash) string { return "blobs/" + digest.Algorithm + "/" + digest.Hex }
 
 func decode[T any](t *testing.T, text []byte) T {

@@ -74,7 +74,7 @@ func run(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(s.out, "version"), []byte(s.version+"\n"), 0o644)
 }
 
-// sourceDate is the time that stands in everything that must have one, seconds
+// sourceDate returns the time of all files and descriptions, seconds
 // since 1970 (reproducible-builds.org, SOURCE_DATE_EPOCH); 1970 when unset.
 func sourceDate(text string) (time.Time, error) {
 	if text == "" {
@@ -130,7 +130,7 @@ func (s *settings) makeFor(ctx context.Context, i image, arch string) (v1.Image,
 	return s.assemble(i, programs, system, arch)
 }
 
-// system are the files of an image that are no Go programs of ours.
+// system returns the files of an image that are no Go programs of ours.
 func (s *settings) system(ctx context.Context, i image, arch string) (files []oci.File, err error) {
 	add := func(wanted bool, more func() ([]oci.File, error)) {
 		if !wanted || err != nil {

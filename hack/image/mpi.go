@@ -96,7 +96,7 @@ func mpiBill(files []oci.File, version, compiler string, headers []header, creat
 	return json.MarshalIndent(doc, "", "  ")
 }
 
-// built is something that was used and is not in the result.
+// built returns something that was used and is not in the result.
 func built(name, version string) component {
 	return component{
 		ID: "SPDXRef-Build-" + name, Name: name, Version: version, Download: unknown,

@@ -106,7 +106,7 @@ func moduleOf(m *debug.Module, number int) component {
 	}
 }
 
-// golang is a module's package URL, by which scanners look for vulnerabilities
+// golang returns a module's package URL, by which scanners look for vulnerabilities
 // (purl specification, type golang).
 func golang(path, version string) reference {
 	locator := "pkg:golang/" + path
@@ -116,7 +116,7 @@ func golang(path, version string) reference {
 	return reference{Category: "PACKAGE-MANAGER", Type: "purl", Locator: locator}
 }
 
-// packaged is the entry of a package of others, by its package URL.
+// packaged returns the entry of a package of others, by its package URL.
 func packaged(name, version, locator string, content []byte) component {
 	return component{
 		ID: "SPDXRef-Package-" + strings.Map(identifying, name), Name: name, Version: version, Download: unknown,

@@ -52,7 +52,7 @@ var (
 	imbPackages = []string{"libc6", "dash", "libgcc-s1", "libstdc++6"}
 )
 
-// unpack are the files of the image, and the bill of what they are.
+// unpack returns the files of the image, and the bill of their packages.
 func (s *stock) unpack(debs, wheels string, created time.Time) ([]oci.File, error) {
 	if len(s.wheels) == 0 {
 		return stockFiles(debs, created)

@@ -70,7 +70,7 @@ func wheelFile(t *testing.T, name string, files map[string]string) {
 	}
 }
 
-// listed are files with their modes, and what links point to.
+// listed returns files with their modes, and what links point to.
 func listed(files []oci.File) (list []string) {
 	for _, f := range files {
 		list = append(list, strings.TrimSpace(fmt.Sprintf("%s %o %s", f.Path, f.Mode, f.Link)))

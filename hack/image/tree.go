@@ -26,7 +26,7 @@ var alternatives = []oci.File{
 	{Path: multiarch + "/libpsm_infinipath.so.1", Link: "../libpsm1/libpsm_infinipath.so.1.16"},
 }
 
-// stockFiles are all files of all packages in dir, as they are in a system of
+// stockFiles returns all files of all packages in dir, as they are in a system of
 // Debian's where nothing was set up, and the bill of what they are.
 func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.deb"))
@@ -54,7 +54,7 @@ func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	return append(append(files, alternatives...), oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
-// tree is what is below root, without files that no program reads.
+// tree returns what is below root, without files that no program reads.
 func tree(root string) ([]oci.File, error) {
 	var files []oci.File
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {

@@ -25,7 +25,7 @@ type wheel struct {
 	files []string // patterns of files below the prefix
 }
 
-// unpack are the files of the package that the image gets, and what the package is.
+// unpack returns the files of the package that the image gets, and what the package is.
 // Installing a wheel places what is below NAME-VERSION.data/data into the prefix
 // (PyPA, "Binary distribution format").
 func (w *wheel) unpack(dir string) ([]oci.File, component, error) {

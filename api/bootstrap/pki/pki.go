@@ -76,7 +76,7 @@ func template(life time.Duration) *x509.Certificate {
 	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-skew), NotAfter: now.Add(life)}
 }
 
-// CA is the authority's certificate, PEM.
+// CA returns the authority's certificate, PEM.
 func (a *Authority) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
@@ -132,7 +132,7 @@ func (a *Authority) sign(t *x509.Certificate, key crypto.PublicKey) ([]byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// Identity is the name in a leaf: outrigger://job/<id>/pod/<n>. The id is one
+// Identity returns the name in a leaf: outrigger://job/<id>/pod/<n>. The id is one
 // segment, whatever is in it, so that no id can pretend to be another's pod.
 func Identity(job string, pod int) *url.URL {
 	end := "/pod/" + strconv.Itoa(pod)

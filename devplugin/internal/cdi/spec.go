@@ -40,7 +40,7 @@ type node struct {
 	Permissions string `json:"permissions"`
 }
 
-// Name is the qualified name of a device. The kind is the resource's name:
+// Name returns the qualified name of a device. The kind is the resource's name:
 // both have the form domain/name.
 func Name(resource, device string) string { return resource + "=" + device }
 

@@ -41,7 +41,7 @@ func (n *node) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 	return &podresources.ListPodResourcesResponse{PodResources: n.pods}, nil
 }
 
-// containerID is the n-th invented one.
+// containerID returns the n-th container ID of the test.
 func containerID(n int) string { return fmt.Sprintf("%064x", n) }
 
 // newNode returns a node with one pod. Container 1 is the sidecar with an HCA, 2 the

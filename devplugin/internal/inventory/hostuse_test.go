@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
-// host is a node whose two cards have interfaces that the node may use: ens1 on
+// host returns a node whose two cards have interfaces that the node may use: ens1 on
 // the Ethernet card's function, and ib0 on InfiniBand's.
 func host(t *testing.T) *sysfstest.Node {
 	t.Helper()

@@ -54,7 +54,7 @@ func functionAndName(d *Device) string {
 	return d.PCI[0] + " " + d.Name
 }
 
-// verbsFile is a device's file; one without sorts last.
+// verbsFile returns a device's file; one without sorts last.
 func verbsFile(d *Device) string {
 	if len(d.Files) == 0 {
 		return "~"

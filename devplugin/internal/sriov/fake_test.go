@@ -42,7 +42,7 @@ type kernel struct {
 	log   []string
 }
 
-// newKernel is a node with a card of 8 virtual functions, none of them made.
+// newKernel returns a node with a card of 8 virtual functions, none of them made.
 func newKernel(t *testing.T) *kernel {
 	t.Helper()
 	k := &kernel{Tree: sysfstest.New(t), t: t, vfs: map[int]VF{}, bound: map[string]string{}, fail: map[string]error{}}
@@ -204,7 +204,7 @@ type (
 func (a attributes) Write(file, value string) error { return a.write(file, value) }
 func (l links) Write(name string, s Step) error     { return l.set(name, s) }
 
-// boundAddresses are those that the drivers have seen.
+// boundAddresses returns the addresses that the drivers have seen.
 func (k *kernel) boundAddresses() []string { return slices.Sorted(maps.Values(k.bound)) }
 
 func quiet(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

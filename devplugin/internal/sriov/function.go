@@ -137,7 +137,7 @@ func (u *Use) holds(vf *VF) string {
 	return ""
 }
 
-// plain is a name without what drivers write differently: names of DRA devices
+// plain returns a name without what drivers write differently: names of DRA devices
 // are DNS labels, so that 0000:3b:00.2 is 0000-3b-00-2 there.
 func plain(name string) string {
 	return strings.NewReplacer(":", "-", ".", "-", "_", "-").Replace(strings.ToLower(name))

@@ -32,7 +32,7 @@ type Host struct {
 	Attributes Attributes
 }
 
-// NewHost is this node, whose root is seen at root.
+// NewHost returns this node. Its root file system is at root.
 func NewHost(root string) *Host { return &Host{Root: root, Links: Netlink{}, Attributes: files{}} }
 
 // files are attributes as the kernel has them.
@@ -156,7 +156,7 @@ func nodeGUID(dir string) net.HardwareAddr {
 	return guid
 }
 
-// names are those in a directory; none where there is none.
+// names returns the names in a directory, or none if there is no such directory.
 func names(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -48,7 +48,7 @@ func NewKeeper(wants []pool.VirtualFunctions, d Doer, used func() Use, withdraw 
 	return &Keeper{wants: wants, doer: d, used: used, withdraw: withdraw, log: log, now: time.Now, entries: make([]entry, len(wants))}
 }
 
-// Conditions are those after the last Tend, in the order of the configuration.
+// Conditions returns those after the last Tend, in the order of the configuration.
 func (k *Keeper) Conditions() []Condition {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -44,7 +44,7 @@ func Ask(socket, method string, argument, answer any) error {
 	return client.Call(method, argument, answer)
 }
 
-// Pid is the process that listens at socket, as this process's namespace
+// Pid returns the process that listens at socket, as this process's namespace
 // numbers it.
 func Pid(socket string) (int, error) {
 	conn, err := net.Dial("unix", socket)

@@ -47,15 +47,15 @@ type Plane struct {
 	authority *pki.Authority
 }
 
-// Server is the API server's URL for programs in its own network.
+// Server returns the API server's URL for programs in its own network.
 func (p *Plane) Server() string {
 	return "https://" + net.JoinHostPort(p.Address.String(), strconv.Itoa(p.Port))
 }
 
-// Path is a file of this control plane.
+// Path returns a file of this control plane.
 func (p *Plane) Path(name string) string { return filepath.Join(p.Dir, name) }
 
-// Etcd is etcd's command. Nothing here has to survive a crash, so it need not
+// Etcd returns etcd's command. Nothing here has to survive a crash, so it need not
 // wait for the disk.
 func (p *Plane) Etcd() daemon.Command {
 	client := "http://127.0.0.1:" + strconv.Itoa(p.EtcdPort)
@@ -66,7 +66,7 @@ func (p *Plane) Etcd() daemon.Command {
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
 }
 
-// APIServer is the API server's command, with the admission that a production
+// APIServer returns the API server's command, with the admission that a production
 // cluster has.
 func (p *Plane) APIServer() daemon.Command {
 	return p.command(
@@ -82,7 +82,7 @@ func (p *Plane) APIServer() daemon.Command {
 		"--service-cluster-ip-range="+p.Services, "--allow-privileged=true")
 }
 
-// Controllers is the controller manager's command.
+// Controllers returns the controller manager's command.
 func (p *Plane) Controllers() daemon.Command {
 	return p.command(
 		Controllers, "--kubeconfig="+p.Kubeconfig(Controllers),
@@ -93,7 +93,7 @@ func (p *Plane) Controllers() daemon.Command {
 		"--node-monitor-period=2s", "--node-monitor-grace-period=24s")
 }
 
-// Scheduler is the scheduler's command.
+// Scheduler returns the scheduler's command.
 func (p *Plane) Scheduler() daemon.Command {
 	return p.command(Scheduler, "--kubeconfig="+p.Kubeconfig(Scheduler), "--leader-elect=false", "--bind-address=127.0.0.1")
 }

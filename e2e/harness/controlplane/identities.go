@@ -82,7 +82,7 @@ func (p *Plane) serverKeys() error {
 	return nil
 }
 
-// Kubeconfig is the file by which a component or a user that AddUser made
+// Kubeconfig returns the file by which a component or a user that AddUser made
 // reaches the API server.
 func (p *Plane) Kubeconfig(name string) string { return p.Path(name + ".kubeconfig") }
 

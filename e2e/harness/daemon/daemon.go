@@ -190,5 +190,5 @@ func (s *Set) Alive(name string) error {
 	return nil
 }
 
-// Log is the file that a program's output goes to.
+// Log returns the file that a program's output goes to.
 func (s *Set) Log(name string) string { return filepath.Join(s.logs, name+".log") }

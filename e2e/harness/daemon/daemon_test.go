@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/daemon"
 )
 
-// shell is a daemon that runs a line of sh.
+// shell returns a daemon that runs a line of sh.
 func shell(name, line string) daemon.Command {
 	return daemon.Command{Name: name, Args: []string{"/bin/sh", "-c", line}, Env: []string{"WORD=hello"}}
 }

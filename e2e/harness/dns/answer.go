@@ -18,7 +18,7 @@ const (
 // resolve is what a name stands for; nothing means that there is no such name.
 type resolve func(question string) []netip.Addr
 
-// answer is the reply to a query, at most limit bytes (0: any number). A reply
+// answer returns the reply to a query, at most limit bytes (0: any number). A reply
 // that does not fit is sent without its addresses and says so; the client asks
 // again over TCP (RFC 2181, 9).
 func answer(query []byte, find resolve, limit int) ([]byte, error) {
@@ -72,7 +72,7 @@ func records(owner dnsmessage.Name, found []netip.Addr) []dnsmessage.Resource {
 	return all
 }
 
-// offered is the size of datagram that the client says it takes (RFC 6891, 6.2.3:
+// offered returns the size of datagram that the client says it takes (RFC 6891, 6.2.3:
 // the class of its OPT record). A query without one, or with records that cannot
 // be read, offers none.
 func offered(parser *dnsmessage.Parser) int {

@@ -34,7 +34,7 @@ func parseName(question string) (name, bool) {
 	return name{}, false
 }
 
-// addresses are what n stands for. A Service with an address of its own has
+// addresses returns the addresses of n. A Service with an address of its own has
 // that one (2.3.1); a headless one has its ready endpoints (2.4.1), each of
 // which is also known by its host name.
 func addresses(n name, service *corev1.Service, slices []*discoveryv1.EndpointSlice) []netip.Addr {

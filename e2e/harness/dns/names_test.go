@@ -60,7 +60,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// someAddresses are n different ones.
+// someAddresses returns n different addresses.
 func someAddresses(n int) []netip.Addr {
 	all := make([]netip.Addr, n)
 	for i := range all {

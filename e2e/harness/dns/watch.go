@@ -52,13 +52,13 @@ func watch(ctx context.Context, config *rest.Config) (*directory, error) {
 	return d, nil
 }
 
-// serviceOf is the Service, namespace/name, that a slice's label names.
+// serviceOf returns the Service, namespace/name, that a slice's label names.
 func serviceOf(object any) ([]string, error) {
 	slice := object.(*discoveryv1.EndpointSlice)
 	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
-// resolve is what a question's name stands for.
+// resolve returns the addresses of a question's name.
 func (d *directory) resolve(question string) []netip.Addr {
 	n, ok := parseName(question)
 	if !ok {

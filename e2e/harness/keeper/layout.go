@@ -73,25 +73,25 @@ func ReadLayout(dir string) (*Layout, error) {
 	return l, nil
 }
 
-// cgroup is what all pods' cgroups are below: of this cluster alone.
+// cgroup returns the cgroup above those of all pods, which belongs to this cluster alone.
 func (l *Layout) cgroup() string { return "/" + filepath.Base(l.Dir) }
 
 func (l *Layout) path(name string) string { return filepath.Join(l.Dir, name) }
 
-// Socket is where the keeper takes requests; see Control.
+// Socket returns the path of the socket on which the keeper serves requests; see Control.
 func (l *Layout) Socket() string { return l.path("keeper.sock") }
 
-// Kubeconfig is the file by which the machine's programs reach the cluster, as
+// Kubeconfig returns the file by which the machine's programs reach the cluster, as
 // a user who may do everything.
 func (l *Layout) Kubeconfig() string { return l.plane().Kubeconfig(controlplane.Administrator) }
 
-// TokenKey is the file of the key that signs tokens of service accounts.
+// TokenKey returns the file of the key that signs tokens of service accounts.
 func (l *Layout) TokenKey() string { return l.plane().Path(controlplane.TokenKey) }
 
-// Logs is where the control plane's programs log.
+// Logs returns the folder of the logs of the control plane's programs.
 func (l *Layout) Logs() string { return l.path("log") }
 
-// NodeDir is the folder of a node.
+// NodeDir returns the folder of a node.
 func (l *Layout) NodeDir(name string) string { return l.path(name) }
 
 // Names lists the nodes.
@@ -114,7 +114,7 @@ func (l *Layout) plane() *controlplane.Plane {
 	}
 }
 
-// node is what the i-th node has to know.
+// node returns the Spec of the i-th node.
 func (l *Layout) node(i int, plane *controlplane.Plane) *node.Spec {
 	name := nodeName(i)
 	s := &node.Spec{

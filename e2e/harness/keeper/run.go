@@ -104,7 +104,7 @@ func (k *keeper) identities() error {
 	return nil
 }
 
-// config is how the keeper itself reaches the API server.
+// config returns the configuration by which the keeper reaches the API server.
 func (k *keeper) config() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", k.plane.Kubeconfig("keeper"))
 }

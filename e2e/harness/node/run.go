@@ -169,7 +169,7 @@ func (c *Control) load(archive string) error {
 	return nil
 }
 
-// addressOf is a CIDR's address.
+// addressOf returns a CIDR's address.
 func addressOf(cidr string) string {
 	ip, _, err := net.ParseCIDR(cidr)
 	if err != nil {

@@ -44,10 +44,10 @@ type Spec struct {
 // Route is the way to the pods of another node.
 type Route struct{ Pods, Via string }
 
-// Path is a file of this node.
+// Path returns a file of this node.
 func (s *Spec) Path(name string) string { return filepath.Join(s.Dir, name) }
 
-// Socket is where the node takes requests; see Control.
+// Socket returns the path of the socket on which the node serves requests; see Control.
 func (s *Spec) Socket() string { return s.Path("control.sock") }
 
 // specFile is the Spec in its folder.
@@ -80,7 +80,7 @@ func readSpec(dir string) (*Spec, error) {
 //go:embed config
 var templates embed.FS
 
-// ProxyConfig is kube-proxy's configuration; the control plane runs one too, so
+// ProxyConfig returns kube-proxy's configuration; the control plane runs one too, so
 // that the API server reaches Services.
 func ProxyConfig(name, kubeconfig, podRange string) ([]byte, error) {
 	return render("proxy.yaml", struct{ Name, Kubeconfig, Range string }{name, kubeconfig, podRange})

@@ -23,7 +23,7 @@ const Argument = "pid1"
 // Name is what the program is called in lists of processes.
 const Name = "outrigger-cluster"
 
-// Command is this program, started again in new namespaces with args: processes,
+// Command returns this program, started again in new namespaces with args: processes,
 // mounts, network, host name and System V objects.
 func Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", append([]string{Argument}, args...)...)
@@ -65,7 +65,7 @@ func Main(args []string) (int, error) {
 	return collect(child.Pid)
 }
 
-// inherited are standard input, output and error and what follows them without
+// inherited returns standard input, output and error and what follows them without
 // a gap: the files that the caller passed.
 func inherited() ([]*os.File, error) {
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}

@@ -49,7 +49,7 @@ func New() (*Authority, error) {
 	return &Authority{cert: cert, key: key}, nil
 }
 
-// CA is the authority's certificate, PEM.
+// CA returns the authority's certificate, PEM.
 func (a *Authority) CA() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
 // Server makes the certificate of a server that is called by these names and

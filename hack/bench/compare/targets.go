@@ -27,7 +27,7 @@ type target struct {
 	bound   float64
 }
 
-// onWire is a latency between two pods against the bare ping-pong of that size.
+// onWire returns a latency between two pods against the bare ping-pong of that size.
 func onWire(bytes int) target {
 	return target{
 		name:    size(bytes) + " latency, two pods, against the bare wire, by round",
@@ -143,7 +143,7 @@ func (t target) judge(f figures) verdict {
 	return v
 }
 
-// ratio is the median of the rounds' ratios, of the rounds that have both values.
+// ratio returns the median of the rounds' ratios, of the rounds that have both values.
 func ratio(values, base []float64) float64 {
 	n := min(len(values), len(base))
 	r := make([]float64, n)

@@ -17,7 +17,7 @@ type pair struct {
 	before, after []float64
 }
 
-// ratios are after divided by before, for each round: above 1 if after is slower.
+// ratios returns after divided by before, for each round: above 1 if after is slower.
 func (p pair) ratios() []float64 {
 	list := make([]float64, len(p.before))
 	for i := range list {
@@ -108,7 +108,7 @@ func (k key) title() string {
 	return k.peer + " " + k.test
 }
 
-// spread is the median, and the least and the most.
+// spread returns the median, and the least and the most.
 func spread(values []float64) string {
 	return fmt.Sprintf("%s (%s-%s)", number(median(values)), number(slices.Min(values)), number(slices.Max(values)))
 }

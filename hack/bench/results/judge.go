@@ -24,7 +24,7 @@ func (r row) judge(columns []string) (judged int, missed []string) {
 	return judged, missed
 }
 
-// bounded are the numbers of a cell that a target is about. Where there is a median,
+// bounded returns the numbers of a cell that a target is about. Where there is a median,
 // the least and the most of the rounds do not count.
 func (v value) bounded(ratio bool) []json.Number {
 	var numbers []json.Number
@@ -49,7 +49,7 @@ func (t *target) misses(n json.Number) bool {
 	return have < float(*t.AtLeast)
 }
 
-// float is a number that the JSON decoder has checked.
+// float returns a number that the JSON decoder has checked.
 func float(n json.Number) float64 {
 	f, err := n.Float64()
 	if err != nil {

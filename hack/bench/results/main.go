@@ -71,7 +71,7 @@ const (
 	restFile = "benchmarks/README.md"
 )
 
-// documents are the texts of both files, by name.
+// documents returns the texts of both files, by name.
 func documents(docs string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(docs, mainFile))
 	if err != nil {
@@ -143,7 +143,7 @@ func fill(text string, runs map[string]*run) (filled string, placed []string, er
 	}), placed, nil
 }
 
-// rest is the document of the runs that are not placed elsewhere.
+// rest returns the document of the runs that are not placed elsewhere.
 func rest(runs map[string]*run, placed []string) string {
 	var b strings.Builder
 	b.WriteString("# Further results\n\nWritten by `make gen` from the files of this folder: those that [BENCHMARKS.md](../BENCHMARKS.md) does not have.\n")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// render is what the document has of a run: where it comes from, and its tables.
+// render returns what the document has of a run: where it comes from, and its tables.
 func (r *run) render() string {
 	var b strings.Builder
 	b.WriteString("`" + r.Command + "`, " + r.Date)

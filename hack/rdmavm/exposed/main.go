@@ -280,7 +280,7 @@ func restrict(n uint64) error {
 	return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: n, Max: n})
 }
 
-// pinned is VmPin, in kB.
+// pinned returns VmPin, in kB.
 func pinned() (int, error) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {

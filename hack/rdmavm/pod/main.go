@@ -94,7 +94,7 @@ func run() error {
 	return nil
 }
 
-// counters are those that the device keeps of its packets.
+// counters returns the counters that the device keeps of its packets.
 func counters() map[string]uint64 {
 	all := map[string]uint64{}
 	files, _ := filepath.Glob("/sys/class/infiniband/" + job.Device + "/ports/1/hw_counters/*") // the pattern is good
@@ -245,7 +245,7 @@ func (s *step) report() {
 	}
 }
 
-// mended is how many connections the sidecar has counted as broken, and as made
+// mended returns how many connections the sidecar has counted as broken, and as made
 // again; 0 if it does not say so.
 func (s *step) mended(client *http.Client) (broken, again int) {
 	r, err := client.Get("http://sidecar/metrics")
@@ -267,7 +267,7 @@ func (s *step) mended(client *http.Client) (broken, again int) {
 	return broken, again
 }
 
-// connected is how often the sidecar's log says, in what is new of it, that a
+// connected returns how often the sidecar's log says, in what is new of it, that a
 // connection was made. To ask the sidecar costs it more, and is left for the end.
 func (s *step) connected(log io.Reader) (n int) {
 	b, err := io.ReadAll(log)
@@ -288,7 +288,7 @@ func (s *step) client() *http.Client {
 	}}, Timeout: patience}
 }
 
-// tail is the part of a log that is worth showing.
+// tail returns the part of a log that is worth showing.
 func tail(log string) string {
 	const most = 6000
 	if len(log) <= most {

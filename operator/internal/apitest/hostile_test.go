@@ -346,7 +346,7 @@ func TestOperatorIsReplacedBetweenEnds(t *testing.T) {
 	}
 }
 
-// adopted are copies of running pods that another controller could have made for
+// adopted returns copies of running pods that another controller could have made for
 // a job.
 func adopted(t *testing.T, j *v1alpha1.MPIJob, like []*corev1.Pod) (theirs []*corev1.Pod) {
 	t.Helper()

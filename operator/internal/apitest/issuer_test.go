@@ -30,7 +30,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
 )
 
-// token is one of a pod's service account, as the kubelet gets it.
+// token returns one of a pod's service account, as the kubelet gets it.
 func token(t *testing.T, p *corev1.Pod, audience string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "default"}}
@@ -92,7 +92,7 @@ func askOnce(t *testing.T, server *httptest.Server, bearer string) (status int, 
 	return resp.StatusCode, string(raw), signer
 }
 
-// ways are the two in which an issuer finds out whose token it is: by its
+// ways returns the two in which an issuer finds out whose token it is: by its
 // signature, and, where the API server does not tell who signs, by a review. Each
 // comes with the number of reviews so far.
 func ways(t *testing.T) map[string]*way {

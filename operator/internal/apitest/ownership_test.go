@@ -126,7 +126,7 @@ func TestDisruptionChanges(t *testing.T) {
 	quiet(t)
 }
 
-// jobsWebhook is a webhook that is asked about an operation on the Jobs of a
+// jobsWebhook returns a webhook that is asked about an operation on the Jobs of a
 // namespace, and must answer.
 func jobsWebhook(ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
 	none, fail := admissionv1.SideEffectClassNone, admissionv1.Fail

@@ -357,7 +357,7 @@ func owned(object client.Object, job *v1alpha1.MPIJob) bool {
 	return metav1.IsControlledBy(object, job)
 }
 
-// only is the precondition of a deletion: this object, and no later one of its name.
+// only returns the precondition of a deletion: this object, and no later one of its name.
 func only(object client.Object) client.Preconditions {
 	uid := object.GetUID()
 	return client.Preconditions{UID: &uid}

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// ending is a Job as it is after it was ended for a failure.
+// ending returns a Job as it is after it was ended for a failure.
 func ending(t *testing.T, f *v1alpha1.Failure) *batchv1.Job {
 	t.Helper()
 	b := new(batchv1.Job)

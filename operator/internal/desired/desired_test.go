@@ -90,7 +90,7 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// identity is one as the issuer gives it.
+// identity returns an Identity as the issuer returns it.
 func identity(t *testing.T, id string) *Identity {
 	t.Helper()
 	authority, err := pki.FromSeed(id, [32]byte{}, 1)

@@ -107,7 +107,7 @@ func (a *admission) contain(c *corev1.Container, pod *corev1.PodSecurityContext)
 	return ""
 }
 
-// usersOf are the users of a pod's sidecar and of its application.
+// usersOf returns the users of a pod's sidecar and of its application.
 func usersOf(p *corev1.PodSpec) (sidecar, app int64) {
 	for _, c := range p.InitContainers {
 		if c.Name == names.ContainerSidecar {

@@ -95,7 +95,7 @@ func allowed(t *testing.T, all []networkingv1.NetworkPolicy, in bool, near, far 
 	return !isolated
 }
 
-// denial is the policy by which a namespace denies by default.
+// denial returns the policy by which a namespace denies by default.
 func denial() networkingv1.NetworkPolicy {
 	p := networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}}}
 	p.Namespace = "hpc"

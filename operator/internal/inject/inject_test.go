@@ -24,7 +24,7 @@ func settings() *Settings {
 	}
 }
 
-// busy is a pod that uses whatever a pod can.
+// busy returns a pod that uses whatever a pod can.
 func busy() corev1.PodSpec {
 	never := corev1.ContainerRestartPolicyAlways
 	return corev1.PodSpec{

@@ -57,7 +57,7 @@ func asked(t *testing.T, server *httptest.Server, token, query string, headers .
 	return resp.StatusCode, string(text)
 }
 
-// member is a pod of another controller that is number n of MPIJob cg.
+// member returns a pod of another controller that is number n of MPIJob cg.
 func member(name string, n int, ip string, minute int64) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "hpc", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Unix(60*minute, 0),

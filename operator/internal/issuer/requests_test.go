@@ -93,7 +93,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 	}
 }
 
-// changed is a token whose signature is not that of its text.
+// changed returns a token whose signature is not that of its text.
 func changed(t *testing.T, token string) string {
 	t.Helper()
 	head, rest, ok := strings.Cut(token, ".")

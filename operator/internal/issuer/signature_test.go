@@ -47,7 +47,7 @@ func (p *publisher) signatures() *Signatures {
 
 const anIssuer = "https://kubernetes.default.svc"
 
-// minted is a token that key signs under the name kid.
+// minted returns a token that key signs under the name kid.
 func minted(t *testing.T, key any, kid string, alg jose.SignatureAlgorithm, said any) string {
 	t.Helper()
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: kid}}, nil)

@@ -92,14 +92,14 @@ func (o objects) List(_ context.Context, into client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// served is an issuer over published keys, and a token of pod p in hpc.
+// served returns an issuer over published keys, and a token of pod p in hpc.
 func served(t *testing.T, s *Server) (server *httptest.Server, token string) {
 	t.Helper()
 	server, key := signed(t, s)
 	return server, tokenFor(t, key, "p", "u")
 }
 
-// signed is an issuer over published keys, and the key of the tokens that it takes.
+// signed returns an issuer over published keys, and the key of the tokens that it takes.
 func signed(t *testing.T, s *Server) (*httptest.Server, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -376,7 +376,7 @@ func TestOnePodAsksNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
-// answer is a short one.
+// answer returns a short answer.
 func answer(t *testing.T, server *httptest.Server, method, path, token string, body []byte) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, bytes.NewReader(body))

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// cluster is a cluster whose operator is the test.
+// cluster returns a cluster whose operator is the test.
 func cluster(t *testing.T) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()

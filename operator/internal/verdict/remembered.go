@@ -118,7 +118,7 @@ func (o *Observation) succeededQuietly(p *corev1.Pod) bool {
 	return m == nil || len(m.Failures) == 0
 }
 
-// endedPod is the record of an ended pod in the status.
+// endedPod returns the record of an ended pod in the status.
 func (o *Observation) endedPod(p *corev1.Pod, number int32) v1alpha1.EndedPod {
 	why := disruption(p)
 	if why == "" && deletedBefore(p, o.ending(p)) {

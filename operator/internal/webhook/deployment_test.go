@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// deployed is a pod as the ReplicaSet of a Deployment asks for it: without a name, with the
+// deployed returns a pod as the ReplicaSet of a Deployment asks for it: without a name, with the
 // hash of its template, restarted always, and with a number only if the template has one.
 func deployed(number string) []byte {
 	label := ""

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// ofLater is a pod of a later version of Kubernetes: mark stands where fields of it are that no
+// ofLater returns a pod of a later version of Kubernetes: mark stands where fields of it are that no
 // earlier version knows.
 func ofLater(mark string) string {
 	return strings.ReplaceAll(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"outrigger.dev/job-name": "cg", "outrigger.dev/inject": "true", "outrigger.dev/pod-number": "1"}},
@@ -32,7 +32,7 @@ func ofLater(mark string) string {
 "volumes": [{MARK "name": "v"}, {"name": "w", "projected": {"sources": [{MARK "secret": {"name": "s"}}]}}]}}`, "MARK", mark)
 }
 
-// mutated is a pod after the webhook's answer.
+// mutated returns a pod after the webhook's answer.
 func mutated(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	scheme := runtime.NewScheme()

@@ -63,7 +63,7 @@ func (c *cluster) List(_ context.Context, l client.ObjectList, how ...client.Lis
 	return nil
 }
 
-// ofPlace is the index of a cache.
+// ofPlace returns the index of a cache.
 func ofPlace(job string, attempt, number int32) client.ListOption {
 	return client.MatchingLabels{
 		names.LabelJob: job, names.LabelAttempt: fmt.Sprint(attempt), batchv1.JobCompletionIndexAnnotation: fmt.Sprint(number),
@@ -95,7 +95,7 @@ func newCluster() *cluster {
 	return c
 }
 
-// pod is one that asks for a sidecar.
+// pod returns a pod that requests a sidecar.
 func pod(name string, labels map[string]string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelJob: "cg"}}}
 	for k, v := range labels {
@@ -110,7 +110,7 @@ func jobSet(index, jobs, inside string) map[string]string {
 	return map[string]string{labelJobSet: "set", labelJobIndex: index, labelJobs: jobs, batchv1.JobCompletionIndexAnnotation: inside}
 }
 
-// leaderWorkerSet are the labels of one of its pods. The StatefulSets beneath
+// leaderWorkerSet returns the labels of a pod of a LeaderWorkerSet. The StatefulSets beneath
 // number leaders by group, and workers by themselves.
 func leaderWorkerSet(group, worker string) map[string]string {
 	l := map[string]string{labelLeaderSet: "set", labelGroup: group, labelWorker: worker, "apps.kubernetes.io/pod-index": worker}

@@ -98,7 +98,7 @@ func dot(a, b []float64) float64 {
 	return sum
 }
 
-// distance2 is ‖a − b‖².
+// distance2 returns ‖a − b‖².
 func distance2(a, b []float64) float64 {
 	b = b[:len(a)]
 	sum := 0.0

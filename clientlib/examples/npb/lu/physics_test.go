@@ -19,7 +19,7 @@ func stateOf(u vector) *state {
 	return &s
 }
 
-// difference is (f(u+hv) − f(u−hv)) / 2h.
+// difference returns (f(u+hv) − f(u−hv)) / 2h.
 func difference(f func(u vector) vector, u, v vector) vector {
 	const h = 1e-6
 	up, down := u, u
