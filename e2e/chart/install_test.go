@@ -85,7 +85,7 @@ func (l *lab) build(dir, program string) {
 	}
 }
 
-// helm runs a command of Helm's on the release.
+// helm runs a helm command on the release.
 func (l *lab) helm(args ...string) string {
 	l.t.Helper()
 	cmd := exec.CommandContext(l.t.Context(), filepath.Join(l.bin, "helm"), args...)
@@ -133,8 +133,7 @@ func (j *journal) String() string {
 	return j.b.String()
 }
 
-// operate runs the operator with the rights of its ServiceAccount, and nothing
-// else, until the test ends.
+// operate runs the operator with only the rights of its ServiceAccount until the test ends.
 func (l *lab) operate() *journal {
 	l.t.Helper()
 	out := new(journal)
@@ -163,9 +162,8 @@ func (l *lab) wait(what string, out *journal, ready func() bool) {
 	}
 }
 
-// TestLifeOfARelease: install, run a job's objects with the rights that were
-// given, upgrade, uninstall; definitions and jobs stay, and installing again
-// finds them.
+// TestLifeOfARelease installs the chart, makes a job's objects with the operator's rights,
+// upgrades and uninstalls. Definitions and jobs stay, and another installation finds them.
 func TestLifeOfARelease(t *testing.T) {
 	l := open(t)
 	l.helm("install", "outrigger", chartDir, "--set", "monitoring.dashboard.enabled=true,devicePlugin.enabled=true")
@@ -208,7 +206,7 @@ func TestLifeOfARelease(t *testing.T) {
 	if _, err := l.client.AppsV1().Deployments(namespace).Get(t.Context(), "outrigger-operator", metav1.GetOptions{}); err == nil {
 		t.Error("the operator is still there")
 	}
-	// Or the next installation's operator would wait for its end.
+	// Otherwise the next installation's operator would wait for its end.
 	if _, err := l.client.CoordinationV1().Leases(namespace).Get(t.Context(), "outrigger-operator."+names.Group, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the lease of the operator that is gone: %v", err)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// TestTemplatesAreValid: what `helm template` prints is accepted by the API
-// server's own schemas, strictly: no field that it does not know, none twice.
-// Monitors and certificates of other projects are left out, whose definitions a
-// bare API server has not; the trial, a hook, runs in e2e/mpijob.
+// TestTemplatesAreValid checks the output of `helm template` by the API server's own schemas,
+// strictly: no unknown field, and no field twice. Monitors and certificates of other projects
+// are left out, because a bare API server does not have their definitions; the trial, a hook,
+// runs in e2e/mpijob.
 func TestTemplatesAreValid(t *testing.T) {
 	l := open(t)
 	bin, err := harness.Programs(t.Context())

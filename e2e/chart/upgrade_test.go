@@ -22,7 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// older is what the first chart left on a cluster; its README says how it was made.
+// older has the objects that the first chart left on a cluster; its README says how they were
+// made.
 const older = "testdata/older"
 
 var kinds = map[string]schema.GroupVersionResource{
@@ -33,11 +34,10 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Service":   {Version: "v1", Resource: "services"},
 }
 
-// TestUpgradeFromAnOlderChart: with the first chart, and jobs that its operator has
-// made, the upgrade as docs/install.md has it gives today's operator all that it
-// needs. A job that runs goes on and ends well, with the objects that it has; one
-// that fails is started again as jobs are made now; one that was just submitted
-// starts. The values that were set stay.
+// TestUpgradeFromAnOlderChart checks the upgrade of docs/install.md from the first chart, with
+// jobs that its operator has made. Today's operator has all rights that it needs. A running
+// job completes with the objects that it has; a job that fails is started again with today's
+// objects; a job that was just submitted starts. The values that were set are kept.
 func TestUpgradeFromAnOlderChart(t *testing.T) {
 	l := open(t)
 	l.helm("install", "outrigger", older+"/chart", "--set", "operator.replicas=3,devicePlugin.enabled=false")
@@ -112,8 +112,8 @@ func upgrade(t *testing.T) []string {
 	return nil
 }
 
-// refusesOldDefaults: --reuse-values takes the old chart's defaults, in which what
-// is new is off.
+// refusesOldDefaults checks that an upgrade with --reuse-values is refused: it keeps the old
+// chart's defaults, in which new features are off.
 func (l *lab) refusesOldDefaults() {
 	l.t.Helper()
 	cmd := exec.CommandContext(l.t.Context(), filepath.Join(l.bin, "helm"), "upgrade", "outrigger", chartDir, "--reuse-values")
@@ -123,8 +123,8 @@ func (l *lab) refusesOldDefaults() {
 	}
 }
 
-// left creates one of the objects that an older operator has left, for a job of
-// another name; owner is its MPIJob.
+// left creates one of the objects of an older operator, for a job of another name. owner is
+// its MPIJob.
 func (l *lab) left(kind, job string, owner *unstructured.Unstructured) *unstructured.Unstructured {
 	l.t.Helper()
 	text, err := os.ReadFile(older + "/objects.yaml")

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// Where the containers of a rank's pod find each other and their job.
+// Folders and ports of a rank's pod: of the session socket, of the job's files, of peers and of health.
 const (
 	sharedDir  = "/run/outrigger"
 	jobDir     = "/etc/outrigger"
@@ -27,9 +27,9 @@ const (
 	healthPort = 7001
 )
 
-// A job of one rank a node, laid out by hand with the images that are shipped:
-// sidecars find each other by name across nodes, and the application, which
-// has neither a device nor a privilege, verifies its result.
+// A job of one rank on each node, made by hand with the shipped images: sidecars find each
+// other by name across nodes, and the application, which has no device and no privilege,
+// verifies its result.
 func TestJobAcrossNodes(t *testing.T) {
 	namespace := lab.Namespace(t, harness.Restricted)
 	nodes := lab.Nodes()
@@ -47,8 +47,8 @@ func TestJobAcrossNodes(t *testing.T) {
 
 func rankName(rank int) string { return fmt.Sprintf("rank-%d", rank) }
 
-// layOut makes what a job's pods read: the document, the certificates, and the
-// Service by which they are called.
+// layOut makes the objects that a job's pods need: the document, the certificates, and the
+// Service that gives them names.
 func layOut(t *testing.T, namespace string, ranks int) {
 	t.Helper()
 	d := &bootstrap.Document{
@@ -105,7 +105,7 @@ func rankPod(rank int, node string, command ...string) *corev1.Pod {
 	sidecar.Image = lab.Image("outrigger-sidecar")
 	sidecar.RestartPolicy = &always
 	sidecar.VolumeMounts = []corev1.VolumeMount{shared, {Name: "job", MountPath: jobDir, ReadOnly: true}}
-	// The application starts when the sidecar takes it.
+	// The application starts when the sidecar is ready for it.
 	sidecar.StartupProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt(healthPort)}},
 		PeriodSeconds: 1, FailureThreshold: 60,

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// A pod goes on while the kubelet and containerd of its node are away, and is
-// reported on again when they are back.
+// A pod continues while the kubelet and containerd of its node are stopped, and its status is
+// reported again when they run.
 func TestPodsOutliveKubeletAndContainerd(t *testing.T) {
 	namespace := lab.Namespace(t, harness.Restricted)
 	node := lab.Nodes()[1]
@@ -33,7 +33,7 @@ func TestPodsOutliveKubeletAndContainerd(t *testing.T) {
 	if err := node.RestartContainerd(); err != nil {
 		t.Fatal(err)
 	}
-	// Only a kubelet and a containerd that work run a new pod to its end.
+	// A new pod completes only if kubelet and containerd work.
 	create(t, namespace, pod("after", node.Name, probe("c", "report")))
 	await(t, namespace, "after", ended)
 	if after := await(t, namespace, "steady", running).Status.ContainerStatuses[0].ContainerID; after != before {
@@ -41,7 +41,7 @@ func TestPodsOutliveKubeletAndContainerd(t *testing.T) {
 	}
 }
 
-// A node that loses its power is seen to be lost, and runs pods when it is back.
+// A node that loses its power is reported as lost, and runs pods when it is started again.
 func TestLostNode(t *testing.T) {
 	namespace := lab.Namespace(t, harness.Restricted)
 	node := lab.Nodes()[1]

@@ -55,7 +55,7 @@ func create(t *testing.T, namespace string, p *corev1.Pod) {
 	}
 }
 
-// await waits until a pod is as wanted says, by no error, and returns it.
+// await waits until wanted returns no error for a pod, and returns the pod.
 func await(t *testing.T, namespace, name string, wanted func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -71,7 +71,7 @@ func await(t *testing.T, namespace, name string, wanted func(*corev1.Pod) error)
 	return found
 }
 
-// running is that every container of a pod runs and is ready.
+// running returns an error unless every container of a pod runs and is ready.
 func running(p *corev1.Pod) error {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -81,7 +81,7 @@ func running(p *corev1.Pod) error {
 	return fmt.Errorf("it is %s and not ready: %s", p.Status.Phase, p.Status.Message)
 }
 
-// ended is that a pod has done its work.
+// ended returns an error unless a pod has succeeded.
 func ended(p *corev1.Pod) error {
 	if p.Status.Phase != corev1.PodSucceeded {
 		return errors.New("its phase is " + string(p.Status.Phase))

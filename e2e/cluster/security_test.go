@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// A restricted namespace refuses what its level forbids, and our images run in
-// it as the user without rights.
+// A restricted namespace refuses pods that its level forbids, and our images run in it as a
+// user without rights.
 func TestRestrictedNamespace(t *testing.T) {
 	namespace := lab.Namespace(t, harness.Restricted)
 	for name, loosen := range map[string]func(*corev1.Pod){

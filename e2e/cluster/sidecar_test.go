@@ -12,9 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// What Outrigger's pods are made of works on these nodes: a sidecar that is up
-// before the application and ended after it, and a volume of memory that both
-// see.
+// The features that Outrigger's pods need work on these nodes: a native sidecar, which starts
+// before the application and ends after it, and a volume of memory that both share.
 func TestNativeSidecarAndMemoryVolume(t *testing.T) {
 	namespace := lab.Namespace(t, harness.Restricted)
 	always, size := corev1.ContainerRestartPolicyAlways, resource.MustParse("16Mi")

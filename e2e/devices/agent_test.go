@@ -27,7 +27,7 @@ func newTree(t *testing.T) *sysfstest.Node {
 	n := sysfstest.NewNode(t)
 	n.Device("infiniband/umad0") // which no pod may get
 	n.Device("infiniband/issm0")
-	// The physical function with virtual ones, too, which is not offered unasked.
+	// Also the physical function with virtual ones, which is not offered by default.
 	n.Set("sys/pools.yaml", "pools: [{kind: hca, select: {functions: [pf, vf]}}, {kind: ioat}, {kind: dsa}]")
 	makeDevices(t, n.Root)
 	return n
@@ -53,9 +53,9 @@ func makeDevices(t *testing.T, root string) {
 	}
 }
 
-// agent is how a test runs the device plugin. The zero value is what
-// docs/devices.md asks for, with the tree's own pools and without SYS_RESOURCE: machines that run the tests
-// may not have it themselves.
+// agent has the options with which a test runs the device plugin. The zero value is as in
+// docs/devices.md, with the tree's own pools and without SYS_RESOURCE, which machines that run
+// the tests may not have.
 type agent struct {
 	ownPIDs bool // without hostPID
 	args    []string
@@ -78,7 +78,7 @@ func (r *rig) startAgent(tree *sysfstest.Node, a agent) {
 	}
 }
 
-// endAgent ends it, and waits until the kubelet has noticed.
+// endAgent ends the agent, and waits until the kubelet has removed its resources.
 func (r *rig) endAgent() {
 	r.t.Helper()
 	r.remove(r.system, r.agentName)

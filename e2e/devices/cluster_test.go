@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// patience is how long a test waits for what must come. It bounds a hang and is
-// no measure of speed.
+// patience is how long a test waits for an event that must occur. It bounds a hang, and is no
+// measure of speed.
 const patience = 3 * time.Minute
 
 // rig is a test's own namespaces and its use of one node, on which at most one
@@ -51,8 +51,8 @@ func newRig(t *testing.T, level string) *rig {
 	nodes := c.Nodes()
 	r := &rig{t: t, c: c, node: nodes[len(nodes)-1]}
 	r.namespace, r.system = c.Namespace(t, level), c.Namespace(t, harness.Privileged)
-	// What a pod holds is free when the pod is gone, not when its namespace is
-	// about to go.
+	// The devices of a pod are free when the pod is deleted, and not when its namespace is
+	// being deleted.
 	t.Cleanup(func() {
 		for _, name := range r.pods {
 			if t.Failed() {
@@ -64,7 +64,7 @@ func newRig(t *testing.T, level string) *rig {
 	return r
 }
 
-// await tries until there is no error.
+// await repeats a call until it returns no error.
 func (r *rig) await(what string, try func() error) {
 	r.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -80,8 +80,7 @@ func (r *rig) await(what string, try func() error) {
 	}
 }
 
-// allocatable waits until the API server has so many units of a resource on the
-// node.
+// allocatable waits until the node has this many units of a resource at the API server.
 func (r *rig) allocatable(name string, want int64) {
 	r.t.Helper()
 	r.await(name, func() error {
@@ -97,7 +96,7 @@ func (r *rig) allocatable(name string, want int64) {
 	})
 }
 
-// nothingAllocatable waits until the kubelet has noticed that the agent is gone.
+// nothingAllocatable waits until the kubelet reports no device of the agent.
 func (r *rig) nothingAllocatable() {
 	r.t.Helper()
 	r.await("the kubelet without the agent", func() error {
@@ -122,7 +121,7 @@ type pod struct {
 	user    int64
 	// sidecar and application are arguments of the holder.
 	sidecar, application []string
-	// change makes it another pod than that, nil does not.
+	// change, if it is not nil, changes the pod before it is created.
 	change func(*corev1.PodSpec)
 }
 
@@ -139,8 +138,7 @@ func (p *pod) container(name, image string, args []string, limits corev1.Resourc
 	}
 }
 
-// run makes a pod on the rig's node, by way of the scheduler, and gives its
-// name.
+// run makes a pod on the rig's node, by the scheduler, and returns its name.
 func (r *rig) run(p *pod) string {
 	r.t.Helper()
 	limits := corev1.ResourceList{}
@@ -169,7 +167,7 @@ func (r *rig) run(p *pod) string {
 	return made.Name
 }
 
-// see waits for what a container says that it sees.
+// see waits for the report of a container about its devices, and returns it.
 func (r *rig) see(name, container string) *sight.Sight {
 	r.t.Helper()
 	s := &sight.Sight{}
@@ -186,7 +184,7 @@ func (r *rig) see(name, container string) *sight.Sight {
 	return s
 }
 
-// why tells what became of a pod, for a failure's message.
+// why describes the state of a pod, for the message of a failure.
 func (r *rig) why(name string) string {
 	p, err := r.c.Client.CoreV1().Pods(r.namespace).Get(context.Background(), name, metav1.GetOptions{}) // also after the test
 	if err != nil {
@@ -228,7 +226,7 @@ func (r *rig) cgroupRoot() string {
 	return "/"
 }
 
-// metric gives the value of one of the agent's metrics, by way of the API
+// metric returns the value of one of the agent's metrics, which it reads through the API
 // server.
 func (r *rig) metric(ctx context.Context, name string) (string, error) {
 	text, err := r.c.Client.CoreV1().Pods(r.system).ProxyGet("http", r.agentName, fmt.Sprint(agentPort), "metrics", nil).DoRaw(ctx)

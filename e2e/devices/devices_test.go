@@ -14,10 +14,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// cardAndChannel is what a pod of a job may ask for.
+// cardAndChannel is a request for a card and a channel.
 var cardAndChannel = map[string]int64{names.ResourceHCA: 1, names.ResourceIOAT: 1}
 
-// oneOfEach has a work queue too.
+// oneOfEach is a request for a card, a channel and a work queue.
 var oneOfEach = map[string]int64{names.ResourceHCA: 1, names.ResourceIOAT: 1, names.ResourceDSA: 1}
 
 // noRights is a user without rights, as the images have it.
@@ -49,9 +49,9 @@ func told(s *sight.Sight) map[string]string {
 	return files
 }
 
-// Pods of a namespace that enforces "restricted" get a card and a channel of one
-// NUMA node; exactly their files, which they can open; and the application
-// next to the sidecar gets nothing. Four pods take all of the four cards.
+// Pods of a namespace that enforces "restricted" get a card and a channel of one NUMA node.
+// The sidecar has exactly the devices' files, and can open them; the application has none.
+// Four pods use all four cards.
 func TestAllocation(t *testing.T) {
 	t.Run("kubelet", func(t *testing.T) { allocation(t, agent{}) })
 	t.Run("CDI", func(t *testing.T) { allocation(t, agent{args: []string{"--injection=cdi"}}) })
@@ -98,9 +98,9 @@ func allocation(t *testing.T, a agent) {
 	r.awaitMetric(`allocations_total{outcome="given",resource="outrigger.dev/hca"}`, "4")
 }
 
-// A card whose port goes down, or that no pod holds and whose driver goes, is no longer
-// allocatable, and is again when it comes back; the pod that has it keeps it. (One that a pod
-// holds stays counted while it is out of sight: devplugin/internal/offer TestHeldOutOfSight.)
+// A card whose port goes down, or whose driver is unloaded while no pod holds the card, is no
+// longer allocatable until it is back; a pod that has it keeps it. (A card that a pod holds
+// stays counted while the node does not see it: devplugin/internal/offer TestHeldOutOfSight.)
 func TestHealth(t *testing.T) {
 	r := newRig(t, harness.Restricted)
 	tree := newTree(t)
@@ -127,8 +127,8 @@ func TestHealth(t *testing.T) {
 	r.allocatable(names.ResourceDSA, 4)
 }
 
-// What a pod holds stays its own through a restart of the kubelet and of the
-// plugin: the next pod gets the other three.
+// A pod keeps its devices through a restart of the kubelet and of the plugin: the next pods
+// get the other three cards.
 func TestRestarts(t *testing.T) {
 	for name, restart := range map[string]func(*testing.T, *rig, func()){
 		"kubelet": func(t *testing.T, r *rig, _ func()) {
@@ -170,7 +170,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// A pool of one's own: only virtual functions, shared by two, with the
+// A pool of the user: only virtual functions, each shared by two containers, with the
 // connection manager.
 func TestPools(t *testing.T) {
 	r, tree := newRig(t, harness.Restricted), newTree(t)

@@ -30,7 +30,8 @@ func TestMemlock(t *testing.T) {
 	r.awaitMetric(`grants_total{op="memlock",outcome="granted"}`, "1")
 }
 
-// Another user's limit takes CAP_SYS_RESOURCE, and who lacks it is told so.
+// Raising the limit of another user's process needs CAP_SYS_RESOURCE; without it the answer
+// names the capability.
 func TestMemlockNeedsCapability(t *testing.T) {
 	r := newRig(t, harness.Restricted)
 	r.startAgent(newTree(t), agent{})
@@ -41,8 +42,8 @@ func TestMemlockNeedsCapability(t *testing.T) {
 	}
 }
 
-// Everyone else is refused: a pod without a device that mounts the socket, the
-// application next to a sidecar that holds one, and a process of the node.
+// All other callers are refused: a pod without a device that mounts the socket, the
+// application next to a sidecar that holds a device, and a process of the node.
 func TestRefusals(t *testing.T) {
 	r := newRig(t, harness.Privileged)
 	r.startAgent(newTree(t), agent{})
@@ -69,7 +70,7 @@ func TestRefusals(t *testing.T) {
 	r.awaitMetric(`grants_total{op="connection",outcome="refused"}`, "4")
 }
 
-// stranger runs a pod both of whose containers mount the socket themselves.
+// stranger runs a pod whose two containers mount the socket themselves.
 func (r *rig) stranger(devices map[string]int64) string {
 	r.t.Helper()
 	p := &pod{devices: devices, user: 0, sidecar: []string{"-ask=4096"}, application: []string{"-ask=4096"}}
@@ -111,7 +112,7 @@ func (r *rig) onNode() *sight.Sight {
 	return s
 }
 
-// An agent in a PID namespace of its own cannot tell who calls, and refuses.
+// An agent in its own PID namespace cannot identify callers, and refuses them.
 func TestGrantNeedsHostPID(t *testing.T) {
 	r := newRig(t, harness.Baseline)
 	r.startAgent(newTree(t), agent{ownPIDs: true})
@@ -122,8 +123,8 @@ func TestGrantNeedsHostPID(t *testing.T) {
 	}
 }
 
-// Two sidecars of a job on one node are connected; the label and the namespace
-// say what a job is, and a pod of another job is not found.
+// Two sidecars of a job on one node are connected. Label and namespace identify the job, and a
+// pod of another job is not found.
 func TestConnection(t *testing.T) {
 	r := newRig(t, harness.Restricted)
 	r.startAgent(newTree(t), agent{})

@@ -17,10 +17,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// The real sidecar, with nothing but the device that it was given to tell it of
-// the agent, says what its limit of locked memory is and why. Whether the limit
-// had to be raised depends on the runtime's own; without SYS_RESOURCE the agent
-// of these tests cannot raise another user's.
+// The real sidecar, which finds the agent only by the variable that comes with its device,
+// logs its limit of locked memory and the reason. Whether the limit had to be raised depends
+// on the runtime; without SYS_RESOURCE the agent of these tests cannot raise that of another
+// user.
 func TestSidecarAsksForMemlock(t *testing.T) {
 	r := newRig(t, harness.Restricted)
 	r.startAgent(newTree(t), agent{})
@@ -52,8 +52,8 @@ func TestSidecarAsksForMemlock(t *testing.T) {
 	})
 }
 
-// makeDocument makes a job of one rank. It has no certificates: the sidecar ends
-// when it wants them, which is after it has asked.
+// makeDocument makes the document of a job of one rank. It has no certificates: the sidecar
+// ends when it needs them, which is after its request to the agent.
 func (r *rig) makeDocument() {
 	r.t.Helper()
 	d := &bootstrap.Document{

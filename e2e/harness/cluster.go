@@ -36,7 +36,7 @@ type Cluster struct {
 	layout *keeper.Layout
 }
 
-// Open finds the cluster that runs on this machine; its API server must answer.
+// Open returns the cluster that runs on this machine. Its API server must answer.
 func Open(ctx context.Context) (*Cluster, error) {
 	p, err := here()
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return controlplane.Ready(ctx, c.Config, func() error { return nil })
 }
 
-// settle waits until a fresh cluster takes pods on every node.
+// settle waits until a new cluster accepts pods on every node.
 func (c *Cluster) settle(ctx context.Context, progress io.Writer) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
 )
 
-// Down ends the cluster, however far it came, and removes what it made. That
-// none runs is no error.
+// Down ends the cluster, also one that is partly up, and removes its files. It is no error if
+// no cluster runs.
 func Down() error {
 	if err := CheckMachine(); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/daemon"
 )
 
-// patience is how long anything in a test cluster may take before the harness
-// gives up: long, because a slow machine is not a bug.
+// patience is the time limit of each wait in a test cluster: long, because a slow machine is
+// no fault.
 const patience = 3 * time.Minute
 
 // Environment is an etcd and an API server on loopback: no node, and without
@@ -118,8 +118,8 @@ func (e *Environment) Stop() error {
 	return os.RemoveAll(e.dir)
 }
 
-// halt ends the API server before the etcd that it would complain about, and
-// its clients before it.
+// halt ends the clients first, then the API server, then etcd, so that none logs errors about
+// the others.
 func (e *Environment) halt() {
 	e.runs.Stop(controlplane.Scheduler)
 	e.runs.Stop(controlplane.Controllers)

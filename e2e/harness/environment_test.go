@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// An environment is a real API server: it stores, validates and admits.
+// An Environment has a real API server, which stores, validates and admits objects.
 func TestEnvironment(t *testing.T) {
 	env, err := harness.Env(t.Context())
 	if err != nil {

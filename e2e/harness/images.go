@@ -22,7 +22,7 @@ func (c *Cluster) Image(name string) string { return reference(name, c.layout.Ve
 
 func reference(name, version string) string { return "outrigger.dev/" + name + ":" + version }
 
-// useImages gives every node all archives of a folder that hack/image wrote.
+// useImages imports all archives of a folder of hack/image into every node.
 func useImages(layout *keeper.Layout, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

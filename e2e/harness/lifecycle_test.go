@@ -28,8 +28,8 @@ func cluster(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// A cluster of its own name lives next to the others; killed without a word it
-// can be brought up again; taken down it leaves nothing.
+// A cluster with another name can run at the same time as others. After its first process was
+// killed it can be brought up again, and taken down it leaves nothing.
 func TestKilledClusterComesBackAndLeavesNothing(t *testing.T) {
 	const name = "story"
 	t.Setenv("OUTRIGGER_CLUSTER", name)

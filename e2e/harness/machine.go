@@ -15,7 +15,7 @@ const cniPlugins = "/usr/lib/cni"
 // installs them.
 var needed = []string{"runc", "ip", "iptables", "conntrack", "nsenter", "setpriv"}
 
-// CheckMachine says what this machine lacks to run a cluster.
+// CheckMachine returns an error with what this machine lacks to run a cluster.
 func CheckMachine() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root: it makes namespaces, mounts and cgroups; run as root, in a virtual machine if you like")

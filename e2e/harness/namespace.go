@@ -49,7 +49,7 @@ func (c *Cluster) Namespace(t testing.TB, level string) string {
 	return made.Name
 }
 
-// tell logs what a person would look at first.
+// tell logs the objects and events that explain most failures.
 func (c *Cluster) tell(ctx context.Context, t testing.TB, namespace string) {
 	for _, question := range []string{"get all -o wide", "get events --sort-by=.lastTimestamp", "describe pods"} {
 		c.log(ctx, t, namespace, strings.Fields(question)...)

@@ -23,7 +23,7 @@ type Node struct {
 	cluster *Cluster
 }
 
-// Nodes returns the cluster's nodes, whether they run or not.
+// Nodes returns the cluster's nodes, running or stopped.
 func (c *Cluster) Nodes() []*Node {
 	var nodes []*Node
 	for _, name := range c.layout.Names() {

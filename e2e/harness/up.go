@@ -113,7 +113,7 @@ func startKeeper(ctx context.Context, layout *keeper.Layout, public net.Listener
 	return cmd.Process.Release()
 }
 
-// followStatus passes the keeper's progress on until the cluster is up.
+// followStatus prints the keeper's progress until the cluster is up.
 func followStatus(status io.Reader, progress io.Writer, log string) error {
 	lines := bufio.NewScanner(status)
 	for lines.Scan() {

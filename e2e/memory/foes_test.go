@@ -34,10 +34,10 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestInnocentPairAtTheLimit: a sidecar with exactly the memory that the operator gives it
-// outlives idle connections at all its ports, hostile clients of process management, and a rank
-// of another pod that sends all of an arena that it has never written, while two innocent ranks
-// of the same job exchange messages, all of which arrive.
+// TestInnocentPairAtTheLimit checks that a sidecar with exactly the memory limit of the
+// operator survives idle connections at all its ports, hostile clients of process management,
+// and a rank of another pod that sends all of an arena that it has never written. Meanwhile
+// two other ranks of the job exchange messages, which all arrive.
 func TestInnocentPairAtTheLimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
@@ -98,8 +98,8 @@ func TestInnocentPairAtTheLimit(t *testing.T) {
 	t.Logf("at most %d of %d bytes were used", peak(t, in), need)
 }
 
-// limit gives a group below another one a limit, and the other one a group for all else: a
-// group with processes has no groups with limits below it.
+// limit sets the limit of a group below above, and makes the group open below above for all other
+// processes, because a group with processes cannot have groups with limits below it.
 func limit(t *testing.T, above, group string, bytes int64) {
 	t.Helper()
 	open := filepath.Join(above, "open")
@@ -120,7 +120,7 @@ func limit(t *testing.T, above, group string, bytes int64) {
 	}
 }
 
-// removed removes a group when its last process is gone.
+// removed removes a group when its last process has ended.
 func removed(group string) {
 	for range 100 {
 		if os.Remove(group) == nil {
@@ -130,7 +130,7 @@ func removed(group string) {
 	}
 }
 
-// pair has two ranks exchange messages of all protocols, and compares what comes.
+// pair lets two ranks exchange messages of all protocols, and compares the contents.
 func pair(ctx context.Context, a, b *outrigger.Session, rounds int) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -170,7 +170,7 @@ func pair(ctx context.Context, a, b *outrigger.Session, rounds int) error {
 	return err
 }
 
-// idle opens connections to all ports, says a little, and reads nothing.
+// idle opens connections to all ports, sends a few bytes, and reads nothing.
 func idle(over context.Context, addresses ...string) {
 	var open []net.Conn
 	for i := 0; over.Err() == nil; i++ {
@@ -191,8 +191,8 @@ func idle(over context.Context, addresses ...string) {
 	}
 }
 
-// meetings asks for meetings and fences of process management that never come about, with all
-// the bytes that they may have.
+// meetings requests barriers and fences of process management that never complete, with as
+// many bytes as they may have.
 func meetings(over context.Context, socket string, ranks int) {
 	var open []net.Conn
 	for i := 0; over.Err() == nil; i++ {
@@ -221,7 +221,7 @@ func meetings(over context.Context, socket string, ranks int) {
 	}
 }
 
-// untouched sends memory of an arena that was never written, all of it again and again.
+// untouched repeatedly sends all of an arena that was never written.
 func untouched(over context.Context, s *outrigger.Session, to int) {
 	const size = 8 << 20
 	var all [][]byte

@@ -60,7 +60,7 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// find waits until the job has said something.
+// find waits until the job's output has a text.
 func (s *said) find(t *testing.T, over <-chan struct{}, what string) {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -75,8 +75,8 @@ func (s *said) find(t *testing.T, over <-chan struct{}, what string) {
 	}
 }
 
-// TestFrozenRank: a rank in a control group that is frozen, by itself or by a group above it, is
-// said to be stopped, and makes no deadlock; it goes on when the group does.
+// TestFrozenRank checks that a rank in a frozen control group, or below one, is reported as
+// stopped and makes no deadlock, and continues when the group is thawed.
 func TestFrozenRank(t *testing.T) {
 	bin := programs(t)
 	for _, f := range freezers(t) {

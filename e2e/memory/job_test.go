@@ -30,9 +30,10 @@ func programs(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestJobInALimitedGroup: in a control group with a limit, a job whose arenas do not fit is
-// refused before a rank starts, with the sum, what is available, and an arena that fits, which
-// does; the default arena follows the limit; and the kernel kills nothing.
+// TestJobInALimitedGroup checks that, in a control group with a limit, a job whose arenas do
+// not fit is refused before a rank starts, with the sum, the available memory, and an arena
+// that fits; that a job with this arena runs; that the default arena follows the limit; and
+// that the kernel kills no process.
 func TestJobInALimitedGroup(t *testing.T) {
 	const limit, ranks, pods = 1 << 30, 4, 2
 	bin, in := programs(t), group(t, limit)

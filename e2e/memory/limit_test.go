@@ -125,8 +125,8 @@ func sidecarOf(t *testing.T, pod int, program, dir, group, document string, more
 	return socket, words
 }
 
-// TestEveryRankAtTheLimit: with the limit that the operator sets all ranks of a
-// pod attach and use all of their arenas, small and large ones; the kernel counts.
+// TestEveryRankAtTheLimit checks that the operator's limit suffices for all ranks of a pod to
+// attach and use all of their arenas, small and large ones, as the kernel counts memory.
 func TestEveryRankAtTheLimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
@@ -161,9 +161,9 @@ func TestEveryRankAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestRegistrationsAtTheLimit: what a sidecar keeps to know the registrations of such
-// pods, at the bounds of its caches, is within what jobs with cards get for it. No
-// card is needed: what is kept is the real thing, and the kernel counts.
+// TestRegistrationsAtTheLimit checks that the memory of a sidecar's registration caches, at
+// their bounds, is within the part of the limit for it. No card is needed: the caches are the
+// real ones, and the kernel counts their memory.
 func TestRegistrationsAtTheLimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "gather.test")
 	if out, err := exec.Command("go", "test", "-c", "-o", program, "../../sidecar/internal/gather").CombinedOutput(); err != nil {
@@ -207,8 +207,8 @@ func peak(t *testing.T, dir string) int64 {
 	return 0
 }
 
-// TestTooLowALimit: where an administrator has lowered the limit, the rank that has no
-// memory is named in the sidecar's last words, with what to do.
+// TestTooLowALimit checks that, if an administrator has lowered the limit, the sidecar's
+// termination message names the rank without memory, and the remedy.
 func TestTooLowALimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
@@ -239,9 +239,9 @@ func TestTooLowALimit(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsAtTheLimit: with the limit that the operator sets, and all of its
-// ranks attached, a sidecar outlives thousands of connections at both of its ports that
-// ask for everything and read nothing, and still answers a probe.
+// TestIdleConnectionsAtTheLimit checks that a sidecar with the operator's limit, and all of
+// its ranks attached, survives thousands of connections at both of its ports that send
+// requests and read nothing, and still answers a probe.
 func TestIdleConnectionsAtTheLimit(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {
@@ -308,7 +308,8 @@ func TestIdleConnectionsAtTheLimit(t *testing.T) {
 	t.Logf("at most %d of %d bytes were used", peak(t, in), s.Need(ranks, ranks, 1))
 }
 
-// TestIdleRanks: ranks that have attached and use nothing take little, whatever their arenas.
+// TestIdleRanks checks that attached ranks that use nothing need little memory, whatever the
+// size of their arenas.
 func TestIdleRanks(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "outrigger-sidecar")
 	if out, err := exec.Command("go", "build", "-o", program, "../../sidecar/cmd/outrigger-sidecar").CombinedOutput(); err != nil {

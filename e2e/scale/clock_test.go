@@ -28,13 +28,13 @@ const (
 	momentMade      = "objects made" // its Job is there, which is made last
 )
 
-// clock notes when a watcher first saw what of which job.
+// clock records, for each job, when a watcher first saw each moment.
 type clock struct {
 	mu   sync.Mutex
 	seen map[string]map[string]time.Time // moment, job
 }
 
-// watch notes what happens to all jobs until ctx ends.
+// watch records the moments of all jobs until ctx ends.
 func watch(ctx context.Context, t *testing.T, config *rest.Config) *clock {
 	t.Helper()
 	c := &clock{seen: map[string]map[string]time.Time{}}

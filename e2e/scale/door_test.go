@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// door is the operator's only way to the API server, where its calls are
-// counted: from outside, so that it is the real program that is measured.
+// door is a proxy between the operator and the API server, which counts the calls of the real
+// program.
 type door struct {
 	Address string
 
@@ -34,7 +34,7 @@ func (c call) String() string { return c.verb + " " + c.resource }
 // writes reports whether the call may change something.
 func (c call) writes() bool { return c.verb != "get" && c.verb != "list" && c.verb != "watch" }
 
-// openDoor serves the API server of config on a loopback address, without
+// openDoor serves a proxy of the API server of config on a loopback address, without
 // credentials, until the test ends.
 func openDoor(t *testing.T, config *rest.Config) *door {
 	t.Helper()
@@ -138,7 +138,7 @@ func (c counts) total() (all, writes int) {
 	return all, writes
 }
 
-// secondLooks returns how often the issuer has looked for a caller at the API server, and
+// secondLooks returns how often the issuer has searched for a caller at the API server, and
 // how many calls that took: it begins with the pod, which no other caller gets by name, and
 // gets the MPIJob, the Job, and the pods of that place, if it comes so far.
 func (c counts) secondLooks() (looks, cost int) {

@@ -29,7 +29,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// address is every pod's.
+// address is the address of every pod.
 const address = "127.0.0.1"
 
 // labelStay marks pods whose ranks do not end.
@@ -108,7 +108,7 @@ func addNode(ctx context.Context, t *testing.T, client kubernetes.Interface, nam
 	}
 }
 
-// see takes a pod on that was bound to a node.
+// see starts the simulation of a pod that was bound to a node.
 func (k *kubelets) see(ctx context.Context, p *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +121,7 @@ func (k *kubelets) see(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// end lets a deleted pod go, as a kubelet does when its containers have ended.
+// end removes a pod that is being deleted, as a kubelet does when its containers have ended.
 func (k *kubelets) end(ctx context.Context, p *corev1.Pod) {
 	k.call(ctx, func() error {
 		now := int64(0)
@@ -151,7 +151,7 @@ func (k *kubelets) begin(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// together collects the pods of a Job; the last one gets them all.
+// together collects the pods of a Job, and returns all of them for the last one.
 func (k *kubelets) together(p *corev1.Pod) []*corev1.Pod {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -199,8 +199,8 @@ func (k *kubelets) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPh
 	})
 }
 
-// call makes a call when its turn comes, again and again as kubelets do. A pod that
-// is gone is no error.
+// call makes a call within the rate, and repeats it as kubelets do. A pod that no longer
+// exists is no error.
 func (k *kubelets) call(ctx context.Context, do func() error) {
 	k.slots <- struct{}{}
 	defer func() { <-k.slots }()
@@ -216,7 +216,7 @@ func (k *kubelets) call(ctx context.Context, do func() error) {
 	}
 }
 
-// again counts what is tried again, and has the first of it told.
+// again counts repeated calls, and logs the first error.
 func (k *kubelets) again(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() == nil && k.tries.Add(1) == 1 {
 		k.t.Logf("a stand-in tries again: %v", err)

@@ -45,10 +45,9 @@ func build(t *testing.T) string {
 	return program
 }
 
-// startOperator runs the operator behind a door, with the settings of its
-// Deployment, but alone: on a machine that is busy enough a lease is lost, and
-// that is not what is asked here. It is ended, and must then end well, when the
-// test ends.
+// startOperator runs the operator behind a door, with the settings of its Deployment, but
+// without leader election: on a busy machine a lease can be lost, which this test is not
+// about. When the test ends, the operator is ended, and must exit with 0.
 func startOperator(t *testing.T, program string, d *door) *operator {
 	t.Helper()
 	dir := t.TempDir()

@@ -46,7 +46,7 @@ var flags struct {
 	operator words
 }
 
-// words is a flag that may be given several times.
+// words is a flag that may be repeated.
 type words []string
 
 func (w *words) String() string     { return strings.Join(*w, " ") }
@@ -63,9 +63,9 @@ func init() {
 // api is the tests' own client.
 var api client.Client
 
-// TestManyJobs submits all jobs at once and waits until every one of them is
-// complete, under a bounded number of the operator's calls. Then, with some more
-// jobs running, nothing happens, and the operator does nothing.
+// TestManyJobs submits all jobs at once, waits until all are complete, and bounds the
+// operator's calls. Then it checks that the operator does nothing while some more jobs run
+// without events.
 func TestManyJobs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

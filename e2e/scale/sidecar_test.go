@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// issuers are the job documents' words of who signs, by the ConfigMap's name.
+// issuers caches the issuers of the job documents, by the ConfigMap's name.
 type issuers struct {
 	mu    sync.Mutex
 	known map[string]*bootstrap.Issuer
@@ -62,10 +62,10 @@ func (k *kubelets) certify(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// errRefused is an answer after which a sidecar does not ask again.
+// errRefused is an answer after which a sidecar does not repeat its request.
 var errRefused = errors.New("no certificate")
 
-// sign has one request signed.
+// sign sends one certificate request.
 func (k *kubelets) sign(ctx context.Context, of *bootstrap.Issuer, token string) error {
 	k.slots <- struct{}{}
 	defer func() { <-k.slots }()

@@ -16,13 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// looksOfTheYoung are the looks at a job in any of its first minutes, at most: the first
-// after 5 s, the next when it is half as old again (docs/mpijob-reference.md, Jobs that hang).
+// looksOfTheYoung is the most checks of a job in each of its first minutes: the first after 5
+// s, each next one when its age has grown by half (docs/mpijob-reference.md, Jobs that hang).
 const looksOfTheYoung = 8
 
-// silent checks that the operator makes no call for a time, and looks at no job: but
-// for the one that runs, once a minute and more often in its first ones, to ask its ranks
-// what they wait for. With settle, what is under way may end first.
+// silent checks that the operator makes no call for a time and reconciles no job, except for
+// the running one: it asks the ranks of that job what they wait for, once a minute and more
+// often in its first minutes. With settle, calls in progress may end first.
 func silent(t *testing.T, d *door, o *operator, length time.Duration, settle bool) {
 	t.Helper()
 	for try := 0; ; try++ {

@@ -1,3 +1,3 @@
-// Package walk does on a real cluster what the documents tell an admin and a job
-// author to do, with the documents' own commands: `make test-e2e` runs it.
+// Package walk runs the commands of the documents for administrators and job authors on a real
+// cluster. `make test-e2e` runs it.
 package walk

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness"
 )
 
-// The cluster, and the checkout that the documents are of.
+// The cluster, and the root of the tree with the documents.
 var (
 	lab  *harness.Cluster
 	root string
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shell is a person's terminal: a folder, a kubeconfig with a namespace of its own,
-// and the programs of the documents.
+// shell is the terminal of a user: a folder, a kubeconfig with a namespace of its own, and the
+// programs of the documents.
 type shell struct {
 	t         *testing.T
 	dir, bin  string
@@ -77,7 +77,7 @@ func (s *shell) in(dir, commands string) string {
 	return string(out)
 }
 
-// walk runs a block of a document, with this checkout in the place of the document's.
+// walk runs a block of a document, with the path of this tree instead of the document's.
 func (s *shell) walk(dir, block string) string {
 	s.t.Helper()
 	block = strings.ReplaceAll(block, "/path/to/outrigger/bin/", s.bin+"/")

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestDocuments is the life of an installation as docs/install.md and
-// docs/first-program.md tell it: an admin installs, an author runs a first program
-// and one that hangs, the admin upgrades under it, uninstalls and installs again.
+// TestDocuments follows docs/install.md and docs/first-program.md: an administrator installs,
+// an author runs a first program and one that hangs, the administrator upgrades meanwhile,
+// uninstalls and installs again.
 func TestDocuments(t *testing.T) {
 	admin := openShell(t)
 	// Another package's tests may have installed it.
@@ -60,7 +60,7 @@ func TestDocuments(t *testing.T) {
 	})
 }
 
-// firstProgram is docs/first-program.md: from nothing to a job on the cluster.
+// firstProgram runs the commands of docs/first-program.md, up to a job on the cluster.
 func firstProgram(t *testing.T) {
 	t.Helper()
 	s := openShell(t)
@@ -85,7 +85,8 @@ func firstProgram(t *testing.T) {
 	}
 }
 
-// skopeo is what brings an archive into a registry, where there is one.
+// skopeo takes the place of the program that copies an archive to a registry: there is no
+// registry here.
 var skopeo = regexp.MustCompile(`(?m)^skopeo .*$`)
 
 func (s *shell) write(dir, name, text string) {

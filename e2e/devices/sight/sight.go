@@ -1,9 +1,9 @@
-// Package sight is what the holder of e2e/devices tells its test.
+// Package sight defines the report of the holder of e2e/devices to its test.
 package sight
 
 import "github.com/outrigger-hpc/outrigger/api/devices"
 
-// Sight is what a container sees.
+// Sight is the report of a container.
 type Sight struct {
 	UID     int
 	Devices []devices.Device
@@ -11,8 +11,8 @@ type Sight struct {
 	// cannot be opened.
 	Files    map[string]string
 	Problems []string
-	// Socket is the node agent's; Refusal why it did not do what was asked,
-	// Memlock the limit in bytes afterwards, Heard what the other pod said.
+	// Socket is the path of the node agent's socket, Refusal its reason for a refusal, Memlock
+	// the limit in bytes afterwards, Heard the text of the other pod.
 	Socket, Refusal, Heard string
 	Memlock                uint64
 }

@@ -1,6 +1,6 @@
-// Package control is how the processes of the test cluster are asked for
-// something: net/rpc over a Unix socket. Who listens is known by the kernel, so
-// that no caller needs a file of process numbers, which could be stale.
+// Package control carries requests to the processes of the test cluster: net/rpc over a Unix
+// socket. The kernel knows the process that listens, so that no caller needs a file of process
+// IDs, which could be stale.
 package control
 
 import (

@@ -1,7 +1,7 @@
-// Package controlplane says how etcd and Kubernetes' control plane are run for
-// tests: certificates, the kubeconfig files of each component, and the command
-// lines. It starts nothing by itself, so that the same settings serve a control
-// plane on loopback and one in a network of its own.
+// Package controlplane has the settings of etcd and Kubernetes' control plane for tests:
+// certificates, the kubeconfig file of each component, and the command lines. It starts
+// nothing, so that the same settings serve a control plane on loopback and one in its own
+// network.
 package controlplane
 
 import (
@@ -102,8 +102,8 @@ func (p *Plane) command(name string, args ...string) daemon.Command {
 	return daemon.Command{Name: name, Args: append([]string{filepath.Join(p.Bin, name)}, args...)}
 }
 
-// Ready waits until the API server says that it is, or alive says that a
-// program has ended.
+// Ready waits until the API server reports that it is ready, or alive returns an error because
+// a program has ended.
 func Ready(ctx context.Context, config *rest.Config, alive func() error) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

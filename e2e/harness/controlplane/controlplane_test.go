@@ -24,8 +24,8 @@ func plane(t *testing.T) *controlplane.Plane {
 	return p
 }
 
-// Components reach the API server in its own network, a person from outside,
-// each as the user that Kubernetes' roles know.
+// Components reach the API server in its own network, and users from outside, each as the user
+// that Kubernetes' roles name.
 func TestIdentities(t *testing.T) {
 	p := plane(t)
 	if err := p.AddUser("node1", p.Server(), "system:node:node1", "system:nodes"); err != nil {
@@ -58,8 +58,8 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// The API server is who it is called by: nodes by its address, the machine by
-// 127.0.0.1, pods by the first Service address and by name.
+// The API server's certificate has all names by which it is reached: its address for nodes,
+// 127.0.0.1 for the machine, the first Service address and the Service's names for pods.
 func TestServerCertificate(t *testing.T) {
 	p := plane(t)
 	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig(controlplane.Administrator))

@@ -47,8 +47,8 @@ func (p *Plane) Prepare() error {
 	return p.AddUser(Administrator, public, Administrator, "system:masters")
 }
 
-// serverKeys makes what the API server shows to its clients and to kubelets,
-// and what signs ServiceAccount tokens.
+// serverKeys makes the API server's certificates for clients and for kubelets, and the key
+// that signs ServiceAccount tokens.
 func (p *Plane) serverKeys() error {
 	first, _, err := net.ParseCIDR(p.Services)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package daemon runs long-lived programs by name: starts them with a log file,
-// ends them, and knows which still run. None outlives the process that started
-// it.
+// Package daemon runs long-lived programs by name: it starts them with a log file, ends them,
+// and lists those that run. No program outlives the process that started it.
 package daemon
 
 import (
@@ -124,7 +123,7 @@ func (p *process) wait(cmd *exec.Cmd) (stopped bool) {
 		return false
 	case <-p.stop:
 	}
-	// Errors of these say that it has ended already.
+	// Errors of these calls mean that the program has ended already.
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case p.err = <-waited:
@@ -171,8 +170,8 @@ func (s *Set) Running() []string {
 	return names
 }
 
-// Alive is an error when a program has ended by itself: how, and where its log
-// is.
+// Alive returns an error if a program has ended by itself, with its exit status and the path
+// of its log.
 func (s *Set) Alive(name string) error {
 	s.mu.Lock()
 	p := s.running[name]

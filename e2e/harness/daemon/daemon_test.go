@@ -62,7 +62,7 @@ func TestStartAndStop(t *testing.T) {
 	logged(t, set, "one", "hello")
 }
 
-// A program that does not hear SIGTERM is killed.
+// A program that ignores SIGTERM is killed.
 func TestStubborn(t *testing.T) {
 	set := daemon.NewSet(t.TempDir())
 	if err := set.Start(shell("deaf", "trap '' TERM; echo deaf; while :; do sleep 0.01; done")); err != nil {
@@ -75,8 +75,7 @@ func TestStubborn(t *testing.T) {
 	}
 }
 
-// A program that is to be kept is started again when it ends, until it is
-// stopped.
+// A program with Restart is started again when it ends, until it is stopped.
 func TestRestart(t *testing.T) {
 	set := daemon.NewSet(t.TempDir())
 	mark := filepath.Join(t.TempDir(), "mark")
@@ -95,7 +94,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Of a program that ended by itself one learns how, and where it says why.
+// The error about a program that ended by itself has its exit status and the path of its log.
 func TestEnded(t *testing.T) {
 	set := daemon.NewSet(t.TempDir())
 	if err := set.Alive("none"); err == nil {

@@ -11,7 +11,7 @@ const (
 	// plainBytes is the most that a datagram may have unless the question says
 	// more (RFC 1035, 2.3.4; RFC 6891, 6.2.3).
 	plainBytes = 512
-	// lifeSeconds is how long an answer may be kept: tests move pods about.
+	// lifeSeconds is how long an answer may be cached: short, because tests move pods.
 	lifeSeconds = 1
 )
 

@@ -74,8 +74,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Go's own resolver is content with the server: over UDP and, as the answer is
-// long, over TCP.
+// Go's own resolver accepts the server's answers over UDP and, if the answer is long, over
+// TCP.
 func TestResolver(t *testing.T) {
 	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// Whatever a pod sends, there is a reply that can be read or none, and it fits.
+// For any query there is a readable reply of an allowed size, or no reply.
 func FuzzAnswer(f *testing.F) {
 	f.Add(ask(f, ranks, dnsmessage.TypeA, 0))
 	f.Add(ask(f, ranks, dnsmessage.TypeALL, 1232))

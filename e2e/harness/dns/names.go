@@ -12,10 +12,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Domain is the cluster's.
+// Domain is the cluster's DNS domain.
 const Domain = "cluster.local"
 
-// name is a question about a Service, or about one endpoint of a headless one.
+// name is a query for a Service, or for one endpoint of a headless Service.
 type name struct{ host, service, namespace string }
 
 // parseName reads service.namespace.svc.DOMAIN. and

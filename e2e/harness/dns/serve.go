@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// idle is how long a TCP client may take between two questions.
+// idle is how long a TCP client may take between two queries.
 const idle = 10 * time.Second
 
 // Serve answers queries at address, host:port, over UDP and TCP, until ctx ends.
@@ -70,8 +70,8 @@ func serveTCP(listener net.Listener, find resolve) {
 	}
 }
 
-// converse answers one question of a connection; each message has its length
-// before it (RFC 1035, 4.2.2).
+// converse answers one query of a connection; each message follows its length (RFC 1035,
+// 4.2.2).
 func converse(conn net.Conn, find resolve) error {
 	if err := conn.SetDeadline(time.Now().Add(idle)); err != nil {
 		return err

@@ -23,8 +23,8 @@ type directory struct {
 
 const byService = "service"
 
-// watch follows the API server until ctx ends and returns once it has seen all
-// that is there.
+// watch watches the API server until ctx ends, and returns when it has read all existing
+// objects.
 func watch(ctx context.Context, config *rest.Config) (*directory, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

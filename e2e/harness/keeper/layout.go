@@ -26,11 +26,10 @@ const (
 	apiPort  = 6443
 )
 
-// nodesMax is how many nodes the addresses suffice for. Memory ends sooner.
+// nodesMax is how many nodes the addresses suffice for. Memory suffices for fewer.
 const nodesMax = 200
 
-// Layout is what a cluster is made of. Its file is what everybody who uses the
-// cluster reads.
+// Layout describes a cluster. All programs that use the cluster read its file.
 type Layout struct {
 	Dir     string   // all files of the cluster; gone with it
 	Bin     string   // the programs, as hack/kube/build makes them

@@ -29,7 +29,7 @@ type machine struct {
 	ended chan struct{} // closed when that was waited for
 }
 
-// startAll starts every node. What several nodes share is made before.
+// startAll starts every node, after it has made what the nodes share.
 func (k *keeper) startAll() error {
 	var all errgroup.Group
 	machines := make([]*machine, k.layout.Nodes)
@@ -92,7 +92,7 @@ func power(s *node.Spec) (*machine, error) {
 	return m, nil
 }
 
-// answering waits until the node takes requests.
+// answering waits until the node serves requests.
 func (m *machine) answering(s *node.Spec) error {
 	for end := time.Now().Add(nodePatience); ; time.Sleep(20 * time.Millisecond) {
 		_, err := control.Pid(s.Socket())
@@ -119,7 +119,7 @@ func (m *machine) lose() error {
 	return nil
 }
 
-// Control is what the keeper can be asked for.
+// Control has the requests that the keeper serves.
 type Control struct {
 	mu     sync.Mutex
 	keeper *keeper
@@ -137,7 +137,7 @@ func (c *Control) StopNode(name string, _ *control.Nothing) error {
 	if err := m.lose(); err != nil {
 		return fmt.Errorf("stop node %s: %w", name, err)
 	}
-	// Its containers are gone; their cgroups would be in the next life's way.
+	// Its containers have ended; their cgroups would prevent the next start.
 	return node.RemoveCgroups(c.keeper.layout.cgroup()+"/"+name, nodePatience)
 }
 

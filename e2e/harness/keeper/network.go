@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/node"
 )
 
-// network makes the nodes' network: a bridge in the keeper's own namespace, and
-// the way to every node's pods.
+// network makes the nodes' network: a bridge in the keeper's own namespace, and the routes to
+// every node's pods.
 func (k *keeper) network() error {
 	// Sockets and locks of the control plane's programs stay in here.
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {

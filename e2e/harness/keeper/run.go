@@ -24,8 +24,8 @@ import (
 // startPatience is how long the control plane may take to come up.
 const startPatience = 3 * time.Minute
 
-// What the keeper writes to its status file at last: that the cluster is there,
-// or, after the mark, why it is not.
+// The last line of the keeper's status file: the cluster is up, or, after the mark, why it is
+// not.
 const (
 	StatusUp     = "up"
 	StatusFailed = "failed: "

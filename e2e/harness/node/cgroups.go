@@ -30,7 +30,7 @@ func MakeCgroups(path string) error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
-	// A new cpuset is empty, and an empty one takes no process (cpusets(7)).
+	// A new cpuset is empty, and an empty one accepts no process (cpusets(7)).
 	at := filepath.Join(cgroupRoot, "cpuset")
 	for _, step := range splitPath(path) {
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {

@@ -35,7 +35,7 @@ func furnish(s *Spec) error {
 	if err := pinSettings(); err != nil {
 		return err
 	}
-	// Containers may ask for mounts that travel to the node and back.
+	// Containers may request mounts that propagate to the node and back.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share mounts: %w", err)
 	}

@@ -35,7 +35,7 @@ func IP(lines ...string) error {
 	return nil
 }
 
-// Forward lets this network namespace pass packets on that are not for itself.
+// Forward lets this network namespace forward packets.
 func Forward() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("forward packets: %w", err)

@@ -22,8 +22,8 @@ const patience = 2 * time.Minute
 // containerdSocket is where containerd listens, in the node's own /run.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// Run is a node's life: it makes the node's surroundings and then serves
-// requests until ctx ends. The process must be in namespaces of its own.
+// Run runs a node: it prepares the node's mounts and devices, and then serves requests until
+// ctx ends. The process must be in its own namespaces.
 func Run(ctx context.Context, dir string) error {
 	s, err := readSpec(dir)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Spec) writeConfigs() error {
 	return nil
 }
 
-// Control is what a node can be asked for.
+// Control has the requests that a node serves.
 type Control struct {
 	spec *Spec
 	runs *daemon.Set
@@ -144,8 +144,7 @@ func (c *Control) start(name string) error {
 	return nil
 }
 
-// answering waits until containerd listens: the kubelet gives up when it does
-// not.
+// answering waits until containerd listens, because the kubelet ends otherwise.
 func (c *Control) answering(socket string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		conn, err := net.Dial("unix", socket)

@@ -20,8 +20,7 @@ const (
 	Proxy      = "kube-proxy"
 )
 
-// Spec is all that a node has to know. The keeper writes it into Dir, where Run
-// reads it.
+// Spec is the configuration of a node. The keeper writes it into Dir, where Run reads it.
 type Spec struct {
 	Name            string
 	Dir             string   // its files; gone with the cluster

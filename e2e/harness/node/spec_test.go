@@ -33,8 +33,7 @@ func TestSpecIsKept(t *testing.T) {
 	}
 }
 
-// Each program's configuration is of its form, with the node's values where the
-// program looks for them.
+// Each program's configuration is valid, and has the node's values in the right fields.
 func TestConfigurations(t *testing.T) {
 	s := spec(t)
 	if err := s.writeConfigs(); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
 )
 
-// TestMain makes this test's program what Command starts.
+// TestMain runs the test binary as the program that Command starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == pid1.Argument {
 		code, err := pid1.Main(os.Args[2:])
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lives are what the first process's child does in these tests. One that finds
-// what it looks for returns, and ends with 3.
+// lives are the programs of the first process's child in these tests. A program that succeeds
+// returns, and the process exits with 3.
 var lives = map[string]func(){
 	// Looks whether /proc is that of the namespace: its first process is this
 	// program.
@@ -115,7 +115,7 @@ func TestChildsExitCode(t *testing.T) {
 	}
 }
 
-// Whatever was started ends with the first process.
+// All processes of the namespace end with the first one.
 func TestEverythingEndsWithTheFirstProcess(t *testing.T) {
 	cmd, pipe := start(t, "daemon")
 	ready := make([]byte, len("ready\n"))

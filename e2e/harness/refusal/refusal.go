@@ -8,10 +8,10 @@ import (
 	"net/http"
 )
 
-// reviewBytes bounds what is read of a question.
+// reviewBytes bounds the bytes that are read of a request.
 const reviewBytes = 8 << 20
 
-// review is what is used of an AdmissionReview (admission.k8s.io/v1).
+// review has the fields of an AdmissionReview that are used (admission.k8s.io/v1).
 type review struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
