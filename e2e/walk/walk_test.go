@@ -85,7 +85,7 @@ func firstProgram(t *testing.T) {
 	}
 }
 
-// skopeo takes the place of the program that copies an archive to a registry: there is no
+// skopeo matches the command that copies an archive to a registry. It is left out: there is no
 // registry here.
 var skopeo = regexp.MustCompile(`(?m)^skopeo .*$`)
 
