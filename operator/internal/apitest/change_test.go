@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// A change of a running job that cannot be had is told by an Event: its conditions go
-// on saying how the job is.
+// TestRefusedChangeIsTold: if a change of a running job is refused, an Event reports the
+// refusal, and the job's conditions still describe the state of the job.
 func TestRefusedChangeIsTold(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(*v1alpha1.MPIJob) {})
@@ -53,7 +53,8 @@ func TestRefusedChangeIsTold(t *testing.T) {
 		return fmt.Errorf("none of %d Events tells of it", len(list.Items))
 	})
 	becomes(t, j, v1alpha1.ConditionRunning)
-	// It is not tried again at each news of a pod, of which there may be many a second.
+	// The change is not tried again at each change of a pod; pods may change many times a
+	// second.
 	before := counted.writes.Load()
 	const changes = 10
 	news(t, pods[0], changes)
@@ -62,7 +63,8 @@ func TestRefusedChangeIsTold(t *testing.T) {
 	}
 }
 
-// news changes a pod, each time after the operator may have heard of the last one.
+// news changes a pod several times, with enough time between two changes for the operator to
+// see each of them.
 func news(t *testing.T, p *corev1.Pod, changes int) {
 	t.Helper()
 	for i := range changes {
@@ -74,9 +76,10 @@ func news(t *testing.T, p *corev1.Pod, changes int) {
 	}
 }
 
-// A change of a running job with which a webhook has an error is told in the job's
-// state, which goes on saying how the job is; it is tried more and more rarely, however
-// often the job's pods change, and made when it can be.
+// TestChangeThatFails: if a webhook fails on a change of a running job, the job's status
+// reports the error and still describes the state of the job. The change is tried again with
+// growing delays, regardless of how often the job's pods change, and is made once the webhook
+// is gone.
 func TestChangeThatFails(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -103,7 +106,8 @@ func TestChangeThatFails(t *testing.T) {
 	eventually(t, told)
 	const changes = 60
 	news(t, pods[0], changes)
-	// In 6 s and as long as all that takes: 0.1, 0.2, 0.4 s and so on after each other.
+	// The changes take at least 6 s; the tries follow each other after 0.1, 0.2, 0.4 s and so
+	// on.
 	if n := asked.Load() - before; n < 2 || n > changes/3 {
 		t.Errorf("it was tried %d times during %d changes of a pod", n, changes)
 	}
@@ -130,5 +134,5 @@ func TestChangeThatFails(t *testing.T) {
 	}
 }
 
-// newsOfPods is how long the operator gathers news of pods before it looks.
+// newsOfPods is how long the operator gathers changes of pods before it reconciles the job.
 const newsOfPods = 50 * time.Millisecond

@@ -25,10 +25,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// mortal is the transport of an operator that dies with a certain write: that
-// one is carried out, its answer is lost, and there is no other call. To die
-// before a write is to die after the one before it. Events do not count: they
-// change nothing.
+// mortal is the transport of an operator that is killed by a certain write: the write is
+// carried out, its response is lost, and all later calls fail. A crash before a write is
+// covered as the crash after the write before it. Writes of Events are not counted, because
+// they change no state.
 type mortal struct {
 	next http.RoundTripper
 	left atomic.Int64
@@ -50,9 +50,9 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// life plays a Job's controller and the kubelets for an MPIJob until it is over:
-// its first attempt fails, the second one ends well. All that it knows is what
-// the API server says, so that it goes on whichever operator is there.
+// life plays a Job's controller and the kubelets for an MPIJob until the job has ended: the
+// first attempt fails, the second one succeeds. It reads all its state from the API server, so
+// that it continues regardless of which operator runs.
 func life(ctx context.Context, t *testing.T, j *v1alpha1.MPIJob) {
 	for ctx.Err() == nil {
 		now := new(v1alpha1.MPIJob)
@@ -75,7 +75,7 @@ func life(ctx context.Context, t *testing.T, j *v1alpha1.MPIJob) {
 	}
 }
 
-// step does the next thing with an attempt.
+// step performs the next step of an attempt.
 func step(ctx context.Context, t *testing.T, j *v1alpha1.MPIJob, attempt int) error {
 	b, pods := new(batchv1.Job), new(corev1.PodList)
 	err := api.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: fmt.Sprintf("%s-%d", j.Name, attempt)}, b)
@@ -106,19 +106,19 @@ func step(ctx context.Context, t *testing.T, j *v1alpha1.MPIJob, attempt int) er
 	return nil
 }
 
-// running reports whether the operator has seen that all ranks run.
+// running reports whether the operator has reported that all ranks run.
 func running(ctx context.Context, j *v1alpha1.MPIJob) bool {
 	now := new(v1alpha1.MPIJob)
 	if err := api.Get(ctx, client.ObjectKeyFromObject(j), now); err != nil {
-		return false // it is asked again
+		return false // the caller asks again
 	}
 	return slices.ContainsFunc(now.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionRunning && c.Status == metav1.ConditionTrue
 	})
 }
 
-// alike checks that an attempt's document names the identity that the issuer
-// signs for.
+// alike checks that the identity in an attempt's document is the one that the issuer signs
+// for.
 func alike(t *testing.T, j *v1alpha1.MPIJob, attempt int) {
 	t.Helper()
 	document := get(t, j.Namespace, jobdoc.DocumentName(j, int32(attempt)), &corev1.ConfigMap{})
@@ -132,7 +132,7 @@ func alike(t *testing.T, j *v1alpha1.MPIJob, attempt int) {
 	}
 }
 
-// wellEnded checks what is left of a job after life.
+// wellEnded checks the objects that remain of a job after life.
 func wellEnded(t *testing.T, j *v1alpha1.MPIJob) {
 	t.Helper()
 	s := becomes(t, j, v1alpha1.ConditionComplete).Status
@@ -153,8 +153,8 @@ func wellEnded(t *testing.T, j *v1alpha1.MPIJob) {
 
 func restarting(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.RestartLimit = ptr(int32(3)) }
 
-// TestKilledAtEveryStep kills the operator after each write of a job's life, and
-// starts another one: the job ends as if nothing had been.
+// TestKilledAtEveryStep kills the operator after each write of a job's life and starts another
+// one: the job ends as it does without a crash.
 func TestKilledAtEveryStep(t *testing.T) {
 	alone(t)
 	died := true
@@ -179,7 +179,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			case <-over:
 				died = false // the whole life has fewer writes
 			}
-			kill() // how long a dead one takes to end, and how, does not matter
+			kill() // how and how soon a dead operator returns does not matter
 			done, err := operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next })
 			if err != nil {
 				t.Fatal(err)
@@ -202,8 +202,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestTwoOperators: two of them at once, as when one that has lost the lead has
-// not noticed, do no harm to jobs.
+// TestTwoOperators: two operators at the same time do no harm to jobs. This happens if an
+// operator has lost the lease of the leader and has not noticed it yet.
 func TestTwoOperators(t *testing.T) {
 	alone(t)
 	ctx, stop := context.WithCancel(t.Context())

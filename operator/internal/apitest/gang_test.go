@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// podGroups are the definitions of PodGroup that schedulers bring along, cut to
-// what is used of them.
+// podGroups are the definitions of PodGroup that schedulers install, reduced to the fields
+// that the operator uses.
 const podGroups = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -45,10 +45,10 @@ spec:
             properties: {minMember: {type: integer, minimum: 1}, priorityClassName: {type: string}}
 `
 
-// TestGang: an attempt's pods are in a PodGroup of all of them, and each attempt
-// has its own; where the cluster has no such kind, the job says so and waits.
+// TestGang: all pods of an attempt are in one PodGroup, and each attempt has its own group. If
+// the cluster has no PodGroup kind, the job reports this and waits.
 func TestGang(t *testing.T) {
-	alone(t) // definitions are for a whole API server
+	alone(t) // definitions apply to a whole API server
 	ctx, stop := context.WithCancel(t.Context())
 	done, err := operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { return next })
 	if err != nil {
@@ -91,7 +91,7 @@ func TestGang(t *testing.T) {
 			if err := api.Create(t.Context(), definition); err != nil {
 				t.Fatal(err)
 			}
-			// A person mends it, and says so by touching the job.
+			// A user resolves the problem and then changes the job, so that it is reconciled.
 			eventually(t, func() error {
 				if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), j); err != nil {
 					return err
@@ -117,8 +117,8 @@ func TestGang(t *testing.T) {
 			for _, p := range standInPods(t, batch) {
 				exits(t, p, 3, "")
 			}
-			becomes(t, j, v1alpha1.ConditionRestarting) // or how they ended is not known
-			eventually(t, func() error {                // nothing else deletes pods here
+			becomes(t, j, v1alpha1.ConditionRestarting) // otherwise the ends of the pods are not known
+			eventually(t, func() error {                // no other client deletes pods here
 				return api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0))
 			})
 			group(1)

@@ -18,8 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/guard"
 )
 
-// TestMetricsByToken: the API server's own words decide who sees the operator's
-// metrics.
+// TestMetricsByToken: the API server decides which clients may read the operator's metrics.
 func TestMetricsByToken(t *testing.T) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -60,8 +59,8 @@ func TestMetricsByToken(t *testing.T) {
 		guarded.ServeHTTP(w, r)
 		return w.Code
 	}
-	// The API server's authorizer hears of the binding a moment later; each try has
-	// a token of its own, as answers are kept.
+	// The API server's authorizer sees the binding a moment later. Each try has its own token,
+	// because decisions are cached.
 	eventually(t, func() error {
 		good = of("scraper")
 		if status := see(good); status != http.StatusOK {

@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestProfileChangesWhileTheJobRuns: a job has read its profile when it was
-// started; that it changes, or goes, is nothing to it.
+// TestProfileChangesWhileTheJobRuns: a job reads its profile when it is started. A later
+// change or deletion of the profile does not affect it.
 func TestProfileChangesWhileTheJobRuns(t *testing.T) {
 	ns := namespace(t)
 	p := &v1alpha1.FabricProfile{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "fast"}, Spec: v1alpha1.FabricProfileSpec{WaitPolicy: "Block"}}
@@ -52,7 +52,7 @@ func TestProfileChangesWhileTheJobRuns(t *testing.T) {
 	}
 }
 
-// TestForeignPod: a pod of another creator with a job's labels is ignored.
+// TestForeignPod: a pod that has a job's labels but another creator is ignored.
 func TestForeignPod(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -71,8 +71,8 @@ func TestForeignPod(t *testing.T) {
 	}
 }
 
-// TestForgedMessage: an application that writes its launcher's last words itself
-// does not keep the job from ending, and stays the one that failed.
+// TestForgedMessage: an application that writes its launcher's termination message itself does
+// not prevent the end of the job, and is still the one that failed.
 func TestForgedMessage(t *testing.T) {
 	for what, message := range map[string]string{
 		"out of every bound": `{"kind":"ranks","pod":1,"failures":[{"rank":2,"exitCode":3,"reason":"9lives","message":"` + strings.Repeat("ü", 512) + `","time":"9999-12-31T23:59:59-23:00"}]}`,
@@ -92,8 +92,8 @@ func TestForgedMessage(t *testing.T) {
 	}
 }
 
-// TestMadeAgain: an MPIJob that is deleted and made again under its name waits
-// for the remains of the earlier one, and says so.
+// TestMadeAgain: an MPIJob that is deleted and created again under its name waits for the
+// remaining objects of the earlier one, and its status says so.
 func TestMadeAgain(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -107,7 +107,7 @@ func TestMadeAgain(t *testing.T) {
 	if c := s.Conditions[0]; c.Reason != v1alpha1.ReasonNameConflict || !strings.Contains(c.Message, "earlier MPIJob") || s.Ranks != nil && *s.Ranks.Running != 0 {
 		t.Errorf("%s: %s; ranks %+v", c.Reason, c.Message, s.Ranks)
 	}
-	// As the garbage collector would.
+	// The test deletes the objects as the garbage collector would.
 	for _, o := range []client.Object{&corev1.Service{}, &corev1.ConfigMap{}, &batchv1.Job{}, &corev1.Pod{}} {
 		if o, ok := o.(*corev1.Service); ok {
 			o.Namespace, o.Name = ns, "cg-ranks"
@@ -132,9 +132,10 @@ func TestMadeAgain(t *testing.T) {
 	})
 }
 
-// TestMadeAgainAfterAFailure: an MPIJob that is deleted because it has failed, and is
-// created again at once, begins when those of its pods have ended that go: their host names
-// lead to them until then. A pod that has failed is not waited for, and is the earlier one's.
+// TestMadeAgainAfterAFailure: an MPIJob that is deleted because it has failed, and is created
+// again at once, begins when the terminating pods of the earlier one have ended, because its
+// host names resolve to them until then. A pod that has failed is not waited for, and counts
+// as a pod of the earlier MPIJob.
 func TestMadeAgainAfterAFailure(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -142,8 +143,8 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	pods := standInPods(t, old)
 	becomes(t, j, v1alpha1.ConditionRunning)
 	exits(t, pods[1], 3, "")
-	time.Sleep(2 * time.Second)                              // Kubernetes' times are whole seconds: the exit is the earlier one
-	if err := api.Delete(t.Context(), pods[0]); err != nil { // it has its grace
+	time.Sleep(2 * time.Second)                              // times in Kubernetes are whole seconds: the exit must be earlier than the deletion
+	if err := api.Delete(t.Context(), pods[0]); err != nil { // the pod has its grace period
 		t.Fatal(err)
 	}
 	becomes(t, j, v1alpha1.ConditionFailed)
@@ -152,7 +153,8 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	}
 	again := submit(t, ns, nil)
 	becomes(t, again, v1alpha1.ConditionPending)
-	// As the garbage collector would, which comes to the pods last.
+	// The test deletes the objects as the garbage collector would, which deletes the pods
+	// last.
 	for _, o := range []client.Object{
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-ranks"}}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: jobdoc.DocumentName(j, 0)}}, old,
 	} {
@@ -185,8 +187,8 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestOldJobStays: a restart waits for a Job whose deletion a finalizer holds up,
-// without repeated deletions.
+// TestOldJobStays: if a finalizer delays the deletion of a Job, a restart waits for it and
+// does not repeat the deletion.
 func TestOldJobStays(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, restarting)
@@ -224,8 +226,8 @@ func TestOldJobStays(t *testing.T) {
 	get(t, ns, "cg-1", &batchv1.Job{})
 }
 
-// TestExternalPodsAndTheirProfile: what other controllers' pods need is made
-// when the obstacle is gone, and not only at the first look.
+// TestExternalPodsAndTheirProfile: the objects that another controller's pods need are created
+// when the obstacle is gone, and not only when the job is first reconciled.
 func TestExternalPodsAndTheirProfile(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.PodManagement, j.Spec.ProfileName = v1alpha1.PodsExternal, "later" })
@@ -237,7 +239,8 @@ func TestExternalPodsAndTheirProfile(t *testing.T) {
 	quiet(t)
 }
 
-// TestLargestJob: 4,096 pods under the longest name are made, by a real API server.
+// TestLargestJob: a real API server accepts the objects of a job with 4,096 pods and the
+// longest name.
 func TestLargestJob(t *testing.T) {
 	ns := namespace(t)
 	name := strings.Repeat("j", 40)
@@ -251,8 +254,8 @@ func TestLargestJob(t *testing.T) {
 	}
 }
 
-// TestAnyName: whatever the schema lets a job be called, it is started, or its
-// status says why it is not.
+// TestAnyName: a job with any name that the schema accepts is started, or its status says why
+// it is not.
 func TestAnyName(t *testing.T) {
 	ns := namespace(t)
 	for _, name := range []string{"a", "a-1", "a-1-1", "z0"} {
@@ -271,8 +274,9 @@ func TestAnyName(t *testing.T) {
 	}
 }
 
-// TestPodsReplacedAsTheyEnd: pods of another controller that are taken away as
-// soon as they have ended, so that never two are there that have, have all ended.
+// TestPodsReplacedAsTheyEnd: if the pods of another controller are removed as soon as they
+// have ended, so that two ended pods never exist at the same time, the job still counts all of
+// them as ended.
 func TestPodsReplacedAsTheyEnd(t *testing.T) {
 	for _, code := range []int32{0, 3} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -300,8 +304,8 @@ func TestPodsReplacedAsTheyEnd(t *testing.T) {
 	}
 }
 
-// TestOperatorIsReplacedBetweenEnds: a pod of another controller has ended and is
-// gone, and then so is the operator that saw it: the next one knows.
+// TestOperatorIsReplacedBetweenEnds: a pod of another controller has ended and is gone, and
+// then the operator that saw its end stops. The next operator knows that the pod has ended.
 func TestOperatorIsReplacedBetweenEnds(t *testing.T) {
 	alone(t)
 	operator := func() (end func()) {
@@ -346,8 +350,8 @@ func TestOperatorIsReplacedBetweenEnds(t *testing.T) {
 	}
 }
 
-// adopted returns copies of running pods that another controller could have made for
-// a job.
+// adopted creates copies of running pods, as another controller could have created them for a
+// job.
 func adopted(t *testing.T, j *v1alpha1.MPIJob, like []*corev1.Pod) (theirs []*corev1.Pod) {
 	t.Helper()
 	for i, p := range like {

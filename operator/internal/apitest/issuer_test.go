@@ -30,7 +30,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
 )
 
-// token returns one of a pod's service account, as the kubelet gets it.
+// token returns a token of a pod's service account, as the kubelet gets it.
 func token(t *testing.T, p *corev1.Pod, audience string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "default"}}
@@ -56,8 +56,8 @@ func at(t *testing.T, p *corev1.Pod, address string) {
 	}
 }
 
-// ask asks the issuer for a certificate, from 127.0.0.1, again when its cache
-// has not heard yet of the pod's address.
+// ask requests a certificate from the issuer, from 127.0.0.1. It tries again if the issuer's
+// cache does not have the pod's address yet.
 func ask(t *testing.T, server *httptest.Server, bearer string) (status int, text string, key any) {
 	t.Helper()
 	eventually(t, func() error {
@@ -92,9 +92,9 @@ func askOnce(t *testing.T, server *httptest.Server, bearer string) (status int, 
 	return resp.StatusCode, string(raw), signer
 }
 
-// ways returns the two in which an issuer finds out whose token it is: by its
-// signature, and, where the API server does not tell who signs, by a review. Each
-// comes with the number of reviews so far.
+// ways returns the two ways in which an issuer identifies the owner of a token: by the token's
+// signature, and, if the API server does not publish its keys, by a TokenReview. Each way
+// counts its reviews.
 func ways(t *testing.T) map[string]*way {
 	t.Helper()
 	server, err := discovery.NewDiscoveryClientForConfig(config)
@@ -117,7 +117,7 @@ func ways(t *testing.T) map[string]*way {
 	return all
 }
 
-// way is one of them.
+// way is one way to identify the owner of a token.
 type way struct {
 	server  *issuer.Server
 	reviews issuer.Reviews
@@ -135,7 +135,7 @@ func TestIssuer(t *testing.T) {
 	for name, w := range ways(t) {
 		t.Run(name, func(t *testing.T) {
 			theIssuer(t, w.server, name == "signature")
-			// By signature nothing is left to review, not even what is no token.
+			// If signatures are verified, no token is reviewed, not even an invalid one.
 			if n := w.made.Load(); (n == 0) != (name == "signature") {
 				t.Errorf("%d tokens were reviewed by the API server", n)
 			}
@@ -198,7 +198,7 @@ func theIssuer(t *testing.T, s *issuer.Server, signature bool) {
 	ended := answer{late, http.StatusUnauthorized, "is not one for"}
 	if signature {
 		ended = answer{late, http.StatusForbidden, "there is no pod gone"}
-		eventually(t, func() error { // until the operator's cache has heard of it
+		eventually(t, func() error { // until the operator's cache has the object
 			if _, text, _ := ask(t, server, late); !strings.Contains(text, ended.want) {
 				return errors.New(text)
 			}
@@ -230,8 +230,8 @@ func theIssuer(t *testing.T, s *issuer.Server, signature bool) {
 	}
 }
 
-// TestIssuerOfExternalPods: of two pods with one number, the older one is in the job,
-// and the other gets no certificate, even if the webhook admitted it.
+// TestIssuerOfExternalPods: of two pods with one number, the older one belongs to the job. The
+// other one gets no certificate, even if the webhook admitted it.
 func TestIssuerOfExternalPods(t *testing.T) {
 	server := httptest.NewServer(resident.Handler())
 	defer server.Close()

@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestObjects: what a job consists of, that all of it goes with the job, and
-// that no key is in any of it.
+// TestObjects: a job has the expected objects, all of them are deleted with the job, and none
+// of them contains a key.
 func TestObjects(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) {
@@ -68,8 +68,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestJobSucceeds: conditions, counts, and what is left at the end: no
-// certificates, and no work for the operator.
+// TestJobSucceeds checks the conditions and counts of a job that succeeds. At the end no
+// certificates remain, and the operator has no work left.
 func TestJobSucceeds(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -97,11 +97,11 @@ func TestJobSucceeds(t *testing.T) {
 	}
 }
 
-// quiet checks that the operator does nothing while nothing happens.
+// quiet checks that the operator makes no calls while no object changes.
 func quiet(t *testing.T) {
 	t.Helper()
 	var before int64
-	eventually(t, func() error { // what is under way ends
+	eventually(t, func() error { // work in progress ends
 		before = counted.writes.Load() + counted.reads.Load()
 		time.Sleep(time.Second)
 		if now := counted.writes.Load() + counted.reads.Load(); now != before {
@@ -115,8 +115,8 @@ func quiet(t *testing.T) {
 	}
 }
 
-// TestFailureAndRestart: the first failure is told, all ranks start again under
-// a new identity, and the limit is an end that keeps what can be read.
+// TestFailureAndRestart: the first failure is reported, and all ranks start again under a new
+// identity. At the restart limit the job fails and keeps the objects that a user can read.
 func TestFailureAndRestart(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.RestartLimit = ptr(int32(1)) })
@@ -140,7 +140,7 @@ func TestFailureAndRestart(t *testing.T) {
 	if f := s.FirstFailure; f == nil || *f.Rank != 2 || *f.ExitCode != 3 || f.Node != "node2" || f.Pod != pods[1].Name || *f.Attempt != 0 {
 		t.Fatalf("first failure %+v", f)
 	}
-	eventually(t, func() error { // as the Job's controller would: its finalizer and its pods go
+	eventually(t, func() error { // as the Job's controller would do: remove its finalizer and its pods
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(first), new(batchv1.Job)); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the failed attempt's Job: %w", err)
 		}
@@ -162,7 +162,7 @@ func TestFailureAndRestart(t *testing.T) {
 	if *s.Restarts != 1 || *s.FirstFailure.Rank != 3 || *s.FirstFailure.Attempt != 1 {
 		t.Fatalf("status %+v, first failure %+v", s, s.FirstFailure)
 	}
-	eventually(t, func() error { // the other pod is ended by the Job's own means
+	eventually(t, func() error { // the Job's controller ends the other pod
 		b := new(batchv1.Job)
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(second), b); err != nil {
 			return err
@@ -187,7 +187,7 @@ func TestFailureAndRestart(t *testing.T) {
 	})
 }
 
-// TestSuspend goes through to the Job and back.
+// TestSuspend: suspending and resuming an MPIJob suspends and resumes its Job.
 func TestSuspend(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.Suspend = ptr(true) })
@@ -212,7 +212,7 @@ func TestSuspend(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionRunning)
 }
 
-// TestNotOurs: an object of another owner is neither taken over nor deleted.
+// TestNotOurs: the operator neither adopts nor deletes an object of another owner.
 func TestNotOurs(t *testing.T) {
 	ns := namespace(t)
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "cg-ranks"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Selector: map[string]string{"a": "b"}}}
@@ -235,7 +235,7 @@ func TestNotOurs(t *testing.T) {
 	if s := get(t, ns, "cg-ranks", &corev1.Service{}); s.Spec.Selector["a"] != "b" || len(s.OwnerReferences) != 0 {
 		t.Errorf("their Service is now %+v", s)
 	}
-	if err := api.Delete(t.Context(), j); err != nil { // else it looks again whether the conflict is over
+	if err := api.Delete(t.Context(), j); err != nil { // otherwise the operator checks again whether the conflict is over
 		t.Fatal(err)
 	}
 	other := submit(t, namespace(t), func(j *v1alpha1.MPIJob) { j.Spec.ManagedBy = "example.com/other" })
@@ -245,7 +245,7 @@ func TestNotOurs(t *testing.T) {
 	}
 }
 
-// TestProfile: a job waits for its profile, and runs with it.
+// TestProfile: a job waits until its profile exists, and runs with it.
 func TestProfile(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.ProfileName = "careful" })
@@ -264,7 +264,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestTimeToLive: a job that is over goes when its time is up.
+// TestTimeToLive: a job that has ended is deleted when its time to live is over.
 func TestTimeToLive(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) {
@@ -282,7 +282,7 @@ func TestTimeToLive(t *testing.T) {
 	})
 }
 
-// TestNoCPUIsTold: what the operator remembers of pods is enough to warn of an
+// TestNoCPUIsTold: the reduced pods in the operator's cache suffice for the warning about an
 // application that requests no CPU.
 func TestNoCPUIsTold(t *testing.T) {
 	ns := namespace(t)

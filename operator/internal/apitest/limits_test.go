@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestLongWords: what a rank says at length is an Event all the same, whose text
-// has a bound of its own.
+// TestLongWords: a long text of a rank is still reported as an Event, whose text has a lower
+// bound than the status.
 func TestLongWords(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -43,8 +43,8 @@ func TestLongWords(t *testing.T) {
 	})
 }
 
-// TestInjectOfOurOwn: a template with the label that asks the webhook for sidecars
-// gets its pods all the same: the operator has given them theirs.
+// TestInjectOfOurOwn: if a template has the label with which pods ask the webhook for a
+// sidecar, the operator removes the label, because its pods already have a sidecar.
 func TestInjectOfOurOwn(t *testing.T) {
 	ns := namespace(t)
 	submit(t, ns, func(j *v1alpha1.MPIJob) {

@@ -28,7 +28,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/controller"
 )
 
-// The API server of all tests of this package, with the custom resources.
+// The API server of all tests of this package, with the custom resources installed.
 var (
 	config *rest.Config
 	api    client.Client
@@ -51,7 +51,7 @@ func withServer(m *testing.M) (int, error) {
 		return 1, err
 	}
 	if err := use(ctx, env); err != nil {
-		_ = env.Stop() // the first error counts
+		_ = env.Stop() // only the first error is reported
 		return 1, err
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
@@ -80,7 +80,7 @@ func use(ctx context.Context, env *harness.Environment) error {
 	return installResources(ctx)
 }
 
-// alone gives a test an API server of its own, at which no operator is.
+// alone gives a test its own API server, for which no operator runs.
 func alone(t *testing.T) {
 	t.Helper()
 	env, err := harness.Env(t.Context())
@@ -99,8 +99,7 @@ func alone(t *testing.T) {
 	}
 }
 
-// installResources applies the generated definitions and waits until they are
-// served.
+// installResources applies the generated definitions and waits until they are served.
 func installResources(ctx context.Context) error {
 	files, err := filepath.Glob("../../../charts/outrigger/generated/crds/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -130,14 +129,14 @@ func installResources(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// namespace makes one for a test.
+// namespace creates a namespace for a test.
 func namespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
 	if err := api.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
-	// A job that stayed would be looked at again, in other tests' silence.
+	// A job that remained would be reconciled during the quiet periods of other tests.
 	t.Cleanup(func() {
 		if err := api.DeleteAllOf(context.Background(), new(v1alpha1.MPIJob), client.InNamespace(ns.Name)); err != nil {
 			t.Error(err)
@@ -150,7 +149,7 @@ func namespace(t *testing.T) string {
 	return ns.Name
 }
 
-// object reads YAML into an object of kind.
+// object parses YAML into an object of the given kind.
 func object(t *testing.T, kind schema.GroupVersionKind, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := new(unstructured.Unstructured)

@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/issuer"
 )
 
-// calls counts the operator's calls to the API server, watches apart.
+// calls counts the operator's calls to the API server, except watches.
 type calls struct {
 	next   http.RoundTripper
 	writes atomic.Int64
@@ -45,10 +45,10 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// counted are the calls of the one operator of this package's tests.
+// counted has the calls of the operator that all tests of this package share.
 var counted calls
 
-// keys are those of every operator of these tests.
+// keys are the keys of every operator of these tests.
 var keys = func() *issuer.Keys {
 	k, err := issuer.NewKeys([]byte("a secret that is as long as a real one"))
 	if err != nil {
@@ -57,8 +57,8 @@ var keys = func() *issuer.Keys {
 	return k
 }()
 
-// signer is the issuer of the operator that was started last, resident that of
-// the one that is there for all tests.
+// signer is the issuer of the operator that was started last; resident is the issuer of the
+// operator that all tests share.
 var signer, resident *issuer.Server
 
 // registry has the metrics of the operator that was started last.
@@ -69,7 +69,7 @@ func operate(ctx context.Context) (<-chan error, error) {
 	return operateBy(ctx, func(next http.RoundTripper) http.RoundTripper { counted.next = next; return &counted })
 }
 
-// operateBy runs an operator over a transport of the test's.
+// operateBy runs an operator over a transport that the test provides.
 func operateBy(ctx context.Context, wrap func(http.RoundTripper) http.RoundTripper) (<-chan error, error) {
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 400, 800
@@ -117,7 +117,7 @@ func submit(t *testing.T, ns string, change func(*v1alpha1.MPIJob)) *v1alpha1.MP
 	return j
 }
 
-// eventually waits until check has nothing to say.
+// eventually waits until check returns nil.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -133,7 +133,7 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
-// get reads an object anew.
+// get reads an object from the API server.
 func get[T client.Object](t *testing.T, ns, name string, into T) T {
 	t.Helper()
 	eventually(t, func() error { return api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, into) })
@@ -158,8 +158,8 @@ func becomes(t *testing.T, j *v1alpha1.MPIJob, condition string) *v1alpha1.MPIJo
 	return now
 }
 
-// standInPods makes the pods of a Job as its controller and two kubelets would,
-// running. Nothing of Kubernetes but the API server runs in these tests.
+// standInPods creates the pods of a Job in the state Running, as the Job's controller and two
+// kubelets would. No part of Kubernetes but the API server runs in these tests.
 func standInPods(t *testing.T, b *batchv1.Job) []*corev1.Pod {
 	t.Helper()
 	b.Status.StartTime = &metav1.Time{Time: time.Now()}
@@ -193,7 +193,7 @@ func standInPods(t *testing.T, b *batchv1.Job) []*corev1.Pod {
 	return pods
 }
 
-// exits ends a pod's application.
+// exits sets the status of a pod whose application has ended.
 func exits(t *testing.T, p *corev1.Pod, code int32, message string) {
 	t.Helper()
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message, FinishedAt: metav1.Now()}}
@@ -208,7 +208,7 @@ func exits(t *testing.T, p *corev1.Pod, code int32, message string) {
 	}
 }
 
-// ends gives a Job its last condition, as its controller would.
+// ends sets the last condition of a Job, as its controller would.
 func ends(t *testing.T, b *batchv1.Job, last batchv1.JobConditionType) {
 	t.Helper()
 	eventually(t, func() error {

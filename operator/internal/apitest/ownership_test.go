@@ -21,8 +21,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestNothingOfOthersIsDeleted: an MPIJob cannot be aimed at a Secret, ConfigMap
-// or budget that has a name of its objects, neither by its end nor by a restart.
+// TestNothingOfOthersIsDeleted: if a Secret, ConfigMap or budget has the name of one of an
+// MPIJob's objects, neither the end of the MPIJob nor a restart deletes it.
 func TestNothingOfOthersIsDeleted(t *testing.T) {
 	for _, c := range []struct{ policy, becomes string }{
 		{`{"suspend":false,"disruption":"Prevented"}`, v1alpha1.ConditionFailed},
@@ -37,7 +37,7 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.RunPolicy.Suspend = ptr(true) })
 	becomes(t, j, v1alpha1.ConditionSuspended)
-	// The objects of the job's attempt are replaced by objects of another owner.
+	// Objects of another owner replace the objects of the job's attempt.
 	if err := api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: meta(jobdoc.DocumentName(j, 0))}); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 		t.Fatal(err)
 	}
 	b := get(t, ns, "cg-0", &batchv1.Job{})
-	eventually(t, func() error { // their budget does not hold up the job
+	eventually(t, func() error { // the other owner's budget does not delay the job
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 	}
 	becomes(t, j, condition)
 	if condition == v1alpha1.ConditionRestarting {
-		eventually(t, func() error { // the attempt's objects go
+		eventually(t, func() error { // the objects of the attempt are deleted
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("the failed attempt's Job is there: %w", err)
 			}
@@ -85,7 +85,7 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 	}
 }
 
-// TestRestartsLeaveNothing: of an attempt that was restarted no document stays.
+// TestRestartsLeaveNothing: no document of an attempt remains after its restart.
 func TestRestartsLeaveNothing(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, restarting)
@@ -103,7 +103,8 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	})
 }
 
-// TestDisruptionChanges: a running job's budget comes and goes with its policy.
+// TestDisruptionChanges: the budget of a running job is created and deleted with its
+// disruption policy.
 func TestDisruptionChanges(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)
@@ -126,8 +127,8 @@ func TestDisruptionChanges(t *testing.T) {
 	quiet(t)
 }
 
-// jobsWebhook returns a webhook that is asked about an operation on the Jobs of a
-// namespace, and must answer.
+// jobsWebhook returns a webhook that the API server calls for an operation on the Jobs of a
+// namespace. If the webhook fails, the operation fails.
 func jobsWebhook(ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
 	none, fail := admissionv1.SideEffectClassNone, admissionv1.Fail
 	return &admissionv1.ValidatingWebhookConfiguration{
@@ -143,8 +144,8 @@ func jobsWebhook(ns string, operation admissionv1.OperationType) *admissionv1.Va
 	}
 }
 
-// brokenFor has the API server ask a webhook that is down about an operation on
-// the Jobs of a namespace. The webhook is there until it is deleted.
+// brokenFor makes the API server call a webhook that is down for an operation on the Jobs of a
+// namespace. The webhook is registered until the caller deletes it.
 func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *admissionv1.ValidatingWebhookConfiguration {
 	t.Helper()
 	broken := jobsWebhook(ns, operation)
@@ -155,12 +156,12 @@ func brokenFor(t *testing.T, ns string, operation admissionv1.OperationType) *ad
 	return broken
 }
 
-// TestErrorOfTheServer: when an object cannot be made, for a webhook that is
-// down, the job says so, and goes on when it can.
+// TestErrorOfTheServer: if an object cannot be created because a webhook is down, the job's
+// status says so, and the job continues when the object can be created.
 func TestErrorOfTheServer(t *testing.T) {
 	ns := namespace(t)
 	broken := brokenFor(t, ns, admissionv1.Create)
-	eventually(t, func() error { // the API server has heard of it
+	eventually(t, func() error { // until the API server uses the webhook
 		if err := dryJob(t, ns); err == nil || !strings.Contains(err.Error(), "broken.example.com") {
 			return fmt.Errorf("the webhook is not asked: %w", err)
 		}
@@ -182,8 +183,8 @@ func TestErrorOfTheServer(t *testing.T) {
 	get(t, ns, "cg-0", &batchv1.Job{})
 }
 
-// TestEndThatIsRefused: a job that has failed and cannot be ended, since a webhook
-// for Jobs is down, says both, and ends when it can.
+// TestEndThatIsRefused: if a job has failed and cannot be ended because a webhook for Jobs is
+// down, its status says both, and the job ends when it can.
 func TestEndThatIsRefused(t *testing.T) {
 	for _, limit := range []int32{0, 1} {
 		t.Run(fmt.Sprint(limit, " restarts"), func(t *testing.T) {
@@ -197,7 +198,7 @@ func TestEndThatIsRefused(t *testing.T) {
 				operation = admissionv1.Delete
 			}
 			broken := brokenFor(t, ns, operation)
-			eventually(t, func() error { // the API server has heard of it
+			eventually(t, func() error { // until the API server uses the webhook
 				err := api.Update(t.Context(), b.DeepCopy(), client.DryRunAll)
 				if limit > 0 {
 					err = api.Delete(t.Context(), b.DeepCopy(), client.DryRunAll)
@@ -225,15 +226,15 @@ func TestEndThatIsRefused(t *testing.T) {
 				becomes(t, j, v1alpha1.ConditionFailed)
 				return
 			}
-			eventually(t, func() error { // nothing else deletes pods here
+			eventually(t, func() error { // no other client deletes pods here
 				return errors.Join(api.DeleteAllOf(t.Context(), new(corev1.Pod), client.InNamespace(ns), client.GracePeriodSeconds(0)), api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-1"}, b))
 			})
 		})
 	}
 }
 
-// TestDisruptionAllowedBetweenAttempts: a job whose disruption is taken back while it
-// waits for its restart has no budget afterwards.
+// TestDisruptionAllowedBetweenAttempts: if the disruption policy of a job is removed while the
+// job waits for its restart, the job has no budget afterwards.
 func TestDisruptionAllowedBetweenAttempts(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) {
@@ -257,8 +258,8 @@ func TestDisruptionAllowedBetweenAttempts(t *testing.T) {
 	}
 }
 
-// TestDocumentThatStays: a document of another identity that a finalizer keeps is
-// reported, and not deleted again and again.
+// TestDocumentThatStays: a document of another identity whose deletion a finalizer delays is
+// reported, and its deletion is not repeated.
 func TestDocumentThatStays(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) { j.Spec.ProfileName = "later" })

@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestQueue: a queueing controller such as Kueue finds its label on the Job,
-// and what it says by the Job's suspend field stays said, until the MPIJob
+// TestQueue: a queueing controller such as Kueue finds its label on the Job. The operator does
+// not overwrite the value that the controller sets in the Job's suspend field until the MPIJob
 // itself is suspended.
 func TestQueue(t *testing.T) {
 	ns := namespace(t)
@@ -23,7 +23,7 @@ func TestQueue(t *testing.T) {
 	if b.Labels["kueue.x-k8s.io/queue-name"] != "hpc" {
 		t.Fatalf("labels of the Job: %v", b.Labels)
 	}
-	queue := func(suspend string) { // as Kueue would: under its own name
+	queue := func(suspend string) { // as Kueue would: with its own field owner
 		t.Helper()
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"suspend":`+suspend+`}}`))
 		if err := api.Patch(t.Context(), b.DeepCopy(), patch, client.FieldOwner("kueue-stand-in")); err != nil {
@@ -33,7 +33,7 @@ func TestQueue(t *testing.T) {
 	queue("true")
 	becomes(t, j, v1alpha1.ConditionSuspended)
 	now := get(t, ns, "cg", &v1alpha1.MPIJob{})
-	now.Spec.RunPolicy.RestartLimit = ptr(int32(2)) // whatever makes the operator look again
+	now.Spec.RunPolicy.RestartLimit = ptr(int32(2)) // any change that makes the operator reconcile the job
 	if err := api.Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +47,8 @@ func TestQueue(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionRunning)
 }
 
-// TestQueuedJobOfAFailedOne: the deadline of a job is over while a queue holds its
-// next attempt: that is taken from the queue, which would start it.
+// TestQueuedJobOfAFailedOne: if the deadline of a job is over while a queue holds its next
+// attempt, the operator deletes the Job of that attempt, because the queue would start it.
 func TestQueuedJobOfAFailedOne(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, func(j *v1alpha1.MPIJob) {

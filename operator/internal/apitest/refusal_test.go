@@ -23,9 +23,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/refusal"
 )
 
-// refuseJobs has a webhook refuse an operation on the Jobs of a namespace until it is
-// deleted, and counts how often it is asked. The API server has heard of it when try
-// is refused.
+// refuseJobs makes a webhook refuse an operation on the Jobs of a namespace until the webhook
+// is deleted, and counts the calls of the webhook. It returns when try is refused, which shows
+// that the API server uses the webhook.
 func refuseJobs(t *testing.T, ns string, operation admissionv1.OperationType, code int, message string, try func() error) (*admissionv1.ValidatingWebhookConfiguration, *atomic.Int64) {
 	t.Helper()
 	asked := new(atomic.Int64)
@@ -42,7 +42,7 @@ func refuseJobs(t *testing.T, ns string, operation admissionv1.OperationType, co
 	if err := api.Create(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error { // the API server has heard of it
+	eventually(t, func() error { // until the API server uses the webhook
 		if err := try(); err == nil || !strings.Contains(err.Error(), message) {
 			return fmt.Errorf("the webhook is not asked: %w", err)
 		}
@@ -51,10 +51,10 @@ func refuseJobs(t *testing.T, ns string, operation admissionv1.OperationType, co
 	return w, asked
 }
 
-// TestRefusalOfAWebhook: an answer of a webhook that is neither 403 nor 422 is told
-// as well, and tried again at a price that does not grow with the job: its document
-// is made once, its authority is what it was, and no try sends more than some
-// kilobytes, of a job of 4,096 pods.
+// TestRefusalOfAWebhook: a webhook's answer that is neither 403 nor 422 is reported as well.
+// The operation is tried again at a cost that does not grow with the job: the document is
+// created once, its authority stays the same, and no try sends more than a few kilobytes, even
+// for a job of 4,096 pods.
 func TestRefusalOfAWebhook(t *testing.T) {
 	for _, code := range []int{http.StatusBadRequest, http.StatusInternalServerError} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestRefusalOfAWebhook(t *testing.T) {
 	}
 }
 
-// TestHangingWebhookOfANamespace: a webhook that does not answer, for the Jobs of one
-// namespace, does not keep the jobs of another one from being begun.
+// TestHangingWebhookOfANamespace: a webhook for the Jobs of one namespace that does not answer
+// does not prevent the start of jobs in another namespace.
 func TestHangingWebhookOfANamespace(t *testing.T) {
 	ns, other := namespace(t), namespace(t)
 	asked, over := new(atomic.Int64), make(chan struct{})
@@ -123,7 +123,7 @@ func TestHangingWebhookOfANamespace(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	const jobs = 64 // of which twelve at once would take minutes
+	const jobs = 64 // twelve of them at a time would take minutes
 	for i := range jobs {
 		submit(t, ns, func(j *v1alpha1.MPIJob) { j.Name = fmt.Sprint("hangs-", i) })
 	}
@@ -138,7 +138,7 @@ func TestHangingWebhookOfANamespace(t *testing.T) {
 	becomes(t, j, v1alpha1.ConditionPending)
 }
 
-// dryJob asks the API server whether it would take a Job.
+// dryJob asks the API server in a dry run whether it accepts a Job.
 func dryJob(t *testing.T, ns string) error {
 	t.Helper()
 	b := &batchv1.Job{}

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// refused is api/v1alpha1/testdata/refused.yaml.
+// refused has the fields of api/v1alpha1/testdata/refused.yaml.
 type refused struct {
 	Job, Profile                 string
 	TakenJobs                    []struct{ From, To string }
@@ -36,7 +36,7 @@ func readRefused(t *testing.T) *refused {
 	return r
 }
 
-// TestDefaults: what is not said is said by the schema.
+// TestDefaults: the schema sets the default of each field that is not given.
 func TestDefaults(t *testing.T) {
 	ns := namespace(t)
 	u := object(t, v1alpha1.Kind, readRefused(t).Job)
@@ -54,8 +54,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestPodMetadataIsKept: the labels and annotations of the job's pods are fields
-// of the schema, and not cut off.
+// TestPodMetadataIsKept: the labels and annotations of the job's pods are fields of the
+// schema, so that the API server does not prune them.
 func TestPodMetadataIsKept(t *testing.T) {
 	ns := namespace(t)
 	u := object(t, v1alpha1.Kind, strings.Replace(readRefused(t).Job, "template:", "template:\n    metadata: {labels: {team: a}, annotations: {note: b}}", 1))
@@ -72,8 +72,8 @@ func TestPodMetadataIsKept(t *testing.T) {
 	}
 }
 
-// TestExamples: the manifests of docs/examples, which `outrigger run -f` takes
-// too, are right to the last field.
+// TestExamples: every field of the manifests in docs/examples is valid. `outrigger run -f`
+// reads the same manifests.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/examples/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -98,8 +98,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestRefusedJobs: everything that can be wrong in an MPIJob is refused, with
-// words that say what to do.
+// TestRefusedJobs: every MPIJob in the table of invalid ones is refused with a message that
+// names the remedy.
 func TestRefusedJobs(t *testing.T) {
 	ns := namespace(t)
 	table := readRefused(t)
@@ -116,7 +116,7 @@ func TestRefusedJobs(t *testing.T) {
 	}
 }
 
-// TestTakenJobs: what looks odd and is right is taken.
+// TestTakenJobs: unusual but valid jobs are accepted.
 func TestTakenJobs(t *testing.T) {
 	table := readRefused(t)
 	for _, c := range table.TakenJobs {
@@ -132,8 +132,8 @@ func TestTakenJobs(t *testing.T) {
 	}
 }
 
-// TestUnchangeable: what the job was started with stays; its run policy may
-// change.
+// TestUnchangeable: the fields with which the job was started cannot be changed; its run
+// policy can.
 func TestUnchangeable(t *testing.T) {
 	ns := namespace(t)
 	u := object(t, v1alpha1.Kind, readRefused(t).Job)
@@ -168,8 +168,8 @@ func TestUnchangeable(t *testing.T) {
 	}
 }
 
-// TestGangStays: also where the whole run policy comes or goes, which the schema's rules of its
-// fields do not see.
+// TestGangStays: the gang policy cannot be changed, even by adding or removing the whole run
+// policy, which the rules on its fields do not see.
 func TestGangStays(t *testing.T) {
 	ns := namespace(t)
 	u := object(t, v1alpha1.Kind, readRefused(t).Job)
@@ -193,7 +193,7 @@ func TestGangStays(t *testing.T) {
 	}
 }
 
-// TestRefusedProfiles is the same for FabricProfiles.
+// TestRefusedProfiles is TestRefusedJobs for FabricProfiles.
 func TestRefusedProfiles(t *testing.T) {
 	ns := namespace(t)
 	table := readRefused(t)

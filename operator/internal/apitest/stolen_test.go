@@ -21,8 +21,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// thief puts a Job of its own in the place of that of a job at the moment when the
-// operator, which has not heard of it, changes or deletes it.
+// thief replaces a job's Job by a Job of its own just before the operator, which has not seen
+// the replacement, changes or deletes it.
 type thief struct {
 	next  http.RoundTripper
 	steal func() error
@@ -40,8 +40,9 @@ func (s *thief) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(r)
 }
 
-// TestJobOfAStolenName: what the operator does to the Job of a job that runs, is
-// suspended, restarted or over, it never does to another Job that has got its name.
+// TestJobOfAStolenName: changes and deletions that the operator makes to the Job of a job that
+// runs, is suspended, restarted or has ended, never affect another Job that has taken its
+// name.
 func TestJobOfAStolenName(t *testing.T) {
 	for name, after := range map[string]func(t *testing.T, j *v1alpha1.MPIJob, pods []*corev1.Pod){
 		"suspended": func(t *testing.T, j *v1alpha1.MPIJob, _ []*corev1.Pod) {
@@ -93,7 +94,7 @@ func stolenName(t *testing.T, after func(*testing.T, *v1alpha1.MPIJob, []*corev1
 	if th.err != nil {
 		t.Fatal(th.err)
 	}
-	eventually(t, func() error { // the operator has heard of it
+	eventually(t, func() error { // until the operator has seen the replacement
 		now := get(t, ns, j.Name, &v1alpha1.MPIJob{})
 		if text, _ := json.Marshal(now.Status); !strings.Contains(string(text), "cg-0 was deleted") && !strings.Contains(string(text), "exited") && !strings.Contains(string(text), "rank 2") {
 			return fmt.Errorf("the status tells nothing: %s", text)
