@@ -47,7 +47,7 @@ func token(t *testing.T, p *corev1.Pod, audience string) string {
 	return r.Status.Token
 }
 
-// at gives a pod its address.
+// at sets the address of a pod.
 func at(t *testing.T, p *corev1.Pod, address string) {
 	t.Helper()
 	p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}

@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestLongWords: a long text of a rank is still reported as an Event, whose text has a lower
-// bound than the status.
+// TestLongWords: a long text of a rank is still reported as an Event. The text of an Event may
+// have fewer characters than a message in the status.
 func TestLongWords(t *testing.T) {
 	ns := namespace(t)
 	j := submit(t, ns, nil)

@@ -67,7 +67,7 @@ func withServer(m *testing.M) (int, error) {
 	return code, errors.Join(<-done, env.Stop())
 }
 
-// use makes an environment that of the tests.
+// use makes env the environment of the tests.
 func use(ctx context.Context, env *harness.Environment) error {
 	config = env.Config
 	scheme, err := controller.Scheme()
