@@ -67,7 +67,7 @@ func NewMetrics(r prometheus.Registerer, jobs client.Reader, leads <-chan struct
 	return m, nil
 }
 
-// changed counts a transition of a job to a state. is is its new status.
+// changed counts a transition of a job to a state. The argument is has the new status.
 func (m *Metrics) changed(j *v1alpha1.MPIJob, is *v1alpha1.MPIJobStatus, state, reason string, at time.Time) {
 	if m == nil {
 		return

@@ -194,7 +194,8 @@ func (r *recent) absent(job *v1alpha1.MPIJob, attempt, number int32, now time.Ti
 	return r.first(job, func(x *record) *sign { return &x.missing }, number >= 0, sign{job.UID, attempt, number, now})
 }
 
-// first returns when a condition was first seen. is is whether it holds now.
+// first returns when a condition was first seen. The argument is tells whether the condition
+// holds now.
 func (r *recent) first(job *v1alpha1.MPIJob, of func(*record) *sign, is bool, now sign) (at time.Time) {
 	r.set(job, func(x *record) {
 		switch s := of(x); {

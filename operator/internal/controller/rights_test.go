@@ -113,7 +113,7 @@ func TestGoesOnWithoutRights(t *testing.T) {
 					now = now.Add(5 * time.Second)
 				}
 			}
-			look(10) // no pod comes: who refuses them?
+			look(10) // no pod is made: the reason is searched in the events
 			batches := new(batchv1.JobList)
 			if err := api.List(ctx, batches); err != nil || len(batches.Items) != 1 {
 				t.Fatalf("%d Jobs are made, %v: %v", len(batches.Items), err, read(t, api, "cg", new(v1alpha1.MPIJob)).Status.Conditions)
@@ -130,7 +130,7 @@ func TestGoesOnWithoutRights(t *testing.T) {
 			if err := api.Create(ctx, p); err != nil {
 				t.Fatal(err)
 			}
-			look(10) // its kubelet has reported nothing
+			look(10) // the kubelet of the pod has reported nothing
 			p.Status.Phase, p.Status.StartTime = corev1.PodFailed, &metav1.Time{Time: now}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(now)}}}}
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: names.ContainerSidecar, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}

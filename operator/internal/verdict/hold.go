@@ -36,8 +36,8 @@ func Soon(o *Observation, p *Plan) {
 	}
 }
 
-// Unchanged adds to the status of a job that continues, but whose Job cannot be changed
-// as the MPIJob asks now, the cause. The message keeps its other content.
+// Unchanged is for a job that continues although its Job cannot be changed as the MPIJob now
+// asks. It adds the cause to the status; the message keeps its other content.
 func Unchanged(o *Observation, p *Plan, cause string) {
 	is := state(&p.Status)
 	if is == nil {
@@ -47,9 +47,9 @@ func Unchanged(o *Observation, p *Plan, cause string) {
 	bound(&p.Status, o)
 }
 
-// Unended is for a job of which an object cannot be ended, or removed for a restart.
-// The job keeps its state, and the message has the intended state and the cause, which
-// names the object.
+// Unended is for a job one of whose objects cannot be ended, or removed for a restart. The job
+// keeps its state, and the message has the intended state and the cause, which names the
+// object.
 func Unended(o *Observation, p *Plan, cause string) {
 	was, is := state(&o.Job.Status), state(&p.Status)
 	if is == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// failedOnce returns a story with a deadline of so many seconds whose first attempt has
-// failed.
+// failedOnce returns a story whose first attempt has failed and whose deadline is the given
+// number of seconds.
 func failedOnce(t *testing.T, deadline int64) *story {
 	s := begun(t)
 	once := int32(2)

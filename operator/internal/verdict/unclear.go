@@ -52,8 +52,8 @@ func Unclear(o *Observation, p *Plan) (job bool, pod *corev1.Pod, left time.Dura
 	return len(o.lacks()) > 0, pod, 0
 }
 
-// EventRefused is the reason of the events of an MPIJob of which the webhook has
-// refused a pod.
+// EventRefused is the reason of the event that reports on an MPIJob that the webhook has
+// refused one of its pods.
 const EventRefused = "PodRefused"
 
 // refusal returns why the API server refuses the Job's pods, and how to resolve that if

@@ -22,7 +22,7 @@ type Waits struct {
 	Disagree []string // what the ranks disagree about (why.Disagreements)
 }
 
-// waitsMax bounds their part of a message. The first lines name the problem.
+// waitsMax bounds the part of a message that the lines take. The first lines name the problem.
 const waitsMax = 1500
 
 // text joins the lines to a text of bounded length: a job has many ranks, and a sidecar
