@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// placed is a cluster's state of which pods are asked for by their labels.
+// placed is the state of a cluster whose pods can be selected by their labels.
 type placed struct{ objects }
 
 func (p placed) List(_ context.Context, into client.ObjectList, how ...client.ListOption) error {
@@ -57,7 +57,7 @@ func asked(t *testing.T, server *httptest.Server, token, query string, headers .
 	return resp.StatusCode, string(text)
 }
 
-// member returns a pod of another controller that is number n of MPIJob cg.
+// member returns a pod of another controller that has number n of MPIJob cg.
 func member(name string, n int, ip string, minute int64) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "hpc", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Unix(60*minute, 0),
@@ -68,9 +68,9 @@ func member(name string, n int, ip string, minute int64) *corev1.Pod {
 	return p
 }
 
-// TestAddressesOfPods: a sidecar learns where the pods of its job are, by their status: of a
-// pod that holds its number, and of no other one with the same labels; what has changed is
-// told again; what the request says counts for nothing.
+// TestAddressesOfPods: a sidecar receives the addresses of the pods of its job, as their
+// statuses report them. Of several pods with one number, only the holder of the number is
+// reported. A changed address is reported again. The content of the request has no influence.
 func TestAddressesOfPods(t *testing.T) {
 	job := &v1alpha1.MPIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "cg", UID: "job"}}
 	job.Spec.Ranks, job.Spec.RanksPerPod, job.Spec.PodManagement = 300, 1, v1alpha1.PodsExternal
@@ -117,7 +117,7 @@ func TestAddressesOfPods(t *testing.T) {
 	if status, text := asked(t, server, "made up", "?part=0"); status != http.StatusServiceUnavailable && status != http.StatusUnauthorized {
 		t.Errorf("a token that is none: %d %s", status, text)
 	}
-	own.Status.PodIP = "10.9.9.9" // of which the caller has not come
+	own.Status.PodIP = "10.9.9.9" // the caller's connection comes from another address
 	if status, text := asked(t, server, token, "?part=0"); status != http.StatusForbidden || strings.Contains(text, "10.0.0.1") {
 		t.Errorf("a token that was carried elsewhere: %d %s", status, text)
 	}

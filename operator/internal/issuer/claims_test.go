@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedKeys: what docs/install.md says of published keys, of the
-// Secret and of what callers may cost is what is done.
+// TestDocumentedKeys: the statements in docs/install.md about published keys, the Secret and
+// the bounds on callers match the code.
 func TestDocumentedKeys(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/connlimit/hostile"
 )
 
-// doors is one listener for several addresses of loopback, behind each of which a
-// different pod seems to be.
+// doors is one listener for several loopback addresses. The connections to each address seem
+// to come from a different pod.
 type doors struct {
 	net.Listener
 	come chan net.Conn
@@ -41,7 +41,7 @@ func (d *doors) open(t *testing.T, pod string) (at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // it has ended
+	t.Cleanup(func() { _ = l.Close() }) // the test has ended
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -51,7 +51,7 @@ func (d *doors) open(t *testing.T, pod string) (at string) {
 			select {
 			case d.come <- &from{c, pod}:
 			case <-d.done:
-				_ = c.Close() // too late
+				_ = c.Close() // the listener is closed
 				return
 			}
 		}
@@ -74,8 +74,9 @@ func (d *doors) Close() error {
 	return nil
 }
 
-// TestOnePodTakesNoMoreThanItsShare: thousands of half handshakes and half requests of a
-// pod hold its share of the connections, and another pod's sidecar gets an answer.
+// TestOnePodTakesNoMoreThanItsShare: thousands of incomplete handshakes and requests of one
+// pod hold at most its share of the connections, and the sidecar of another pod gets an
+// answer.
 func TestOnePodTakesNoMoreThanItsShare(t *testing.T) {
 	keys, err := NewKeys([]byte(strings.Repeat("k", 32)))
 	if err != nil {
@@ -96,7 +97,7 @@ func TestOnePodTakesNoMoreThanItsShare(t *testing.T) {
 		return err
 	})
 	for d.taken.Load() < 6000 {
-		time.Sleep(time.Millisecond) // until the server has seen all
+		time.Sleep(time.Millisecond) // until the server has accepted all of them
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}}
 	defer client.CloseIdleConnections()
@@ -111,9 +112,9 @@ func TestOnePodTakesNoMoreThanItsShare(t *testing.T) {
 			t.Fatalf("a sidecar of another pod: %v", err)
 		}
 		if err != nil {
-			continue // cut off while it still sent
+			continue // the server closed the connection while the client was sending
 		}
-		_ = answer.Body.Close() // short
+		_ = answer.Body.Close() // the body is short
 		if answer.StatusCode != http.StatusBadRequest {
 			t.Errorf("%d bytes: %s", len(body), answer.Status)
 		}

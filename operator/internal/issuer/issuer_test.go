@@ -28,15 +28,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// answers are an API server's to reviews.
+// answers sets the status of a TokenReview in place of an API server.
 type answers func(*authenticationv1.TokenReviewStatus) error
 
 func (a answers) Create(_ context.Context, r *authenticationv1.TokenReview) error {
 	return a(&r.Status)
 }
 
-// TestReviewsThatSayNo: whatever is not a token for us, of a pod, is refused,
-// before anybody looks for its pod.
+// TestReviewsThatSayNo: a token that is not for this audience, or not bound to a pod, is
+// refused before its pod is looked up.
 func TestReviewsThatSayNo(t *testing.T) {
 	keys, err := NewKeys(bytes.Repeat([]byte("s"), 32))
 	if err != nil {
@@ -80,8 +80,8 @@ func TestReviewsThatSayNo(t *testing.T) {
 	}
 }
 
-// TestAPIServerIsAway: what the caches do not know while the API server is away is no
-// refusal, which would be final for a sidecar.
+// TestAPIServerIsAway: if the API server is unavailable and the caches do not have an object,
+// the request is not refused, because a refusal is final for a sidecar.
 func TestAPIServerIsAway(t *testing.T) {
 	keys, err := NewKeys(bytes.Repeat([]byte("s"), 32))
 	if err != nil {
@@ -137,8 +137,8 @@ func post(t *testing.T, server *httptest.Server, token string, body []byte) (int
 	return resp.StatusCode, string(text)
 }
 
-// TestReplicas: what one replica has written into a job's document fits what
-// another one serves and signs; another secret's does not.
+// TestReplicas: the job document that one replica writes matches the certificates that another
+// replica serves and signs, unless the replicas have different secrets.
 func TestReplicas(t *testing.T) {
 	replica := func(secret string) *Keys {
 		k, err := NewKeys([]byte(strings.Repeat(secret, 32)))
@@ -174,7 +174,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("trust %v: %v", c.trust, err)
 		}
 		if err == nil {
-			_ = conn.Close() // nothing was said
+			_ = conn.Close() // no request was sent
 		}
 		stop()
 		if err := <-done; err != nil {
@@ -206,8 +206,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestEndpointIsRenewed: an operator that has run for long has a certificate that
-// is good.
+// TestEndpointIsRenewed: an operator that has run for a long time still has a valid
+// certificate.
 func TestEndpointIsRenewed(t *testing.T) {
 	made := 0
 	e := &endpoint{make: func() (*tls.Certificate, error) {

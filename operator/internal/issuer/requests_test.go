@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestRequestsThatAreNone: what no sidecar sends costs one answer at most, and a bounded time;
-// a connection has one request, whatever follows it.
+// TestRequestsThatAreNone: a request that no sidecar sends costs at most one answer and a
+// bounded time. Only the first request of a connection is answered.
 func TestRequestsThatAreNone(t *testing.T) {
 	s := &Server{Cache: objects{}, Live: objects{}, CheckAddress: true}
 	_, key := signed(t, s)
@@ -34,7 +34,8 @@ func TestRequestsThatAreNone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Answers are the statuses of a text's answers, until the server closes the connection.
+	// answers sends text and returns the statuses of the answers until the server closes the
+	// connection.
 	answers := func(t *testing.T, text string) (list []int) {
 		t.Helper()
 		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}) //nolint:gosec // a test of requests
@@ -45,7 +46,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(3 * requestTime)); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(c, text) // it may be cut off
+		_, _ = io.WriteString(c, text) // the server may close the connection first
 		in := bufio.NewReader(c)
 		for {
 			r, err := http.ReadResponse(in, nil)
@@ -85,7 +86,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 		"nothing":                  {"", "[]"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel() // some end by the server's time
+			t.Parallel() // some connections end by a timeout of the server
 			if got := fmt.Sprint(answers(t, c.text)); got != c.want {
 				t.Errorf("answers %s, want %s", got, c.want)
 			}
@@ -93,7 +94,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 	}
 }
 
-// changed returns a token whose signature is not that of its text.
+// changed returns a token whose signature does not match its text.
 func changed(t *testing.T, token string) string {
 	t.Helper()
 	head, rest, ok := strings.Cut(token, ".")

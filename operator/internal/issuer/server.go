@@ -62,11 +62,10 @@ var callers = connlimit.Bounds{
 	Request: requestTime / 4, Answer: 2 * requestTime,
 }
 
-// If published keys verify tokens, a token that they cannot verify is usually forged;
-// rarely, a key is new or a clock is wrong. So many of these tokens per second are
-// reviewed (strangeRate), and so many callers that the caches do not have are read from
-// the API server (searchRate). The others are refused with status 503 and may ask
-// again.
+// If published keys verify tokens, a token that they cannot verify is usually forged; rarely,
+// a key is new or a clock is wrong. At most strangeRate such tokens per second are reviewed,
+// and at most searchRate callers per second that the caches do not have are read from the API
+// server. Further requests are refused with status 503, and the caller may ask again.
 const (
 	strangeRate, strangeBurst = 10, 20
 	searchRate, searchBurst   = 50, 500
@@ -97,8 +96,8 @@ type Server struct {
 
 	pods, addressed              *shares // requests, by pod and by address
 	handshakes, networks         *shares // by address, and by /64
-	strangers                    *shares // of strange, by address
-	searchPods, searchNamespaces *shares // of search
+	strangers                    *shares // shares of the limiter strange, by address
+	searchPods, searchNamespaces *shares // shares of the limiter search
 }
 
 // NeedLeaderElection returns false: every replica serves.

@@ -27,15 +27,16 @@ var (
 	// and costs a lookup of 256 pods. 100 parts are a job of 25,600 pods; sidecars of
 	// larger jobs wait some seconds.
 	perPod = ration{rate: 5, burst: 100, max: 64 << 10}
-	// Before a token is read. Pods on the network of their node share one address.
+	// perAddress applies before a token is read. Pods on the network of their node share one
+	// address.
 	perAddress = ration{rate: 20, burst: 400, max: 64 << 10}
-	// Before a handshake, which costs more than the rest of a request. The rate is
-	// twice that of requests, so that a caller first gets an answer that explains the
-	// refusal.
+	// handshakesPerAddress applies before a handshake, which costs more than the rest of a
+	// request. The rate is twice that of requests, so that a caller first gets an answer that
+	// explains the refusal.
 	handshakesPerAddress = ration{rate: 40, burst: 800, max: 64 << 10}
-	// The same for all addresses of a /64 of IPv6, since one machine may use any number
-	// of them. In some clusters all pods are in one /64, and those of the largest job
-	// may connect at once.
+	// handshakesPerNetwork is the same bound for all addresses of an IPv6 /64, since one
+	// machine may use any number of them. In some clusters all pods are in one /64, and those
+	// of the largest job may connect at once.
 	handshakesPerNetwork = ration{rate: 400, burst: 8000, max: 64 << 10}
 	// Reviews of tokens that the published keys do not verify: the share of one address
 	// in strangeRate.

@@ -54,7 +54,7 @@ type Signatures struct {
 	Fetch func(ctx context.Context, path string) ([]byte, error) // reads a path of the API server
 	Now   func() time.Time
 
-	mu     sync.Mutex // held during a read: others wait for its end
+	mu     sync.Mutex // held during a read: other callers wait for its end
 	issuer string
 	keys   jose.JSONWebKeySet
 	known  time.Time // time of the last successful read

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// publisher is an API server that publishes keys, and its clock.
+// publisher is an API server that publishes keys, with its clock.
 type publisher struct {
 	now    time.Time
 	issuer string
@@ -47,7 +47,7 @@ func (p *publisher) signatures() *Signatures {
 
 const anIssuer = "https://kubernetes.default.svc"
 
-// minted returns a token that key signs under the name kid.
+// minted returns a token that key signs under the key id kid.
 func minted(t *testing.T, key any, kid string, alg jose.SignatureAlgorithm, said any) string {
 	t.Helper()
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: kid}}, nil)
@@ -61,8 +61,8 @@ func minted(t *testing.T, key any, kid string, alg jose.SignatureAlgorithm, said
 	return text
 }
 
-// TestSignatures: which tokens published keys let in, which they refuse, and of
-// which they know nothing.
+// TestSignatures checks which tokens the published keys accept, which they refuse, and about
+// which they do not decide.
 func TestSignatures(t *testing.T) {
 	old, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -137,9 +137,9 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// TestLooks: the API server is asked once for all pods, soon again for a key
-// that is new, and never in vain more often than every ten seconds; a key that
-// was withdrawn is of no use ten minutes later.
+// TestLooks: the published keys are read once for all pods. For an unknown key they are read
+// again, but not sooner than lookPause after the last read. A withdrawn key is refused after
+// keysAge.
 func TestLooks(t *testing.T) {
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -173,7 +173,7 @@ func TestLooks(t *testing.T) {
 	for range 1000 {
 		step(0, "a", nil, 1)
 	}
-	step(0, "b", errStrange, 1) // a look was a moment ago
+	step(0, "b", errStrange, 1) // the last read was a moment ago
 	step(lookPause, "b", errStrange, 2)
 	publish("b")
 	step(lookPause, "b", nil, 3) // the key is new
@@ -184,7 +184,7 @@ func TestLooks(t *testing.T) {
 	step(time.Second, "a", errStrange, 5) // withdrawn
 	p.down = fmt.Errorf("forbidden")
 	step(keysAge-time.Second, "b", nil, 5)
-	step(time.Second, "b", errUnjudged, 6) // no published key is known any more
+	step(time.Second, "b", errUnjudged, 6) // no published keys are valid any more
 	step(time.Second, "b", errUnjudged, 6)
 	p.down = nil
 	step(lookPause, "b", nil, 7)

@@ -36,7 +36,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// slow is an API server that answers no review until it is told to.
+// slow is an API server that answers no review until the test allows it.
 type slow struct {
 	mu   sync.Mutex
 	made int
@@ -54,7 +54,7 @@ func (s *slow) Create(ctx context.Context, _ *authenticationv1.TokenReview) erro
 	return ctx.Err()
 }
 
-// objects is a cluster's state, as a cache or the API server tells it.
+// objects is the state of a cluster, as a cache or the API server returns it.
 type objects []client.Object
 
 func (o objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -92,14 +92,15 @@ func (o objects) List(_ context.Context, into client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// served returns an issuer over published keys, and a token of pod p in hpc.
+// served returns an issuer with published keys, and a token of pod p in namespace hpc.
 func served(t *testing.T, s *Server) (server *httptest.Server, token string) {
 	t.Helper()
 	server, key := signed(t, s)
 	return server, tokenFor(t, key, "p", "u")
 }
 
-// signed returns an issuer over published keys, and the key of the tokens that it takes.
+// signed returns an issuer with published keys, and the key that signs the tokens that it
+// accepts.
 func signed(t *testing.T, s *Server) (*httptest.Server, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -144,7 +145,7 @@ func TestStrangersHoldNobodyUp(t *testing.T) {
 	reviews := &slow{open: make(chan struct{})}
 	own := &Server{Reviews: reviews, Cache: objects{}, Live: objects{}}
 	server, good := served(t, own)
-	own.strange = rate.NewLimiter(0, strangeBurst) // however long this takes
+	own.strange = rate.NewLimiter(0, strangeBurst) // no refill, so that the result does not depend on the time
 	request := requested(t)
 	if status, text := post(t, server, good, request); status != http.StatusForbidden || !strings.Contains(text, "there is no pod p") {
 		t.Fatalf("before: %d %s", status, text)
@@ -159,7 +160,7 @@ func TestStrangersHoldNobodyUp(t *testing.T) {
 			refused <- status
 		})
 	}
-	for range strangers - strangeBurst { // these are not reviewed, so that they have their answer
+	for range strangers - strangeBurst { // these are answered without a review
 		if status := <-refused; status != http.StatusServiceUnavailable {
 			t.Errorf("a stranger: %d", status)
 		}
@@ -199,11 +200,11 @@ func TestCachesBehind(t *testing.T) {
 	is := objects{job(1), batch, pod("p", "u", corev1.PodPending, 2)}
 	stale := *batch
 	stale.UID = "earlier"
-	other := pod("p", "u", corev1.PodPending, 2) // not to be found by its place
+	other := pod("p", "u", corev1.PodPending, 2) // not found by its labels
 	other.Labels[batchv1.JobCompletionIndexAnnotation] = "01"
 	over := job(1)
 	over.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionFailed, Status: metav1.ConditionTrue}}
-	// Pods of another controller say which MPIJob they have joined.
+	// Pods of another controller have a label with the MPIJob that they have joined.
 	external := job(1)
 	external.Spec.PodManagement = v1alpha1.PodsExternal
 	former := external.DeepCopy()
@@ -240,8 +241,8 @@ func TestCachesBehind(t *testing.T) {
 	}
 }
 
-// TestStartingPodsAreNoTrouble: a pod whose address has not been reported yet waits for it,
-// and neither the log nor its sidecar takes that for a refusal.
+// TestStartingPodsAreNoTrouble: if the address of a pod has not been reported yet, its sidecar
+// waits for it. Neither the log nor the sidecar reports a refusal.
 func TestStartingPodsAreNoTrouble(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hpc", Name: "p", UID: "u"}}
 	own := &Server{Cache: objects{pod}, Live: objects{pod}, CheckAddress: true}
@@ -257,7 +258,7 @@ func TestStartingPodsAreNoTrouble(t *testing.T) {
 	}
 }
 
-// counter is an API server that counts what it is asked.
+// counter is an API server that counts its calls.
 type counter struct {
 	objects
 	asked atomic.Int64
@@ -273,14 +274,14 @@ func (c *counter) List(ctx context.Context, into client.ObjectList, how ...clien
 	return c.objects.List(ctx, into, how...)
 }
 
-// TestForeignPodsCostLittle: pods that are none of ours, with good tokens, do not have
-// the API server asked each time that they ask, and leave something for the pods of
-// other namespaces, and of their own one, which the caches have not heard of.
+// TestForeignPodsCostLittle: pods that belong to no job but have valid tokens do not cause a
+// call to the API server for each request. The remaining rate suffices for pods that the
+// caches do not have yet, in other namespaces and in the same one.
 func TestForeignPodsCostLittle(t *testing.T) {
 	live := &counter{}
 	own := &Server{Cache: objects{}, Live: live}
 	_ = own.Handler()
-	own.search = rate.NewLimiter(0, searchBurst) // however long this takes
+	own.search = rate.NewLimiter(0, searchBurst) // no refill, so that the result does not depend on the time
 	own.searchPods = ration{rate: 1e-9, burst: 5, max: 1000}.shares()
 	own.searchNamespaces = ration{rate: 1e-9, burst: searchPerNamespace.burst, max: 1000}.shares()
 	look := func(pod int) error {
@@ -311,8 +312,8 @@ func TestForeignPodsCostLittle(t *testing.T) {
 	}
 }
 
-// TestSharesAreBounded: what is known of callers does not grow with their number, and one
-// that has used its share takes nothing of another's.
+// TestSharesAreBounded: the memory for callers does not grow with their number, and a caller
+// that has used its share does not reduce the share of another one.
 func TestSharesAreBounded(t *testing.T) {
 	s := ration{rate: 1e-9, burst: 2, max: 100}.shares()
 	for i := range 400 {
@@ -365,7 +366,7 @@ func TestOnePodAsksNoMoreThanItsShare(t *testing.T) {
 		if r := answer(t, server, http.MethodGet, PathAddresses+"?part=0", other, nil); r.StatusCode != http.StatusOK {
 			t.Errorf("another pod: %s", r.Status)
 		}
-		// Without a token that is known, the address has its share, if it says something.
+		// A request with an unknown token counts for its address, if addresses are checked.
 		refused := false
 		for range 2 * int(perPod.burst) {
 			refused = refused || answer(t, server, http.MethodGet, PathAddresses+"?part=0", "made up", nil).StatusCode == http.StatusTooManyRequests
@@ -376,7 +377,7 @@ func TestOnePodAsksNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
-// answer returns a short answer.
+// answer sends a request and returns its response, whose body is short.
 func answer(t *testing.T, server *httptest.Server, method, path, token string, body []byte) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, bytes.NewReader(body))
@@ -395,8 +396,8 @@ func answer(t *testing.T, server *httptest.Server, method, path, token string, b
 	return resp
 }
 
-// TestHandshakesOfOneAddress: an address has no more handshakes than its share, and another
-// one has its own.
+// TestHandshakesOfOneAddress: the number of handshakes of an address is bounded by its share,
+// and other addresses have their own shares.
 func TestHandshakesOfOneAddress(t *testing.T) {
 	s := &Server{CheckAddress: true}
 	_ = s.Handler()
@@ -414,7 +415,7 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 		t.Errorf("another address: %v", err)
 	}
 	s.networks = ration{rate: 1e-9, burst: 7, max: 100}.shares()
-	for i := range 20 { // what an address is refused is none of its network's
+	for i := range 20 { // a handshake that is refused for its address does not count for its network
 		_ = begin("2001:db8::1")
 		if err := begin(fmt.Sprintf("2001:db8::1:%x", i)); err != nil != (i >= 4) {
 			t.Errorf("handshake %d of a network: %v", i, err)
@@ -428,7 +429,7 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestAddresses: one address may be written in several ways.
+// TestAddresses: different text forms of one address are equal.
 func TestAddresses(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
@@ -449,8 +450,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestTalk: who asks without end does not fill the log, and what was left out is
-// counted.
+// TestTalk: a caller that repeats its requests without end does not fill the log, and the
+// omitted lines are counted.
 func TestTalk(t *testing.T) {
 	var log bytes.Buffer
 	s := talk{limit: rate.NewLimiter(rate.Every(time.Hour), 2)}
