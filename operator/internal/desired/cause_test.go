@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// ending returns a Job as it is after it was ended for a failure.
+// ending returns a Job after it was ended for a failure.
 func ending(t *testing.T, f *v1alpha1.Failure) *batchv1.Job {
 	t.Helper()
 	b := new(batchv1.Job)
@@ -26,8 +26,8 @@ func ending(t *testing.T, f *v1alpha1.Failure) *batchv1.Job {
 	return b
 }
 
-// TestCauseIsBounded: the cause of a Job's end has its place in a cache, whatever its
-// message is made of, and still says which failure it was.
+// TestCauseIsBounded: the recorded cause of a Job's end has a bounded length for any message,
+// and still names the failure.
 func TestCauseIsBounded(t *testing.T) {
 	rank := int32(3)
 	for name, message := range map[string]string{
@@ -48,8 +48,8 @@ func TestCauseIsBounded(t *testing.T) {
 	}
 }
 
-// TestForeignAnnotationsAreNotKept: who may change Jobs does not fill the operator's
-// memory: a cause is one of a Job that was ended, and both are short.
+// TestForeignAnnotationsAreNotKept: a client that may change Jobs cannot fill the operator's
+// memory. A cause is kept only for a Job that was ended, and every kept annotation is short.
 func TestForeignAnnotationsAreNotKept(t *testing.T) {
 	b := new(batchv1.Job)
 	b.Annotations = map[string]string{annotationCause: `{"reason":"NonZeroExit"}`, annotationSteered: strings.Repeat("q", steeredMax+1)}
@@ -63,8 +63,8 @@ func TestForeignAnnotationsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestWishesAreKept: the longest wishes that a job can have are kept by the cache: a job of
-// which they were forgotten would be steered at each look.
+// TestWishesAreKept: the cache keeps the longest wishes that a job can have. If it dropped
+// them, every reconciliation would patch the Job.
 func TestWishesAreKept(t *testing.T) {
 	a := attempt("cg", 4, 2)
 	a.Job.Labels = map[string]string{LabelQueue: strings.Repeat("q", validation.LabelValueMaxLength)}
@@ -79,8 +79,8 @@ func TestWishesAreKept(t *testing.T) {
 	}
 }
 
-// TestEndSaysWhatIsSo: a Job that is ended for a failure says that pods of it have failed,
-// if some have; one whose ranks have ended well has no failure to say.
+// TestEndSaysWhatIsSo: a Job that is ended for a failure reports failed pods if it has some. A
+// Job whose ranks have succeeded reports no failure.
 func TestEndSaysWhatIsSo(t *testing.T) {
 	for reason, limit := range map[string]*int32{"RankExited": new(int32(0)), "": new(int32(0)), ReasonSucceeded: nil} {
 		var f *v1alpha1.Failure

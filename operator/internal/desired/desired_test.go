@@ -31,8 +31,8 @@ func attempt(name string, ranks, perPod int32) *Attempt {
 	return &Attempt{Job: j, Options: Options{Image: "outrigger.dev/outrigger-sidecar:1"}}
 }
 
-// The whole of what is made for a job, to be read: the Job with its pods, and
-// the job document.
+// TestGolden compares all objects that are made for a job with files that a person can read:
+// the Job with its pods, and the job document.
 func TestGolden(t *testing.T) {
 	plain, all, mpi := attempt("cg", 4, 2), attempt("cg", 3, 1), attempt("hpcc", 4, 2)
 	mpi.Job.Spec.MPI = v1alpha1.MPIAuto
@@ -90,7 +90,7 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// identity returns an Identity as the issuer returns it.
+// identity returns an identity as the issuer creates it.
 func identity(t *testing.T, id string) *Identity {
 	t.Helper()
 	authority, err := pki.FromSeed(id, [32]byte{}, 1)
@@ -102,8 +102,8 @@ func identity(t *testing.T, id string) *Identity {
 	}}
 }
 
-// TestSidecarResources: a sidecar gets what the operator says for all jobs, and what its
-// job says goes before that.
+// TestSidecarResources: a sidecar gets the resources that the operator sets for all jobs, and
+// those that its job sets take precedence.
 func TestSidecarResources(t *testing.T) {
 	a := attempt("cg", 4, 2)
 	cpu := func(n string) corev1.ResourceList {
@@ -122,8 +122,9 @@ func TestSidecarResources(t *testing.T) {
 	}
 }
 
-// The largest job: 4,096 pods of 128 ranks, the longest names. Thousands of
-// sidecars read its document, which is a page; every host name is one.
+// TestLargestJob checks the document of the largest job, with 4,096 pods of 128 ranks and the
+// longest names. Thousands of sidecars read it, so it has the size of a page. Every host name
+// in it is valid.
 func TestLargestJob(t *testing.T) {
 	a := attempt(strings.Repeat("j", 40), 524288, 128)
 	a.Job.Namespace, a.Number = strings.Repeat("n", 63), 1000
@@ -165,12 +166,12 @@ func TestLargestJob(t *testing.T) {
 	}
 }
 
-// TestWayToPeers: pods of other controllers are found by the issuer, those of the operator's
-// Jobs by names; either says so in the document that all sidecars read.
+// TestWayToPeers: pods of other controllers find each other by the issuer, and pods of the
+// operator's Jobs by names. The document that all sidecars read has the way.
 func TestWayToPeers(t *testing.T) {
 	for _, c := range []struct {
 		management v1alpha1.PodManagement
-		peers      string // of a document that is there
+		peers      string // of the existing document
 		want, at   string
 	}{
 		{"", "", "cg-ranks", "cg-0-1.cg-ranks.hpc.svc:7077"},
@@ -198,8 +199,8 @@ func TestWayToPeers(t *testing.T) {
 	}
 }
 
-// TestDocumentOfALaterRelease: an operator after a downgrade knows a document of its
-// attempt that has fields of a later release, and how its pods find each other.
+// TestDocumentOfALaterRelease: after a downgrade, the operator recognizes a document of its
+// attempt that has fields of a later release, and reads from it how the pods find each other.
 func TestDocumentOfALaterRelease(t *testing.T) {
 	a := attempt("cg", 4, 2)
 	document, err := a.ConfigMap(identity(t, "1"))
@@ -212,8 +213,8 @@ func TestDocumentOfALaterRelease(t *testing.T) {
 	}
 }
 
-// TestServiceLinks: pods of jobs get no variables of the namespace's Services, unless
-// the template asks for them.
+// TestServiceLinks: pods of jobs get no variables for the namespace's Services, unless the
+// template asks for them.
 func TestServiceLinks(t *testing.T) {
 	for _, c := range []struct {
 		template *bool
@@ -231,7 +232,8 @@ func TestServiceLinks(t *testing.T) {
 	}
 }
 
-// Each wish reaches the Job once; who else steers the Job is not fought.
+// TestSteering: each change of a wish patches the Job once. Changes of the Job by another
+// controller are not reverted.
 func TestSteering(t *testing.T) {
 	a := attempt("cg", 4, 2)
 	b, err := a.BatchJob()
@@ -254,11 +256,11 @@ func TestSteering(t *testing.T) {
 		b.Annotations[annotationSteered] = m["metadata"].(map[string]any)["annotations"].(map[string]any)[annotationSteered].(string)
 		return m
 	}
-	b.Spec.Suspend = new(true) // a queueing controller
+	b.Spec.Suspend = new(true) // as a queueing controller does
 	if m := steer(); m != nil {
 		t.Errorf("a queueing controller is fought by %v", m)
 	}
-	a.Profile.WaitPolicy, a.Options.Image = "Block", "another" // for the next attempt
+	a.Profile.WaitPolicy, a.Options.Image = "Block", "another" // these apply to the next attempt
 	if m := steer(); m != nil {
 		t.Errorf("a Job that runs is changed by %v", m)
 	}
@@ -281,7 +283,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestNumeral: a number has one way to be written, by which caches are asked.
+// TestNumeral: only the canonical form of a number is valid, because the caches are indexed by
+// it.
 func TestNumeral(t *testing.T) {
 	for text, want := range map[string]int32{
 		"0": 0, "7": 7, "2147483647": 2147483647, "": -1, "00": -1, "07": -1, "+7": -1, "-7": -1, "-0": -1, "2147483648": -1, "7 ": -1, "0x7": -1,
@@ -292,8 +295,8 @@ func TestNumeral(t *testing.T) {
 	}
 }
 
-// TestTemplatesLabels: labels of the template stay, but for those by which the job's pods
-// are found, and annotations for the queue reach the Job.
+// TestTemplatesLabels: labels of the template are kept, except those by which the job's pods
+// are found. Annotations for the queue are copied to the Job.
 func TestTemplatesLabels(t *testing.T) {
 	a := attempt("cg", 4, 2)
 	a.Job.Spec.Template.Labels = map[string]string{"app.kubernetes.io/part-of": "weather", "app.kubernetes.io/managed-by": "argo", names.LabelJob: "other", names.LabelAttempt: "7", "team": "a"}

@@ -98,7 +98,7 @@ func (a *Attempt) suspend() *bool {
 // controllers that change the same fields.
 const annotationSteered = names.Group + "/steered"
 
-// steeredMax bounds it, in bytes. The longest part is the value of a label.
+// steeredMax bounds the annotation, in bytes. The longest part is the value of a label.
 const steeredMax = 256
 
 // wishes returns the requested values of the Job's fields that may change, as one word.

@@ -12,16 +12,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// admission is what OpenShift's SecurityContextConstraints restricted-v2 does to the pods of a
-// namespace, by its rules of OpenShift 4.11 and newer (pkg/securitycontextconstraints of
-// openshift/apiserver-library-go): it fills in what a pod leaves out, and refuses what is
-// outside of them.
+// admission implements the rules by which OpenShift's SecurityContextConstraints restricted-v2
+// admit the pods of a namespace, in OpenShift 4.11 and newer (pkg/securitycontextconstraints
+// of openshift/apiserver-library-go): it sets the fields that a pod leaves out, and refuses
+// values that the rules do not allow.
 type admission struct {
 	first, count int64  // openshift.io/sa.scc.uid-range
 	level        string // openshift.io/sa.scc.mcs
 }
 
-// admit fills a pod in, and returns why it is refused; empty: it is not.
+// admit sets the fields that a pod leaves out, and returns why the pod is refused; empty if it
+// is admitted.
 func (a *admission) admit(p *corev1.PodSpec) string {
 	if p.HostNetwork || p.HostPID || p.HostIPC {
 		return "namespaces of the host"
@@ -64,7 +65,7 @@ func (a *admission) contain(c *corev1.Container, pod *corev1.PodSecurityContext)
 	if s.RunAsUser == nil && pod.RunAsUser == nil {
 		s.RunAsUser = &a.first
 	}
-	if s.SELinuxOptions == nil { // releases differ in whether they say it of containers, too
+	if s.SELinuxOptions == nil { // releases differ in whether they also set it for containers
 		s.SELinuxOptions = &corev1.SELinuxOptions{Level: a.level}
 	}
 	if s.AllowPrivilegeEscalation == nil {
@@ -107,7 +108,7 @@ func (a *admission) contain(c *corev1.Container, pod *corev1.PodSecurityContext)
 	return ""
 }
 
-// usersOf returns the users of a pod's sidecar and of its application.
+// usersOf returns the user ids of a pod's sidecar and of its application.
 func usersOf(p *corev1.PodSpec) (sidecar, app int64) {
 	for _, c := range p.InitContainers {
 		if c.Name == names.ContainerSidecar {
@@ -121,15 +122,15 @@ func usersOf(p *corev1.PodSpec) (sidecar, app int64) {
 	return sidecar, *c.RunAsUser
 }
 
-// TestRestrictedV2: OpenShift admits the pods that are made for MPIJobs and those of other
-// controllers, their sidecars have users of their own where the namespace has two, and the
-// webhook knows its containers again after OpenShift has changed them.
+// TestRestrictedV2: OpenShift admits the pods that are made for MPIJobs and pods of other
+// controllers. If the namespace has two user ids, the sidecars have their own. The webhook
+// recognizes its containers after OpenShift has changed them.
 func TestRestrictedV2(t *testing.T) {
 	const first = 1000680000
 	for what, c := range map[string]struct {
 		annotation string
 		count      int64
-		user       *int64 // of the values
+		user       *int64 // set in the chart's values
 		pod, app   *int64
 		shared     bool
 	}{
@@ -173,7 +174,7 @@ func TestRestrictedV2(t *testing.T) {
 		if err := a.Join(p, 1); err != nil {
 			t.Errorf("%s: the webhook is asked again, and refuses the pod: %v", what, err)
 		}
-		// A pod is not let in whose author has changed the sidecar beyond that.
+		// If the pod's author has made further changes to the sidecar, the pod is refused.
 		for change, alter := range map[string]func(s *corev1.SecurityContext){
 			"another type":  func(s *corev1.SecurityContext) { s.SELinuxOptions.Type = "spc_t" },
 			"another user":  func(s *corev1.SecurityContext) { s.RunAsUser = new(int64(1)) },
@@ -185,7 +186,7 @@ func TestRestrictedV2(t *testing.T) {
 			},
 		} {
 			if c.shared && (change == "its application's user" || change == "another user" && c.annotation == "") {
-				continue // it has that user, or the range is not known
+				continue // the container has that user, or the range is not known
 			}
 			copied := p.DeepCopy()
 			alter(copied.Spec.InitContainers[1].SecurityContext)
@@ -196,7 +197,7 @@ func TestRestrictedV2(t *testing.T) {
 	}
 }
 
-// TestUIDs: what is no range of users is none.
+// TestUIDs: an annotation that is not a range of user ids counts as no range.
 func TestUIDs(t *testing.T) {
 	for text, want := range map[string]inject.UIDs{
 		"1000680000/10000": {First: 1000680000, Count: 10000}, " 1000/1 ": {First: 1000, Count: 1}, "5-5": {First: 5, Count: 1}, "0/10": {First: 0, Count: 10},

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// endpoint is one end of a connection, as policies see it.
+// endpoint is one end of a connection, as network policies see it.
 type endpoint struct {
 	namespace string
 	labels    map[string]string
@@ -66,8 +66,8 @@ func admits(t *testing.T, namespace string, peers []networkingv1.NetworkPolicyPe
 	}))
 }
 
-// allowed evaluates all policies for a connection of a pod: a pod that no policy selects
-// for a direction is open there, and else what one of them admits.
+// allowed evaluates all policies for a connection of a pod. If no policy selects the pod for
+// the direction, the connection is allowed; otherwise, one of the policies must admit it.
 func allowed(t *testing.T, all []networkingv1.NetworkPolicy, in bool, near, far endpoint, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
 	direction := networkingv1.PolicyTypeEgress
@@ -95,7 +95,7 @@ func allowed(t *testing.T, all []networkingv1.NetworkPolicy, in bool, near, far 
 	return !isolated
 }
 
-// denial returns the policy by which a namespace denies by default.
+// denial returns the policy with which a namespace denies all connections by default.
 func denial() networkingv1.NetworkPolicy {
 	p := networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}}}
 	p.Namespace = "hpc"
@@ -135,8 +135,8 @@ func check(t *testing.T, name string, all []networkingv1.NetworkPolicy, list []c
 	}
 }
 
-// What a job's policy admits, alone and with one by which the namespace denies by
-// default: what the job needs, and no more.
+// TestNetworkPolicy: the policy of a job admits the connections that the job needs and no
+// others, alone and together with a policy that denies by default.
 func TestNetworkPolicy(t *testing.T) {
 	if attempt("cg", 4, 2).NetworkPolicy() != nil {
 		t.Error("a policy that was not asked for")
@@ -192,8 +192,8 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// The manifests of the documentation admit what a job needs in a namespace that denies
-// by default, where the operator makes no policies.
+// TestDocumentedPolicies: the manifests in the documentation admit the connections that a job
+// needs in a namespace that denies by default, if the operator makes no policies.
 func TestDocumentedPolicies(t *testing.T) {
 	raw, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
