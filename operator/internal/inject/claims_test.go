@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// TestDocumentedPod: what the documents say of the pod is what it gets.
+// TestDocumentedPod: the pod is changed as the documents say.
 func TestDocumentedPod(t *testing.T) {
 	for file, claims := range map[string][]string{
 		"mpijob-reference.md": {

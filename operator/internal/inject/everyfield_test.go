@@ -13,15 +13,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/names"
 )
 
-// depthMax bounds how deep fields of fields are filled: no type of a pod has more.
+// depthMax bounds the depth to which nested fields are filled. No type of a pod is deeper.
 const depthMax = 12
 
-// fillAll gives each field below v that has no value one.
+// fillAll sets each empty field below v to a value.
 func fillAll(v reflect.Value, depth int) {
 	if depth > depthMax || !v.CanSet() || !v.IsZero() && v.Kind() != reflect.Struct {
 		return
 	}
-	switch v.Kind() { //nolint:exhaustive // the others do not occur
+	switch v.Kind() { //nolint:exhaustive // no other kinds occur
 	case reflect.String:
 		v.SetString("x")
 	case reflect.Bool:
@@ -54,8 +54,8 @@ func fillAll(v reflect.Value, depth int) {
 	}
 }
 
-// eachChange changes each field below v, one at a time, and calls try with its path. Of those
-// that have a value it also takes the value away, and one that may repeat it repeats.
+// eachChange changes each field below v, one at a time, and calls try with the path of the
+// field. A field with a value is also cleared, and an element of a list is also repeated.
 func eachChange(v reflect.Value, path string, try func(path string)) {
 	was := reflect.New(v.Type()).Elem()
 	was.Set(v)
@@ -73,7 +73,7 @@ func eachChange(v reflect.Value, path string, try func(path string)) {
 			change(" set", filled)
 		}
 	}
-	switch v.Kind() { //nolint:exhaustive // those that have parts, or a value that may be another one
+	switch v.Kind() { //nolint:exhaustive // kinds with parts, or with a value that can be changed
 	case reflect.String:
 		change(" longer", reflect.ValueOf(v.String()+"x").Convert(v.Type()))
 	case reflect.Bool:
@@ -115,8 +115,8 @@ func eachChange(v reflect.Value, path string, try func(path string)) {
 	}
 }
 
-// TestEveryFieldOfACopy: a copy of what is added that differs in any field is refused, but for
-// what admission legally changes, and what its defaults fill.
+// TestEveryFieldOfACopy: a copy of an added container or volume that differs in any field is
+// refused, except for changes that other admission makes legitimately and for defaults.
 func TestEveryFieldOfACopy(t *testing.T) {
 	for _, s := range []*Settings{settings(), func() *Settings {
 		s := settings()
@@ -125,12 +125,12 @@ func TestEveryFieldOfACopy(t *testing.T) {
 	}()} {
 		may := []string{
 			".imagePullPolicy",            // AlwaysPullImages
-			".resources.limits set",       // LimitRanger, of what ours does not name
+			".resources.limits set",       // LimitRanger, for resources that ours does not name
 			".resources.requests set",     // as above
 			".protocol left out",          // the default
 			".apiVersion left out",        // as above
 			".timeoutSeconds left out",    // as above
-			".periodSeconds left out",     // as above, of a probe whose period is it
+			".periodSeconds left out",     // as above, for a probe whose period is the default
 			".successThreshold left out",  // as above
 			".failureThreshold left out",  // as above
 			".successThreshold more",      // as above: 0 and 1

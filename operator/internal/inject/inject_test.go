@@ -24,7 +24,7 @@ func settings() *Settings {
 	}
 }
 
-// busy returns a pod that uses whatever a pod can.
+// busy returns a pod with as many of the optional parts of a pod as possible.
 func busy() corev1.PodSpec {
 	never := corev1.ContainerRestartPolicyAlways
 	return corev1.PodSpec{
@@ -46,7 +46,7 @@ func busy() corev1.PodSpec {
 	}
 }
 
-// The containers and settings of the user stay unchanged when others are added.
+// TestUntouched: the user's containers and settings stay unchanged when the sidecar is added.
 func TestUntouched(t *testing.T) {
 	was, is := busy(), busy()
 	s := settings()
@@ -71,7 +71,7 @@ func TestUntouched(t *testing.T) {
 	if n := len(app.VolumeMounts); n != 3 || app.VolumeMounts[2].MountPath != names.SharedDir {
 		t.Errorf("the application mounts %v", app.VolumeMounts)
 	}
-	// All else is as it was.
+	// All other parts are unchanged.
 	is.InitContainers, is.Volumes = was.InitContainers, was.Volumes
 	app.Command, app.Args, app.Env, app.VolumeMounts = was.Containers[0].Command, was.Containers[0].Args, was.Containers[0].Env, was.Containers[0].VolumeMounts
 	if diff := cmp.Diff(was, is); diff != "" {
@@ -79,7 +79,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// The launcher opens the file that rank 0 reads.
+// TestStdin: the launcher gets a flag with the file that rank 0 reads.
 func TestStdin(t *testing.T) {
 	for file, want := range map[string]bool{"": false, "/data/in.deck": true} {
 		p, s := busy(), settings()
@@ -94,7 +94,7 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// The launcher is told of the MPI of the job's program, before the program.
+// TestMPI: the launcher gets the MPI of the job's program as a flag before the program.
 func TestMPI(t *testing.T) {
 	for kind, want := range map[v1alpha1.MPI]string{
 		"": "", v1alpha1.MPINone: "--mpi=none", v1alpha1.MPIAuto: "--mpi=auto", v1alpha1.MPIMPICH: "--mpi=mpich", v1alpha1.MPIIntel: "--mpi=intel", v1alpha1.MPIOpenMPI: "--mpi=openmpi",
@@ -112,19 +112,20 @@ func TestMPI(t *testing.T) {
 	}
 }
 
-// Ranks are told from which size on allocations lie in the arena, where the job says
-// it and its container does not.
+// TestAllocations: the ranks get a variable with the size from which allocations lie in the
+// arena. The value is the job's, unless the container sets the variable.
 func TestAllocations(t *testing.T) {
 	sayOnce(t, names.EnvMPIArena, "65536", "off", func(s *Settings, v string) { s.Allocs = v })
 }
 
-// What goes on while an MPI program computes is said likewise.
+// TestProgress: the same rule applies to the variable for the progress of an MPI program that
+// computes.
 func TestProgress(t *testing.T) {
 	sayOnce(t, names.EnvMPIProgress, "all", "messages", func(s *Settings, v string) { s.Progress = v })
 }
 
-// sayOnce wants a variable of the job's wish to be what its container says, or else what
-// the job does.
+// sayOnce checks that a variable is set once: with the container's value if the container sets
+// it, otherwise with the job's value.
 func sayOnce(t *testing.T, name, job, container string, set func(*Settings, string)) {
 	t.Helper()
 	own := []corev1.EnvVar{{Name: name, Value: container}}
@@ -157,7 +158,8 @@ func sayOnce(t *testing.T, name, job, container string, set func(*Settings, stri
 	}
 }
 
-// A webhook is asked again with a pod that it has changed.
+// TestTwice: the API server may call a webhook again with the pod that the webhook has
+// changed.
 func TestTwice(t *testing.T) {
 	p := busy()
 	if err := Pod(&p, settings()); err != nil {
@@ -172,7 +174,8 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// What would collide with what is added is refused, with its name.
+// TestCollisions: a pod with a part that would collide with an added part is refused, and the
+// error names the part.
 func TestCollisions(t *testing.T) {
 	for want, change := range map[string]func(p *corev1.PodSpec){
 		`volume "outrigger-token"`:            func(p *corev1.PodSpec) { p.Volumes[0].Name = names.VolumeToken },
@@ -221,8 +224,8 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// What is added would be admitted at Pod Security's level restricted; that whole
-// pods are is shown on a real cluster (e2e/mpijob).
+// TestAddedContainersAreRestricted: the added containers comply with the level "restricted" of
+// Pod Security. e2e/mpijob shows on a real cluster that whole pods do.
 func TestAddedContainersAreRestricted(t *testing.T) {
 	for _, c := range []corev1.Container{install(settings(), UserDefault), sidecar(settings(), UserDefault)} {
 		s := c.SecurityContext
@@ -243,8 +246,8 @@ func TestAddedContainersAreRestricted(t *testing.T) {
 	}
 }
 
-// The sidecar's memory is what a job wishes, and its container's limit what
-// api/memory says.
+// TestMemory: the sidecar's memory is the one that a job sets, and the container's limit is
+// computed by api/memory.
 func TestMemory(t *testing.T) {
 	arena := resource.MustParse("1Gi")
 	credit := resource.MustParse("2Mi")
@@ -259,8 +262,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A container that only calls itself like ours is no sidecar; a pod that has
-// ours is left as it is.
+// TestLooksLikeOurs: a container that only has the sidecar's name does not count as a sidecar.
+// A pod that has the added containers is left unchanged.
 func TestLooksLikeOurs(t *testing.T) {
 	p := busy()
 	p.InitContainers = append(p.InitContainers, corev1.Container{Name: names.ContainerSidecar, Image: "evil", Command: []string{programSidecar}})
@@ -271,7 +274,7 @@ func TestLooksLikeOurs(t *testing.T) {
 	if err := Pod(&p, settings()); err != nil {
 		t.Fatal(err)
 	}
-	// As the API server and other admission do between two calls.
+	// These are changes that the API server and other admission make between two calls.
 	allowed := settings()
 	allowed.AllowedVariables, allowed.AllowedMounts = []string{"AWS_ROLE_ARN"}, []string{"/var/run/secrets/eks"}
 	for i := range p.InitContainers[:2] {
@@ -296,8 +299,8 @@ func TestLooksLikeOurs(t *testing.T) {
 	}
 }
 
-// No container of ours has the token of the pod's service account: what is
-// mounted where Kubernetes would mount it is empty.
+// TestNoAccountToken: no added container has the token of the pod's service account: an empty
+// volume is mounted where Kubernetes would mount the token.
 func TestNoAccountToken(t *testing.T) {
 	p := busy()
 	if err := Pod(&p, settings()); err != nil {
@@ -310,8 +313,8 @@ func TestNoAccountToken(t *testing.T) {
 	}
 }
 
-// What a job wishes for its sidecar, and when the pod can be Guaranteed: each of
-// our containers requests what its limits are.
+// TestSidecarResources checks the resources that a job sets for its sidecar, and when the pod
+// can have the QoS class Guaranteed: each added container requests its limits.
 func TestSidecarResources(t *testing.T) {
 	q := resource.MustParse
 	list := func(cpu, memory string) corev1.ResourceList {
@@ -356,8 +359,8 @@ func TestSidecarResources(t *testing.T) {
 	}
 }
 
-// TestLocalMetrics: metrics inside of the pod alone leave the kubelet its probe,
-// and nothing else, on the pod's address.
+// TestLocalMetrics: if metrics are served only within the pod, the pod's address serves the
+// kubelet's probes and nothing else.
 func TestLocalMetrics(t *testing.T) {
 	for local, want := range map[bool][]string{
 		false: {"--metrics=:9464"},
@@ -374,7 +377,8 @@ func TestLocalMetrics(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("local %v: %v, want %v", local, got, want)
 		}
-		// It is alive while it waits for its certificate, and the kubelet ends it for nothing.
+		// The startup probe succeeds while the sidecar waits for its certificate; otherwise,
+		// the kubelet would end it without need.
 		if p := sidecar(s, UserDefault).StartupProbe.HTTPGet; p.Port.String() != "metrics" || p.Path != "/healthz" {
 			t.Errorf("local %v: the startup probe is %v", local, p)
 		}
@@ -384,11 +388,11 @@ func TestLocalMetrics(t *testing.T) {
 	}
 }
 
-// TestGoodStartsAreQuiet: no kubelet asks a sidecar before its program may listen, nor gives up on
-// an answer that waits for a good start.
+// TestGoodStartsAreQuiet: the kubelet does not probe a sidecar before its program can listen,
+// and does not give up on a probe that is answered when a good start is complete.
 func TestGoodStartsAreQuiet(t *testing.T) {
 	c := sidecar(settings(), UserDefault)
-	if p := c.StartupProbe; p.InitialDelaySeconds < 2 { // a kubelet's second may be over at once
+	if p := c.StartupProbe; p.InitialDelaySeconds < 2 { // the kubelet counts whole seconds, so one second may be over at once
 		t.Errorf("the startup probe begins after %d seconds, want 2", p.InitialDelaySeconds)
 	}
 	if p := c.ReadinessProbe; !strings.HasSuffix(p.HTTPGet.Path, "?started") || p.TimeoutSeconds < 10 {
@@ -396,7 +400,8 @@ func TestGoodStartsAreQuiet(t *testing.T) {
 	}
 }
 
-// Only pods whose programs use an MPI have the socket of process management.
+// TestProcessManagement: only pods whose programs use an MPI have the socket for process
+// management.
 func TestProcessManagement(t *testing.T) {
 	for family, has := range map[v1alpha1.MPI]bool{"": false, v1alpha1.MPINone: false, v1alpha1.MPIAuto: true, v1alpha1.MPIOpenMPI: true} {
 		s := settings()
@@ -407,8 +412,8 @@ func TestProcessManagement(t *testing.T) {
 	}
 }
 
-// A pod that brings ours along is looked at like any other: what its application
-// mounts, and what it shares.
+// TestCopiesOfOurs: a pod that contains a copy of the added containers is checked like any
+// other pod: the mounts of its application, and its shared namespaces.
 func TestCopiesOfOurs(t *testing.T) {
 	for want, change := range map[string]func(p *corev1.PodSpec){
 		`mounts the volume "outrigger-token"`: func(p *corev1.PodSpec) {
@@ -442,8 +447,8 @@ func TestCopiesOfOurs(t *testing.T) {
 	}
 }
 
-// A copy of a container of ours that differs from it is refused, and the difference is
-// named.
+// TestAlteredCopies: a copy of an added container that differs from the original is refused,
+// and the error names the difference.
 func TestAlteredCopies(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	for want, change := range map[string]func(c *corev1.Container){
@@ -506,13 +511,13 @@ func TestAlteredCopies(t *testing.T) {
 	}
 }
 
-// TestNames: a pod that could not find its peers is refused at once.
+// TestNames: a pod that could not resolve the names of its peers is refused at once.
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		policy     corev1.DNSPolicy
 		servers    []string
 		searches   []string
-		namespaced string // what the refusal says; empty: it is taken
+		namespaced string // part of the error; empty: the pod is accepted
 	}{
 		{"", nil, nil, ""},
 		{corev1.DNSClusterFirst, nil, []string{"site.example.com"}, ""},
@@ -537,8 +542,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestApplication: which container of a pod is the application, and that the others stay
-// as they are, whichever webhook comes first.
+// TestApplication checks which container of a pod is the application, and that the other
+// containers stay unchanged, regardless of the order of the webhooks.
 func TestApplication(t *testing.T) {
 	for what, c := range map[string]struct {
 		containers []string
@@ -589,8 +594,8 @@ func TestApplication(t *testing.T) {
 	}
 }
 
-// TestInstallResources: the init container requests little, and where the sidecar's
-// resources are given, what the sidecar requests.
+// TestInstallResources: the init container requests little, or, if the sidecar's resources are
+// set, the same as the sidecar.
 func TestInstallResources(t *testing.T) {
 	cpu := func(n string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
@@ -615,9 +620,9 @@ func TestInstallResources(t *testing.T) {
 	}
 }
 
-// TestSharedMemory: an MPI program's container gets a /dev/shm of the job's size, unless it
-// mounts one itself, and no other program's does. A pod that comes a second time is left as
-// it is, and another volume of that name is refused.
+// TestSharedMemory: the container of an MPI program gets a /dev/shm of the job's size, unless
+// it mounts its own there. Other programs get none. A pod that already has the volume is left
+// unchanged, and another volume of the same name is refused.
 func TestSharedMemory(t *testing.T) {
 	size := resource.MustParse("1Gi")
 	given := func(p *corev1.PodSpec) (v *corev1.Volume, m *corev1.VolumeMount) {
@@ -635,7 +640,7 @@ func TestSharedMemory(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		mpi  v1alpha1.MPI
-		own  string // where the container mounts a volume of its own
+		own  string // where the container mounts its own volume
 		size *resource.Quantity
 		want bool
 	}{
