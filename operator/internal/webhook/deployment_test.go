@@ -14,8 +14,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// deployed returns a pod as the ReplicaSet of a Deployment asks for it: without a name, with the
-// hash of its template, restarted always, and with a number only if the template has one.
+// deployed returns a pod as the ReplicaSet of a Deployment requests it: without a name, with
+// the hash of its template, with restart policy Always, and with a number only if the template
+// has one.
 func deployed(number string) []byte {
 	label := ""
 	if number != "" {
@@ -34,9 +35,9 @@ func deployed(number string) []byte {
   "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]}}`)
 }
 
-// TestPodsOfDeployments: pods of Deployments, whose names have no ordinal, join by the number of
-// their template, with their own names, labels and owner; a second one of a number, which is a
-// second replica, and one without a number are refused with what to do.
+// TestPodsOfDeployments: pods of Deployments, whose names have no ordinal, join with the
+// number in their template and keep their own names, labels and owner. A second pod with the
+// same number (a second replica) and a pod without a number are refused with a remedy.
 func TestPodsOfDeployments(t *testing.T) {
 	c := newCluster()
 	c.job.Namespace = "hpc"
@@ -85,7 +86,7 @@ func TestPodsOfDeployments(t *testing.T) {
 	if _, err := ask(""); err == nil || !strings.Contains(err.Error(), "the pod has no number") || !strings.Contains(err.Error(), names.LabelPodNumber) {
 		t.Errorf("no number: %v", err)
 	}
-	// A node has turned a pod away, and the ReplicaSet makes another one.
+	// A node has rejected a pod, and the ReplicaSet makes another one.
 	c.pods[0].Status.Phase = corev1.PodFailed
 	if _, err := ask("2"); err != nil {
 		t.Errorf("in the place of one that was turned away: %v", err)

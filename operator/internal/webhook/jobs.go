@@ -45,7 +45,7 @@ func (c *confirmed) peers(key client.ObjectKey, uid types.UID) (peers string, re
 	return j.peers, j.uid == uid && j.read
 }
 
-// notePeers stores it for as long as the job counts as confirmed.
+// notePeers stores peers for as long as the job counts as confirmed.
 func (c *confirmed) notePeers(key client.ObjectKey, uid types.UID, peers string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// ofLater returns a pod of a later version of Kubernetes: mark stands where fields of it are that no
-// earlier version knows.
+// ofLater returns a pod of a later version of Kubernetes. mark is inserted where such a pod
+// has fields that earlier versions do not know.
 func ofLater(mark string) string {
 	return strings.ReplaceAll(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"outrigger.dev/job-name": "cg", "outrigger.dev/inject": "true", "outrigger.dev/pod-number": "1"}},
 "spec": {MARK "restartPolicy": "Never", "hostNetwork": false, "securityContext": {MARK "fsGroup": 7},
@@ -61,8 +61,9 @@ func mutated(t *testing.T, raw []byte) []byte {
 	return out
 }
 
-// TestFieldsOfLaterVersions: a field that this program does not know stays in the pod, at each
-// depth and next to each change. The sidecar has no such field, even in a copy that the pod brings.
+// TestFieldsOfLaterVersions: a field that this program does not know stays in the pod, at
+// every depth and next to every change. The sidecar has no such field, even in a copy that the
+// pod contains.
 func TestFieldsOfLaterVersions(t *testing.T) {
 	tree := func(raw []byte) (v any) {
 		if err := json.Unmarshal(raw, &v); err != nil {
@@ -91,7 +92,7 @@ func TestFieldsOfLaterVersions(t *testing.T) {
 	for _, name := range []string{names.ContainerSidecar, names.ContainerInstall, names.VolumeToken} {
 		named := fmt.Sprintf("%q:%q", "name", name)
 		bad := strings.Replace(string(without), named+",", named+`,"later":1,`, 1)
-		if name == names.VolumeToken { // a mount has the name first
+		if name == names.VolumeToken { // the name is the first field of a mount
 			bad = strings.ReplaceAll(string(without), named, named+`,"later":1`)
 		}
 		if bad == string(without) {

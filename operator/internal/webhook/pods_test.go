@@ -28,7 +28,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/inject"
 )
 
-// cluster has one MPIJob of 4 pods, and pods.
+// cluster has one MPIJob of 4 pods, and some pods.
 type cluster struct {
 	client.Reader
 	job      v1alpha1.MPIJob
@@ -51,7 +51,7 @@ func (c *cluster) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ 
 	return nil
 }
 
-// List gives the pods of a place, and counts them.
+// List returns the pods with one number, and counts them.
 func (c *cluster) List(_ context.Context, l client.ObjectList, how ...client.ListOption) error {
 	o := new(client.ListOptions).ApplyOptions(how)
 	for _, p := range c.pods {
@@ -63,15 +63,15 @@ func (c *cluster) List(_ context.Context, l client.ObjectList, how ...client.Lis
 	return nil
 }
 
-// ofPlace returns the index of a cache.
+// ofPlace selects pods as the index of the cache does.
 func ofPlace(job string, attempt, number int32) client.ListOption {
 	return client.MatchingLabels{
 		names.LabelJob: job, names.LabelAttempt: fmt.Sprint(attempt), batchv1.JobCompletionIndexAnnotation: fmt.Sprint(number),
 	}
 }
 
-// TestPodsOfALargeJob: to let a pod in, no pods of the job are looked at but those of its
-// number.
+// TestPodsOfALargeJob: the admission of a pod reads only the pods of the job that have the
+// same number.
 func TestPodsOfALargeJob(t *testing.T) {
 	c := newCluster()
 	const pods = 256
@@ -95,7 +95,7 @@ func newCluster() *cluster {
 	return c
 }
 
-// pod returns a pod that requests a sidecar.
+// pod returns a pod that asks for a sidecar.
 func pod(name string, labels map[string]string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{names.LabelJob: "cg"}}}
 	for k, v := range labels {
@@ -110,8 +110,8 @@ func jobSet(index, jobs, inside string) map[string]string {
 	return map[string]string{labelJobSet: "set", labelJobIndex: index, labelJobs: jobs, batchv1.JobCompletionIndexAnnotation: inside}
 }
 
-// leaderWorkerSet returns the labels of a pod of a LeaderWorkerSet. The StatefulSets beneath
-// number leaders by group, and workers by themselves.
+// leaderWorkerSet returns the labels of a pod of a LeaderWorkerSet. The StatefulSets that it
+// uses number leaders by group, and workers within their group.
 func leaderWorkerSet(group, worker string) map[string]string {
 	l := map[string]string{labelLeaderSet: "set", labelGroup: group, labelWorker: worker, "apps.kubernetes.io/pod-index": worker}
 	if worker == "0" {
@@ -120,7 +120,7 @@ func leaderWorkerSet(group, worker string) map[string]string {
 	return l
 }
 
-// TestNumbers: where a pod's number comes from, and that no two pods have one.
+// TestNumbers checks the sources of a pod's number, and that no two pods have the same one.
 func TestNumbers(t *testing.T) {
 	own := map[string]string{names.LabelPodNumber: "2"}
 	for what, c := range map[string]struct {
@@ -163,8 +163,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestTwoOfANumber: the second pod of a number is refused, unless the first was
-// turned away by its node.
+// TestTwoOfANumber: the second pod with a number is refused, unless a node has rejected the
+// first one.
 func TestTwoOfANumber(t *testing.T) {
 	c := newCluster()
 	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
@@ -183,8 +183,8 @@ func TestTwoOfANumber(t *testing.T) {
 	}
 }
 
-// TestPodsOfAnEarlierJob: pods of an MPIJob that was deleted have the numbers of one that
-// is created again as long as they run, and no longer.
+// TestPodsOfAnEarlierJob: pods of a deleted MPIJob block their numbers for the MPIJob that is
+// created again under the name, but only while they run.
 func TestPodsOfAnEarlierJob(t *testing.T) {
 	c := newCluster()
 	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
@@ -211,8 +211,8 @@ func TestPodsOfAnEarlierJob(t *testing.T) {
 	}
 }
 
-// TestCacheOfAnEarlierJob: while the cache has an MPIJob that was deleted, pods join the
-// one that was created again under its name. The API server is asked once a second.
+// TestCacheOfAnEarlierJob: while the cache still has a deleted MPIJob, pods join the one that
+// was created again under its name. The API server is asked once a second.
 func TestCacheOfAnEarlierJob(t *testing.T) {
 	cache, server := newCluster(), newCluster()
 	cache.job.UID, server.job.UID = "1", "1"
@@ -246,8 +246,8 @@ func TestCacheOfAnEarlierJob(t *testing.T) {
 	}
 }
 
-// TestNobodyComesBack: when all ranks have been started, no pod can join any more:
-// controllers made for what never ends replace pods that have ended.
+// TestNobodyComesBack: once all ranks have been started, no pod can join any more. Controllers
+// for permanent workloads replace pods that have ended.
 func TestNobodyComesBack(t *testing.T) {
 	c := newCluster()
 	h := &Pods{Client: c, Live: c, Options: desired.Options{Image: "sidecar"}, OfPlace: ofPlace}
@@ -259,8 +259,8 @@ func TestNobodyComesBack(t *testing.T) {
 	}
 }
 
-// TestExternalPodsThatCannotJoin: what a schema refuses of the operator's own
-// pods is refused of others', too.
+// TestExternalPodsThatCannotJoin: a setting that the schema refuses for the operator's own
+// pods is refused for pods of other controllers as well.
 func TestExternalPodsThatCannotJoin(t *testing.T) {
 	for want, change := range map[string]func(*corev1.PodSpec){
 		"restartPolicy": func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyAlways },
@@ -282,9 +282,8 @@ func TestExternalPodsThatCannotJoin(t *testing.T) {
 	}
 }
 
-// TestPodsThatAlwaysRestart: StatefulSets make pods that restart always. One
-// whose container says that it does not may join; rules by which it would all the
-// same may not.
+// TestPodsThatAlwaysRestart: StatefulSets make pods with restart policy Always. Such a pod may
+// join if its container has restart policy Never and no rules by which it is restarted anyway.
 func TestPodsThatAlwaysRestart(t *testing.T) {
 	never, always, onFailure := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure
 	for what, c := range map[string]struct {
@@ -308,8 +307,8 @@ func TestPodsThatAlwaysRestart(t *testing.T) {
 	}
 }
 
-// TestNamespaceThatIsNotWatched: the refusal says that, and what is watched, whatever
-// the caches say of such a namespace.
+// TestNamespaceThatIsNotWatched: if the pod's namespace is not watched, the refusal says so
+// and names the watched ones, regardless of the caches' content.
 func TestNamespaceThatIsNotWatched(t *testing.T) {
 	watched := []string{"hpc", "physics"}
 	for i := range 20 {
@@ -319,15 +318,15 @@ func TestNamespaceThatIsNotWatched(t *testing.T) {
 	if err := h.join(t.Context(), "physics", pod("p", map[string]string{names.LabelPodNumber: "0"})); err != nil {
 		t.Errorf("a namespace that is watched: %v", err)
 	}
-	h.Client = nil // is not asked
+	h.Client = nil // the caches are not read
 	err := h.join(t.Context(), "elsewhere", pod("p", nil))
 	if err == nil || !strings.Contains(err.Error(), "does not watch namespace elsewhere") || !strings.Contains(err.Error(), "it watches hpc, physics, ") || !strings.Contains(err.Error(), "teamh and 12 more (operator.watchNamespaces") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestPodsOfSeveralContainers: the application is found among a pod's containers and
-// noted on the pod; where none is known, the refusal lists them.
+// TestPodsOfSeveralContainers: the application is found among a pod's containers and recorded
+// on the pod. If it is not known, the refusal lists the containers.
 func TestPodsOfSeveralContainers(t *testing.T) {
 	c := newCluster()
 	c.job.Spec.Template.Spec.Containers = []corev1.Container{{Name: "solver"}}
@@ -365,8 +364,8 @@ func TestPodsOfSeveralContainers(t *testing.T) {
 }
 
 // TestPodsFollowTheirDocument: a pod keeps the names that its controller has given it, by
-// which LWS_LEADER_ADDRESS, MASTER_ADDR and the coordinator of a JobSet resolve, unless an
-// operator of an earlier release has made a job document that finds it by other ones.
+// which LWS_LEADER_ADDRESS, MASTER_ADDR and the coordinator of a JobSet resolve, unless the
+// job document, made by an operator of an earlier release, has other names.
 func TestPodsFollowTheirDocument(t *testing.T) {
 	for _, peers := range []string{"", desired.ByIssuer, "cg", "cg-ranks"} {
 		c := newCluster()
@@ -393,8 +392,8 @@ func TestPodsFollowTheirDocument(t *testing.T) {
 	}
 }
 
-// TestPodsWithinLimitRanges: the sidecars of other controllers' pods keep to the LimitRanges
-// of the namespace, which are read once for a job's pods of a second.
+// TestPodsWithinLimitRanges: the sidecars of other controllers' pods comply with the
+// LimitRanges of the namespace, which are read at most once a second for a job.
 func TestPodsWithinLimitRanges(t *testing.T) {
 	c, reads := newCluster(), 0
 	c.job.Namespace = "hpc"
@@ -420,20 +419,21 @@ func TestPodsWithinLimitRanges(t *testing.T) {
 	}
 }
 
-// TestShapesOfLaterVersions: pods that always restart join from Kubernetes 1.35 on, and below
-// it the refusal names the version that the cluster has; pods of Jobs join everywhere.
+// TestShapesOfLaterVersions: pods that always restart join from Kubernetes 1.35 on. With an
+// earlier version, the refusal names the cluster's version. Pods of Jobs join in every
+// version.
 func TestShapesOfLaterVersions(t *testing.T) {
 	never := corev1.ContainerRestartPolicyNever
 	for _, c := range []struct {
 		minor  string
 		policy corev1.RestartPolicy
-		want   string // empty: it joins
+		want   string // empty: the pod joins
 	}{
 		{"33", corev1.RestartPolicyAlways, "this cluster has Kubernetes 1.33, and from 1.35 on"},
 		{"34+", corev1.RestartPolicyAlways, "this cluster has Kubernetes 1.34, and from 1.35 on"},
 		{"34", corev1.RestartPolicyNever, ""},
 		{"35", corev1.RestartPolicyAlways, ""},
-		{"", corev1.RestartPolicyAlways, ""}, // the API server says what it does not know
+		{"", corev1.RestartPolicyAlways, ""}, // the API server itself refuses what it does not support
 		{"x", corev1.RestartPolicyAlways, ""},
 	} {
 		cl, asked := newCluster(), 0
@@ -465,7 +465,8 @@ func TestShapesOfLaterVersions(t *testing.T) {
 }
 
 // TestUsersOfANamespace: sidecars of other controllers' pods get a user of the namespace's
-// range, which is read once for a job's pods of a second; a pod waits where it cannot be read.
+// range, which is read at most once a second for a job. If the range cannot be read, the pod
+// has to wait.
 func TestUsersOfANamespace(t *testing.T) {
 	c, reads := newCluster(), 0
 	c.job.Namespace = "hpc"
@@ -497,8 +498,8 @@ func TestUsersOfANamespace(t *testing.T) {
 	}
 }
 
-// TestRefusalIsTold: a pod that is refused leaves an Event of the MPIJob that it names, but
-// on a dry run.
+// TestRefusalIsTold: the refusal of a pod is recorded in an Event of the MPIJob that it names,
+// except on a dry run.
 func TestRefusalIsTold(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// TestQuiet: what the certificate's controller says when the webhook is turned on is no
-// error, as long as it passes; other errors stay errors.
+// TestQuiet: errors of the certificate's controller while the webhook is turned on are logged
+// as information if they are transient. Other errors are logged as errors.
 func TestQuiet(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(1000, 0)
