@@ -11,9 +11,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/operator/internal/desired"
 )
 
-// TestChartsResourcesReachThePods: what the chart makes of sidecar.resources (hack/helm
-// TestSidecarResourcesArrive has the same text) are the resources of the sidecar and of the init
-// container of a job's pods; without the value there are others.
+// TestChartsResourcesReachThePods: the JSON that the chart makes of sidecar.resources
+// (hack/helm TestSidecarResourcesArrive has the same text) sets the resources of the sidecar
+// and of the init container of a job's pods. Without the value, the defaults apply.
 func TestChartsResourcesReachThePods(t *testing.T) {
 	for text, want := range map[string][2]string{ // of the init container, of the sidecar: requests and limits of CPU
 		`{"limits":{"cpu":1},"requests":{"cpu":"300m"}}`: {"300m 300m", "300m 1"},

@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// oneKey returns the same authority for all jobs.
+// oneKey is a Keys that returns the same authority for all jobs.
 type oneKey struct{ authority *pki.Authority }
 
 func (k oneKey) ID(types.UID, int32) string               { return "1" }

@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// judge answers by token, and counts.
+// judge answers by token, and counts the questions.
 type judge struct {
 	asked   map[string]int
 	answers map[string]int
@@ -26,7 +26,7 @@ func (j *judge) Allowed(_ context.Context, token, path, verb string) (int, error
 	return status, nil
 }
 
-// TestGuard: who sees metrics, and how often the API server is asked.
+// TestGuard checks which clients may read metrics, and how often the API server is asked.
 func TestGuard(t *testing.T) {
 	j := &judge{asked: map[string]int{}, answers: map[string]int{
 		"scraper": http.StatusOK, "tenant": http.StatusForbidden, "junk": http.StatusUnauthorized,
@@ -63,7 +63,7 @@ func TestGuard(t *testing.T) {
 	if len(j.asked) != 4 {
 		t.Errorf("asked: %v", j.asked)
 	}
-	// An answer is for one path.
+	// A cached answer applies to one path.
 	r := httptest.NewRequest(http.MethodGet, "/debug", nil)
 	r.Header.Set("Authorization", "Bearer scraper")
 	g.ServeHTTP(httptest.NewRecorder(), r)

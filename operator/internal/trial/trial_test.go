@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// cluster returns a cluster whose operator is the test.
+// cluster returns a fake cluster in which the test acts as the operator.
 func cluster(t *testing.T) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -27,7 +27,7 @@ func cluster(t *testing.T) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.MPIJob{}).Build()
 }
 
-// play gives the trial's job one state after the other.
+// play sets the status of the trial's job to one state after the other.
 func play(t *testing.T, c client.Client, states ...v1alpha1.MPIJobStatus) {
 	t.Helper()
 	for _, s := range states {
@@ -44,7 +44,7 @@ func play(t *testing.T, c client.Client, states ...v1alpha1.MPIJobStatus) {
 			t.Error(err)
 			return
 		}
-		time.Sleep(20 * time.Millisecond) // to be looked at
+		time.Sleep(20 * time.Millisecond) // time for the trial to read the state
 	}
 }
 
@@ -90,8 +90,8 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestPrivateRegistry: the job's pods pull by the installation's Secrets, and go where its
-// tolerations let them.
+// TestPrivateRegistry: the job's pods pull images with the installation's Secrets, and have
+// its tolerations.
 func TestPrivateRegistry(t *testing.T) {
 	taint := corev1.Toleration{Key: "hpc", Operator: corev1.TolerationOpExists}
 	s := (&Trial{Namespace: "here", Image: "examples", Secrets: []string{"registry", "mirror"}, Tolerations: []corev1.Toleration{taint}}).job().Spec.Template.Spec
