@@ -94,8 +94,8 @@ func TestInventoryOfNothing(t *testing.T) {
 	}
 }
 
-// The plan changes nothing, and prints what prevents its steps: this test has no kubelet, and the
-// interface is in another network namespace.
+// TestSRIOVPlan: the command prints the plan, and what prevents a change, and changes nothing.
+// No kubelet runs in this test, and the interface is not in the test's network namespace.
 func TestSRIOVPlan(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	for config, want := range map[string]string{
@@ -115,9 +115,9 @@ func TestSRIOVPlan(t *testing.T) {
 	}
 }
 
-// The agent makes virtual functions while it runs, and its metrics have the state of each card. A
-// plain file takes the place of the kernel's attribute: it accepts the number and makes no function,
-// as a card that fails.
+// TestAgentSRIOV: the agent makes the functions while it runs, and its metrics report the
+// condition of each card. A plain file takes the place of the kernel's: it accepts the number
+// and makes no functions, like a card that fails.
 func TestAgentSRIOV(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	o := agentOptions(t, n.Root)
@@ -153,7 +153,7 @@ func write(t *testing.T, config string) string {
 	return file
 }
 
-// An error names each wrong setting, and the agent does not start.
+// TestRefusedSettings: each wrong setting is named, and nothing is started.
 func TestRefusedSettings(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--config: open":            {"--config", "/nonexistent/pools.yaml"},
@@ -193,7 +193,8 @@ func get(t *testing.T, a *agent, path string) (int, string) {
 	return w.Code, string(body)
 }
 
-// Without a kubelet the agent runs, scans its devices and reports that it is not ready.
+// TestAgent: without a kubelet the agent runs, scans its devices and reports that it is not
+// ready.
 func TestAgent(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	a, err := newAgent(agentOptions(t, n.Root))
@@ -228,8 +229,8 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// refusedGrant asks for locked memory as a process that is in no pod, as this
-// test's is, or is in one whose runtime does not answer.
+// refusedGrant asks for locked memory. The test's process is in no pod, or in a pod whose
+// runtime does not answer, so the request must be refused.
 func refusedGrant(t *testing.T, a *agent) {
 	t.Helper()
 	c, err := grant.Dial(t.Context(), a.o.grantSocket)
@@ -272,10 +273,10 @@ func await(t *testing.T, a *agent, metric string) {
 	}
 }
 
-// An agent that no longer scans reports that it is unhealthy.
+// TestHealthz: an agent that has stopped scanning reports itself as unhealthy.
 func TestHealthz(t *testing.T) {
 	o := agentOptions(t, t.TempDir())
-	o.grantSocket = "" // it would be closed by run
+	o.grantSocket = "" // run would close the socket
 	a, err := newAgent(o)
 	if err != nil {
 		t.Fatal(err)
@@ -305,8 +306,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// TestProbeAmongStrangers checks that the kubelet's probe is answered while other clients hold
-// connections with incomplete requests.
+// TestProbeAmongStrangers: incomplete requests of untrusted clients do not block the kubelet's
+// probe.
 func TestProbeAmongStrangers(t *testing.T) {
 	o := agentOptions(t, t.TempDir())
 	o.grantSocket = ""
@@ -322,7 +323,7 @@ func TestProbeAmongStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = a.kubelet.Close() }() // nothing was asked
+	defer func() { _ = a.kubelet.Close() }() // no request was sent
 	a.refresh()
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -330,12 +331,12 @@ func TestProbeAmongStrangers(t *testing.T) {
 	for {
 		c, err := net.Dial("tcp", o.listen)
 		if errors.Is(err, unix.ECONNREFUSED) {
-			continue // it does not listen yet
+			continue // the server does not listen yet
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.Close() // nothing was said
+		_ = c.Close() // no request was sent
 		break
 	}
 	list := hostile.Gather(t, o.listen, 500, hostile.Says("GET /"))
@@ -343,7 +344,7 @@ func TestProbeAmongStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = r.Body.Close() // short
+	_ = r.Body.Close() // the body is short
 	if r.StatusCode != http.StatusOK {
 		t.Error(r.Status)
 	}
@@ -356,8 +357,8 @@ func TestProbeAmongStrangers(t *testing.T) {
 	}
 }
 
-// TestFirstAllocation checks that no container gets a device before the kubelet has reported which
-// devices containers hold.
+// TestFirstAllocation: before the kubelet has reported what containers hold, no container gets
+// a device.
 func TestFirstAllocation(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	o := agentOptions(t, n.Root)
@@ -366,7 +367,7 @@ func TestFirstAllocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = a.kubelet.Close() }() // nothing was asked
+	defer func() { _ = a.kubelet.Close() }() // no request was sent
 	a.refresh()
 	if err := a.firstHeld(t.Context()); err == nil || !strings.Contains(err.Error(), "--pod-resources "+o.podResources) {
 		t.Errorf("%v", err)

@@ -51,7 +51,7 @@ func loadConfig(file string) (*pool.Config, error) {
 	return config, nil
 }
 
-// seen is a device with the resource that takes it, "" for none.
+// seen is a device with the resource to which it belongs; "" if it belongs to none.
 type seen struct {
 	inventory.Device
 	Resource string `json:"resource"`

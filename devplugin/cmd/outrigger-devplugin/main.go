@@ -1,5 +1,5 @@
-// Command outrigger-devplugin is the node's agent: it offers the node's HCAs
-// and copy engines to the kubelet.
+// Command outrigger-devplugin is the agent of a node: it offers the node's HCAs and copy
+// engines to the kubelet.
 package main
 
 import (

@@ -123,7 +123,7 @@ func answer(check func() error) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ok") // a client that has gone does not matter
+		_, _ = fmt.Fprintln(w, "ok") // if the client has disconnected, the error does not matter
 	}
 }
 
