@@ -1,18 +1,18 @@
 // Package alloc chooses which of several devices a container gets.
 //
-// The kubelet asks for one resource at a time and does not say for which
-// container, nor what that container got of another resource. Joining an HCA
-// and a copy-engine channel on one NUMA node is therefore done by two parties:
+// The kubelet asks for one resource at a time. It does not say for which container it asks,
+// nor which devices of other resources that container got. An HCA and a copy-engine channel on
+// one NUMA node are therefore joined in one of two ways:
 //
 //   - with the kubelet's topology manager (policies restricted and
 //     single-numa-node), the kubelet joins the hints of all resources first and
 //     offers only devices of the nodes that it chose;
-//   - without it (policies none and best-effort), the nodes of the allocations
-//     that came just before, of other resources, are a good guess: the kubelet
-//     admits one pod at a time. A wrong guess costs locality and nothing else.
+//   - without it (policies none and best-effort), the NUMA nodes of the last
+//     allocations of other resources are used as a guess, because the kubelet
+//     admits one pod at a time. A wrong guess costs only locality.
 //
-// (Kubernetes documentation, "Control Topology Management Policies on a node"
-// and "Device Plugins", GetPreferredAllocation.)
+// (Kubernetes documentation, "Control Topology Management Policies on a node" and "Device
+// Plugins", GetPreferredAllocation.)
 package alloc
 
 import (
@@ -24,29 +24,29 @@ import (
 // Candidate is a device that may be chosen.
 type Candidate struct {
 	ID string
-	// NUMA is the node, negative when it is unknown.
+	// NUMA is the device's NUMA node; negative if it is not known.
 	NUMA int
-	// Hardware names the device behind the candidate. Shares of one device have
-	// the same; it may be ID itself.
+	// Hardware names the device of the candidate. Shares of one device have the same value. It
+	// may be equal to ID.
 	Hardware string
 }
 
-// Request is one request of the kubelet for a preference.
+// Request is one request of the kubelet.
 type Request struct {
 	Available []Candidate
 	Must      []string // IDs that must be in the answer; a subset of Available
 	Size      int      // devices in the answer
-	// Near are the NUMA nodes of what the same container probably holds.
+	// Near are the NUMA nodes of the devices that the same container probably holds.
 	Near []int
 	// Partners counts the devices of the other kinds on each NUMA node.
 	Partners map[int]int
-	// Spread asks for devices that few others use: of shared ones, those with the
+	// Spread asks for the devices with the fewest users: of shared devices, those with the
 	// most shares left.
 	Spread bool
 }
 
-// Prefer returns Size IDs of those available, the required ones first. In
-// descending weight, the answer
+// Prefer returns Size of the available IDs, the required ones first. In descending weight, the
+// answer
 //
 //  1. has the required devices,
 //  2. touches few NUMA nodes: those of the required devices before others, then
@@ -57,8 +57,8 @@ type Request struct {
 //     only when there is nothing else; to spread, to the hardware with the most
 //     shares left.
 //
-// It gives fewer than Size when fewer are available: the kubelet then decides
-// for itself, and fails the pod with a message of its own.
+// If fewer than Size are available, Prefer returns fewer. The kubelet then decides itself, and
+// fails the pod with its own message.
 func Prefer(r *Request) []string {
 	c := &choice{request: r, used: map[string]int{}, left: map[string]int{}, chosen: map[string]bool{}}
 	for _, d := range r.Available {
@@ -85,13 +85,13 @@ func Prefer(r *Request) []string {
 	return c.answer
 }
 
-// choice is a preference that is being computed.
+// choice is an answer under construction.
 type choice struct {
 	request *Request
 	answer  []string
 	chosen  map[string]bool
-	used    map[string]int // chosen candidates of each piece of hardware
-	left    map[string]int // candidates of it that are not chosen
+	used    map[string]int // number of chosen devices of each piece of hardware
+	left    map[string]int // number of its devices that are not chosen yet
 }
 
 // choose adds a device to the answer.
@@ -112,8 +112,8 @@ func (c *choice) freeByNode() map[int][]Candidate {
 	return free
 }
 
-// bestNode ranks the nodes. Devices whose node is unknown count as one node of their own, which is
-// the last in the ranking.
+// bestNode ranks the nodes. Devices whose NUMA node is not known form a node of their own,
+// which ranks last.
 func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
 	need := c.request.Size - len(c.answer)
 	type rank struct{ node, unknown, required, near, small, partner, free int }
@@ -128,7 +128,7 @@ func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
 	best := slices.MinFunc(ranks, func(a, b rank) int {
 		size := cmp.Compare(a.free, b.free)
 		if a.small == 1 || c.request.Spread {
-			size = -size // too small either way: the larger one needs fewer others
+			size = -size // if all nodes are too small, the largest one needs the fewest others
 		}
 		return cmp.Or(
 			cmp.Compare(a.required, b.required), cmp.Compare(a.near, b.near), cmp.Compare(a.unknown, b.unknown),
@@ -138,7 +138,7 @@ func (c *choice) bestNode(free map[int][]Candidate, required map[int]int) int {
 	return best.node
 }
 
-// flag returns 1 if a condition counts against a node, else 0.
+// flag returns 1 if the argument, which speaks against a node, is true, and 0 otherwise.
 func flag(against bool) int {
 	if against {
 		return 1
@@ -146,19 +146,20 @@ func flag(against bool) int {
 	return 0
 }
 
-// stack has the free devices of one piece of hardware on a node, the first one on top.
+// stack has the free devices of one piece of hardware on a node; the next one to choose is on
+// top.
 type stack struct {
 	choice *choice
 	free   []Candidate // by ID
 }
 
-// stacks is a heap: the hardware that comes first is on top. A choice changes the rank
-// of one piece of hardware only, so that each costs a logarithm.
+// stacks is a heap with the hardware to choose next on top. A choice changes the rank of one
+// piece of hardware only, so that each choice takes logarithmic time.
 type stacks []*stack
 
 func (s stacks) Len() int      { return len(s) }
 func (s stacks) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-func (s *stacks) Push(x any)   { *s = append(*s, x.(*stack)) } //nolint:forcetypeassert // nothing else is pushed
+func (s *stacks) Push(x any)   { *s = append(*s, x.(*stack)) } //nolint:forcetypeassert // only stacks are pushed
 func (s *stacks) Pop() any {
 	last := (*s)[len(*s)-1]
 	*s = (*s)[:len(*s)-1]
@@ -175,8 +176,8 @@ func (s stacks) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(c.used[a.Hardware], c.used[b.Hardware]), left, cmp.Compare(a.ID, b.ID)) < 0
 }
 
-// fill takes devices of one node until the answer is complete or the node is
-// empty, each time from the hardware that has been used least.
+// fill takes devices of one node until the answer is complete or the node has none left, each
+// time from the hardware of which the fewest devices have been chosen.
 func (c *choice) fill(free []Candidate) {
 	by := map[string]*stack{}
 	for _, d := range free {

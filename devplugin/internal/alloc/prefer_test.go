@@ -61,7 +61,7 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-// nodesOf counts the NUMA nodes of an answer.
+// nodesOf returns the number of NUMA nodes of an answer.
 func nodesOf(all []Candidate, ids []string) int {
 	nodes := map[int]bool{}
 	for _, c := range all {
@@ -72,7 +72,8 @@ func nodesOf(all []Candidate, ids []string) int {
 	return len(nodes)
 }
 
-// fewest tries every subset of the size, and so finds the optimum slowly.
+// fewest returns the minimum number of NUMA nodes over all subsets of the size, by trying
+// each.
 func fewest(all []Candidate, size int) int {
 	best := len(all) + 1
 	for set := range 1 << len(all) {
@@ -89,8 +90,8 @@ func fewest(all []Candidate, size int) int {
 	return best
 }
 
-// Against every subset: without other wishes the answer touches as few nodes
-// as any could, has the right size and no device twice.
+// TestFewestNodes compares answers with all subsets: without other conditions, an answer has
+// the minimum number of NUMA nodes, the right size and no device twice.
 func TestFewestNodes(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -110,8 +111,8 @@ func TestFewestNodes(t *testing.T) {
 	}
 }
 
-// One container after another gets a share: spread, they use the cards alike,
-// on one node or on two; packed, one card is filled first.
+// TestSpread: containers get one share each, one after the other. With spread, the cards get
+// equal numbers of shares, on one node or on two; with pack, one card is filled first.
 func TestSpread(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes  [2]int
