@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// version is the oldest that has hostPath in a device node.
+// version is the oldest version with hostPath in a device node.
 const version = "0.5.0"
 
 type spec struct {
@@ -44,18 +44,19 @@ type node struct {
 // both have the form domain/name.
 func Name(resource, device string) string { return resource + "=" + device }
 
-// A name of a domain or class begins with a letter, and that of a device has signs between
-// letters and digits only: a runtime takes no description in which one does not, and finds none
-// of its devices. What else Kubernetes lets a resource be called, CDI does too.
+// The names of a domain and a class begin with a letter. The name of a device has punctuation
+// only between letters and digits. A runtime rejects a description with another name, and then
+// finds none of its devices. All other resource names that Kubernetes allows are valid in CDI
+// too.
 var (
 	kindName   = regexp.MustCompile(`^[A-Za-z][^/]*/[A-Za-z][^/]*$`)
 	deviceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`)
 )
 
-// fileMax bounds the name of a file, with what replace adds to it (255 bytes on Linux).
+// fileMax bounds the name of a file, to which replace adds a suffix (Linux allows 255 bytes).
 const fileMax = 240
 
-// Check returns why a resource cannot have a description, or nil.
+// Check returns an error if a resource cannot have a description because of its name.
 func Check(resource string) error {
 	if !kindName.MatchString(resource) {
 		return fmt.Errorf("resource %s: CDI wants a letter at the beginning of both parts of the name; give it another name, or let the kubelet add the files (--injection=kubelet)", resource)
@@ -74,16 +75,16 @@ type Directory struct {
 	HostDev string
 }
 
-// file returns the path of a resource's description. It has the resource's name, so that a
-// restarted plugin replaces its own file.
+// file returns the path of a resource's description. The name contains the resource, so that a
+// restarted plugin overwrites its own file.
 func (d *Directory) file(resource string) string {
 	return filepath.Join(d.Path, strings.ReplaceAll(resource, "/", "-")+".json")
 }
 
-// Write describes the devices of a resource: their files, relative to /dev, by
-// their IDs. A resource without devices has no file, because a description
-// without devices is not valid. Readers see the old description or the new
-// one, never a part. A device whose name CDI does not allow is left out, and the error says so.
+// Write describes the devices of a resource: their files, relative to /dev, by device ID. A
+// resource without devices has no file, because a description without devices is not valid.
+// Readers see either the old or the new description, never a part. A device whose name is not
+// valid in CDI is left out, and the error reports it.
 func (d *Directory) Write(resource string, files map[string][]string) error {
 	s := spec{Version: version, Kind: resource}
 	var odd error
@@ -102,7 +103,7 @@ func (d *Directory) Write(resource string, files map[string][]string) error {
 		return fmt.Errorf("describing %s: %w", resource, err)
 	}
 	if old, err := os.ReadFile(d.file(resource)); err == nil && bytes.Equal(old, text) {
-		return odd // an unchanged file need not be read again
+		return odd // runtimes do not have to read an unchanged file again
 	}
 	return errors.Join(odd, replace(d.file(resource), text))
 }
@@ -118,7 +119,7 @@ func (d *Directory) nodes(files []string) []node {
 	return nodes
 }
 
-// Remove removes the description of a resource.
+// Remove deletes the description of a resource.
 func (d *Directory) Remove(resource string) error {
 	if err := os.Remove(d.file(resource)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -46,8 +46,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A device that disappears is removed from the description, and the file is removed with the last
-// device.
+// TestDevicesGo: a removed device is removed from the description, and the file is removed
+// with the last device.
 func TestDevicesGo(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	for _, step := range []struct {
@@ -68,7 +68,8 @@ func TestDevicesGo(t *testing.T) {
 	}
 }
 
-// An unchanged description is not written again, because runtimes read a changed directory again.
+// TestUnchanged: an unchanged description is not written, because runtimes read a changed
+// directory again.
 func TestUnchanged(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	for range 2 {
@@ -95,7 +96,8 @@ func TestNowhere(t *testing.T) {
 	}
 }
 
-// TestCheck checks that a name that a runtime would refuse is an error before a container needs it.
+// TestCheck: a name that a runtime would reject is reported before a container needs the
+// device.
 func TestCheck(t *testing.T) {
 	for name, want := range map[string]string{
 		"outrigger.dev/hca": "", "Example.com/a_b.c-1": "",
@@ -109,11 +111,11 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestOddName checks that a device whose name CDI does not allow does not prevent the description
-// of the others.
+// TestOddName: a device whose name is not valid in CDI does not affect the description of
+// other devices.
 func TestOddName(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
-	for range 2 { // the second one finds the file
+	for range 2 { // the second call finds the existing file
 		err := d.Write(resource, map[string][]string{"0000:00:04.0": {"x"}, "rxe 0": {"y"}, "-a": {"z"}})
 		if err == nil || !strings.Contains(err.Error(), `"rxe 0"`) || !strings.Contains(err.Error(), `"-a"`) {
 			t.Errorf("the error is %v", err)
