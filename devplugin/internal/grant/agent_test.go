@@ -45,7 +45,7 @@ func TestMemlock(t *testing.T) {
 	}
 }
 
-// A caller without a device gets nothing, whatever it requests, and the answer has the reason.
+// TestWithoutDevice: a caller without a device is refused every request, with the reason.
 func TestWithoutDevice(t *testing.T) {
 	r := newRig(t)
 	for name, ask := range map[string]func(*grant.Client) error{
@@ -60,7 +60,7 @@ func TestWithoutDevice(t *testing.T) {
 	}
 }
 
-// Two sidecars of a job on one node get a connection, and pass a descriptor of
+// TestConnect: two sidecars of a job on one node get a connection and pass a descriptor of
 // shared memory over it.
 func TestConnect(t *testing.T) {
 	r := newRig(t)
@@ -130,8 +130,8 @@ func passMemory(t *testing.T, from, to *net.UnixConn) uint32 {
 	return word
 }
 
-// Both ask for each other at the same time: an event in front of an answer is
-// kept for Accept.
+// TestCrossingConnects: two sidecars request a connection to each other at the same time. An
+// event that arrives before an answer is kept for Accept.
 func TestCrossingConnects(t *testing.T) {
 	r := newRig(t)
 	zero, one := r.sidecar("job", 0), r.sidecar("job", 1)
@@ -140,7 +140,7 @@ func TestCrossingConnects(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := one.Connect(t.Context(), 0) // the event of zero's request lies in front of the answer
+	b, err := one.Connect(t.Context(), 0) // the event of zero's request arrives before the answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,12 +173,12 @@ func TestBrokerRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = stranger.Connect(t.Context(), 0)
-	refused(t, err, "not on this node") // the job of the same name in another namespace is another job
+	refused(t, err, "not on this node") // a job of the same name in another namespace is another job
 	jobless := r.caller(&Caller{Namespace: "ns", Pod: "p", Container: "c", Devices: 1})
 	refused(t, jobless.Join(t.Context(), 0), "no job label")
 }
 
-// The number of a pod can be joined again when its connection has ended.
+// TestRejoin: a pod can join again when its earlier connection has ended.
 func TestRejoin(t *testing.T) {
 	r := newRig(t)
 	first := r.sidecar("job", 0)
@@ -187,7 +187,7 @@ func TestRejoin(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for second.Join(t.Context(), 0) != nil { // until the agent has seen the end; the test's own limit bounds it
+	for second.Join(t.Context(), 0) != nil { // until the agent has seen the end; the timeout of the test bounds it
 		continue
 	}
 }
@@ -203,8 +203,8 @@ func TestConnectionsOfOnePod(t *testing.T) {
 	refused(t, err, "connections of one pod")
 }
 
-// Bytes that are no message end the connection with an answer, and descriptors that arrive with them
-// are closed.
+// TestNonsense: bytes that form no message end the connection with an answer, and descriptors
+// sent with them are closed.
 func TestNonsense(t *testing.T) {
 	r := newRig(t)
 	for name, text := range map[string]string{
@@ -230,8 +230,8 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// The kernel's limit of a real process: the soft limit is raised to the requested one, the hard
-// limit is kept, and no limit is lowered.
+// TestRaise uses the kernel's limit of a real process: the soft limit is raised to the
+// requested value, the hard limit is kept, and no limit is lowered.
 func TestRaise(t *testing.T) {
 	child := exec.CommandContext(t.Context(), "sleep", "600")
 	if err := child.Start(); err != nil {

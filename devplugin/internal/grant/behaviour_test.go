@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// An agent that starts replaces its predecessor at once, and the end of the predecessor does not
-// remove the socket of the new one.
+// TestSuccessor: a starting agent replaces its predecessor at once, and the end of the
+// predecessor does not remove the new socket.
 func TestSuccessor(t *testing.T) {
 	old := newRig(t)
 	next := newRigAt(t, nil, old.socket)
@@ -37,8 +37,8 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// A refused caller receives the reason, of any length, also if it sends its request after the agent
-// has closed the connection for writing.
+// TestRefusalIsHeard: a refused caller receives the reason, even if it sends its request after
+// the agent has closed the connection, and for a reason of any length.
 func TestRefusalIsHeard(t *testing.T) {
 	long := strings.Repeat("because\x01", 1000)
 	r := newRigFor(t, identifierFunc(func(context.Context, int) (*Caller, error) { return nil, errors.New(long) }))
@@ -58,7 +58,8 @@ func TestRefusalIsHeard(t *testing.T) {
 	}
 }
 
-// A request ends with its context while the agent identifies the caller.
+// TestAskEndsWithContext: a request ends with its context while the agent identifies the
+// caller.
 func TestAskEndsWithContext(t *testing.T) {
 	asked := make(chan struct{})
 	r := newRigFor(t, identifierFunc(func(ctx context.Context, _ int) (*Caller, error) {
@@ -75,29 +76,29 @@ func TestAskEndsWithContext(t *testing.T) {
 	}
 }
 
-// A sidecar that does not read its events loses its connection and its membership; the sidecar that
-// requested the connection continues.
+// TestStoppedReader: a sidecar that does not read its events loses its connection and its
+// membership. The sidecar that requested the connection continues.
 func TestStoppedReader(t *testing.T) {
 	r := newRig(t)
 	zero := r.sidecar("job", 0)
-	r.sidecar("job", 1) // it reads nothing from here on
+	r.sidecar("job", 1) // it reads nothing from now on
 	var err error
 	for err == nil {
 		var f *os.File
 		if f, err = zero.Connect(t.Context(), 1); f != nil {
-			_ = f.Close() // of no use
+			_ = f.Close() // the descriptor is not used
 		}
 	}
 	refused(t, err, "pod 1")
 	if _, err := zero.Memlock(t.Context(), 1); err != nil {
 		t.Errorf("the asker: %v", err)
 	}
-	for r.sidecarAgain("job", 1) != nil { // until the agent has seen the end; the test's own limit bounds it
+	for r.sidecarAgain("job", 1) != nil { // until the agent has seen the end; the timeout of the test bounds it
 		continue
 	}
 }
 
-// A repeated result is logged once, and counted each time.
+// TestLoggedOnce: equal results are logged once, and counted each time.
 func TestLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	r := newRecord(slog.New(slog.NewTextHandler(&out, nil)))
@@ -121,8 +122,8 @@ func TestLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestLogOfOneCaller checks that a caller that sends a different request each time does not fill the
-// log, and that the log lines of other callers are not dropped for it.
+// TestLogOfOneCaller: a caller that sends a different request each time does not fill the log,
+// and does not use up the lines of other callers.
 func TestLogOfOneCaller(t *testing.T) {
 	var out bytes.Buffer
 	r := newRecord(slog.New(slog.NewTextHandler(&out, nil)))
@@ -142,8 +143,8 @@ func TestLogOfOneCaller(t *testing.T) {
 	}
 }
 
-// Whether a process of another user lives can be seen without capabilities; the
-// agent has CAP_SYS_RESOURCE and nothing else.
+// TestAliveWithoutCapabilities: the agent can see whether a process of another user is alive
+// without a capability for it. The agent has only CAP_SYS_RESOURCE.
 func TestAliveWithoutCapabilities(t *testing.T) {
 	child := exec.CommandContext(t.Context(), "sleep", "600")
 	if os.Geteuid() == 0 {
@@ -161,7 +162,7 @@ func TestAliveWithoutCapabilities(t *testing.T) {
 	look := func() error {
 		result := make(chan error)
 		go func() {
-			runtime.LockOSThread() // for good: a thread without capabilities ends with its goroutine
+			runtime.LockOSThread() // never unlocked: the thread without capabilities ends with its goroutine
 			none := [2]unix.CapUserData{}
 			if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
 				result <- fmt.Errorf("dropping capabilities: %w", err)

@@ -41,7 +41,7 @@ func (n *node) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 	return &podresources.ListPodResourcesResponse{PodResources: n.pods}, nil
 }
 
-// containerID returns the n-th container ID of the test.
+// containerID returns the ID of test container n.
 func containerID(n int) string { return fmt.Sprintf("%064x", n) }
 
 // newNode returns a node with one pod. Container 1 is the sidecar with an HCA, 2 the
@@ -111,7 +111,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// A pod with the label of the attempt alone has no job.
+// TestJob: a pod with only the attempt's label has no job.
 func TestJob(t *testing.T) {
 	d := Directory{JobLabels: []string{"name", "attempt"}}
 	for want, labels := range map[string]map[string]string{"": {"attempt": "1"}, "a/1": {"name": "a", "attempt": "1"}, "a/": {"name": "a"}} {
@@ -121,7 +121,7 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// Devices of every pod, every plugin and every DRA driver are in use.
+// TestAllocated: the devices of every pod, every plugin and every DRA driver count as in use.
 func TestAllocated(t *testing.T) {
 	d := newDirectory(t, newNode())
 	got, err := d.Allocations.(*PodResources).Allocated(t.Context())
@@ -130,7 +130,7 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
-// What containers hold, by resource.
+// TestHeld: Held returns what containers hold, by resource.
 func TestHeld(t *testing.T) {
 	d := newDirectory(t, newNode())
 	got, err := d.Allocations.(*PodResources).Held(t.Context())
@@ -146,9 +146,9 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// All other callers are refused: the application in the sidecar's pod, a container with
-// other devices, a container that is not the kubelet's, a process of the node, a
-// process whose cgroup and runtime disagree, and one that has ended.
+// TestIdentifyRefuses: these callers are refused: the application in the sidecar's pod, a
+// container with other devices, a container that the kubelet did not start, a process of the
+// node, a process whose cgroup and runtime disagree, and one that has ended.
 func TestIdentifyRefuses(t *testing.T) {
 	d := newDirectory(t, newNode())
 	d.run(t, 2, uid, containerID(2))
@@ -167,8 +167,9 @@ func TestIdentifyRefuses(t *testing.T) {
 	}
 }
 
-// The agent and the directory together: this test's own process, put into a
-// container without a device, gets nothing; with one, its limit is raised.
+// TestRefusesEveryoneElse tests the agent and the directory together: the test's own process
+// is refused in a container without a device. In a container with a device, its limit is
+// raised.
 func TestRefusesEveryoneElse(t *testing.T) {
 	d := newDirectory(t, newNode())
 	r := newRigFor(t, d)

@@ -50,8 +50,7 @@ func TestParseCgroup(t *testing.T) {
 	}
 }
 
-// FuzzParseCgroup checks that an accepted pod and container have valid names, which occur in the
-// text.
+// FuzzParseCgroup: an accepted pod and container have the right form and occur in the text.
 func FuzzParseCgroup(f *testing.F) {
 	f.Add("0::/kubepods/pod" + uid + "/" + id + "\n")
 	f.Add("0::/kubepods.slice/kubepods-pod0c5a1e1e_7f0b_4f5e_9d57_2b8f0c3a9d11.slice/crio-" + id + ".scope\n")

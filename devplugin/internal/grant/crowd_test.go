@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
-// pods is an Identifier to which all callers are of the pod that was set last. Those of pod
-// "flood" are never known.
+// pods is an Identifier that assigns all callers to the pod that was set last. Callers of pod
+// "flood" are never identified.
 type pods struct{ now atomic.Value }
 
 func (p *pods) Origin(int) string { return p.now.Load().(string) }
@@ -24,9 +24,9 @@ func (p *pods) Identify(ctx context.Context, pid int) (*Caller, error) {
 	return &Caller{PID: pid, Namespace: "ns", Pod: "good", PodUID: "good", Container: "outrigger", Devices: 1}, nil
 }
 
-// TestOnePodKeepsNoOtherOut checks that a pod that calls without end gets only its share of
-// connections and of identifications while the container runtime is slow, and that another pod gets
-// its grant.
+// TestOnePodKeepsNoOtherOut: while the container runtime is slow to identify callers, a pod
+// that connects without end has its share of connections and identifications, and another pod
+// gets its grant.
 func TestOnePodKeepsNoOtherOut(t *testing.T) {
 	who := new(pods)
 	who.now.Store("flood")
@@ -37,7 +37,7 @@ func TestOnePodKeepsNoOtherOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close() }) // it is of no use
+		t.Cleanup(func() { _ = c.Close() }) // the connection is not used
 		list = append(list, c)
 	}
 	last := list[len(list)-1]
@@ -50,7 +50,7 @@ func TestOnePodKeepsNoOtherOut(t *testing.T) {
 	if n := r.agent.Connections(); n > originMax {
 		t.Errorf("one pod has %d connections, want %d at most", n, originMax)
 	}
-	// Those that have a turn are asked about already, and the others wait for them.
+	// The first connections are being identified, and further ones of the pod wait for them.
 	for len(r.agent.identifying) < originIdentifyMax {
 		time.Sleep(time.Millisecond)
 	}
@@ -59,14 +59,14 @@ func TestOnePodKeepsNoOtherOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }() // it has its grant
+	defer func() { _ = c.Close() }() // the grant has been received
 	if _, err := c.Memlock(t.Context(), 1); err != nil {
 		t.Errorf("another pod: %v", err)
 	}
 }
 
-// TestOrigin checks that callers are grouped by the pods that the kernel reports, and that all
-// callers outside of pods form one group.
+// TestOrigin: callers are grouped by their pods, as the kernel reports them. All callers
+// outside of pods form one group.
 func TestOrigin(t *testing.T) {
 	d := &Directory{Proc: t.TempDir()}
 	const a, b = "0a7c3b8e-1111-4222-8333-444455556666", "0a7c3b8e-1111-4222-8333-444455557777"

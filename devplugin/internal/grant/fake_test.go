@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// visitors is an Identifier that returns the callers in the order in which they connect: all of them
-// are this test's process.
+// visitors identifies the callers by the order in which they connect, since all of them are
+// the test's process.
 type visitors struct {
 	mu   sync.Mutex
 	next []*Caller
@@ -46,7 +46,7 @@ func (v *visitors) Identify(_ context.Context, pid int) (*Caller, error) {
 	return c, nil
 }
 
-// limits is a Limiter that records the limits that it is asked to set.
+// limits is a Limiter that records the requests.
 type limits struct {
 	mu    sync.Mutex
 	bytes map[int]uint64
@@ -62,12 +62,12 @@ func (l *limits) Raise(pid int, n uint64) (uint64, error) {
 	return l.bytes[pid], nil
 }
 
-// identifierFunc is an Identifier.
+// identifierFunc is a function that implements Identifier.
 type identifierFunc func(context.Context, int) (*Caller, error)
 
 func (f identifierFunc) Identify(ctx context.Context, pid int) (*Caller, error) { return f(ctx, pid) }
 
-// rig is an agent with invented callers.
+// rig is an agent with simulated callers.
 type rig struct {
 	t       *testing.T
 	who     visitors
@@ -83,7 +83,8 @@ func newRig(t *testing.T) *rig {
 	return newRigFor(t, nil)
 }
 
-// newRigFor returns an agent with the Identifier who; if it is nil, with the rig's visitors.
+// newRigFor returns a rig whose agent identifies callers with who, or with the rig's visitors
+// if who is nil.
 func newRigFor(t *testing.T, who Identifier) *rig {
 	t.Helper()
 	return newRigAt(t, who, filepath.Join(shortDir(t), "run", "grant.sock"))
@@ -114,7 +115,8 @@ func newRigAt(t *testing.T, who Identifier, socket string) *rig {
 	return r
 }
 
-// shortDir returns a directory with a short name, because the path of a socket has at most 107 bytes.
+// shortDir returns a directory with a short name, because the path of a socket is limited to
+// 107 bytes.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	//nolint:usetesting // t.TempDir's names may be too long for a socket
@@ -126,7 +128,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// caller connects as the given container; nil: as one without a device.
+// caller connects as the given container, or, if c is nil, as a container without a device.
 func (r *rig) caller(c *Caller) *grant.Client {
 	r.t.Helper()
 	r.who.expect(c)
@@ -138,8 +140,8 @@ func (r *rig) caller(c *Caller) *grant.Client {
 	return client
 }
 
-// sidecar connects as pod number of a job and joins. The order of callers is
-// the order of answers, so that each one is known before the next comes.
+// sidecar connects as the given pod of a job and joins. It waits for the answer, so that
+// callers are identified in the order of the calls.
 func (r *rig) sidecar(job string, pod int) *grant.Client {
 	r.t.Helper()
 	c := r.caller(&Caller{Namespace: "ns", Pod: fmt.Sprintf("%s-%d", job, pod), PodUID: fmt.Sprintf("%s-%d", job, pod), Container: "outrigger", Job: job, Devices: 1})
@@ -149,7 +151,7 @@ func (r *rig) sidecar(job string, pod int) *grant.Client {
 	return c
 }
 
-// sidecarAgain connects as a sidecar whose join may be refused, and returns the error.
+// sidecarAgain connects as a sidecar that the agent may still refuse.
 func (r *rig) sidecarAgain(job string, pod int) error {
 	r.t.Helper()
 	c := r.caller(&Caller{Namespace: "ns", PodUID: "again", Job: job, Devices: 1})
@@ -157,7 +159,7 @@ func (r *rig) sidecarAgain(job string, pod int) error {
 	return errors.Join(err, c.Close())
 }
 
-// serveGRPC serves until the end of the test and gives the socket.
+// serveGRPC serves until the end of the test, and returns the path of the socket.
 func serveGRPC(t *testing.T, register func(*grpc.Server)) string {
 	t.Helper()
 	socket := filepath.Join(shortDir(t), "s.sock")
