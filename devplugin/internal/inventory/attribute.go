@@ -12,13 +12,13 @@ import (
 	"unicode"
 )
 
-// attributeMax is the most that is read of one attribute; sysfs itself gives at
+// attributeMax is the maximum number of bytes that are read of an attribute. sysfs returns at
 // most a page.
 const attributeMax = 4096
 
-// attribute reads one sysfs attribute without its line end. If the file is missing, it returns the
-// empty string, because drivers omit attributes that they do not have; if the file cannot be read,
-// or is not text, it also adds a warning.
+// attribute reads a sysfs attribute without its line end. For a missing file it returns the
+// empty string, because drivers leave out attributes that they do not have. For a file that
+// cannot be read, or is not text, it also adds a warning.
 func (s *scan) attribute(dir, name string) string {
 	where := path.Join(dir, name)
 	f, err := s.fs.Open(where)
@@ -46,13 +46,13 @@ func (s *scan) attribute(dir, name string) string {
 	return text
 }
 
-// isText reports whether a name or a text may be passed to a kubelet, to metrics and to users.
+// isText reports whether a name or a text can be shown to a kubelet, in metrics and to users.
 func isText(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
 }
 
-// number reads an attribute that is a decimal number in [low, high]. ok is false if the attribute is
-// missing, and if it is no such number, which is also a warning.
+// number reads an attribute that is a decimal number in [low, high]. It returns missing if
+// there is no such attribute. If the content is invalid, it also adds a warning.
 func (s *scan) number(dir, name string, missing, low, high int) int {
 	text := s.attribute(dir, name)
 	if text == "" {
@@ -66,7 +66,7 @@ func (s *scan) number(dir, name string, missing, low, high int) int {
 	return n
 }
 
-// bytes reads an attribute that is a size in bytes, 0 when it is missing.
+// bytes reads an attribute that is a size in bytes; 0 if it is missing.
 func (s *scan) bytes(dir, name string) uint64 {
 	text := s.attribute(dir, name)
 	if text == "" {
@@ -93,12 +93,13 @@ func (s *scan) pciID(dir, name string) string {
 	return fmt.Sprintf("%04x", n)
 }
 
-// numa reads the NUMA node of a device. The kernel has -1 if the firmware does not report it.
+// numa reads the NUMA node of a device. The kernel reports -1 if the firmware does not provide
+// it.
 func (s *scan) numa(dir string) int { return s.number(dir, "numa_node", NoNUMA, NoNUMA, 1<<16) }
 
-// list returns the names in a directory, sorted naturally; a missing directory is
-// empty. A name that is not text is left out: a kubelet would take no device of
-// the resource, and a container that may name devices can choose one.
+// list returns the names in a directory, sorted naturally; none if the directory is missing.
+// It leaves out names that are not text: the kubelet would reject every device of the
+// resource, and a container that can name devices can choose such a name.
 func (s *scan) list(dir string) []string {
 	entries, err := fs.ReadDir(s.fs, dir)
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *scan) list(dir string) []string {
 	return names
 }
 
-// link returns the target of a symbolic link, or "" when there is none.
+// link returns the target of a symbolic link; "" if there is none.
 func (s *scan) link(name string) string {
 	target, err := fs.ReadLink(s.fs, name)
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *scan) link(name string) string {
 	return target
 }
 
-// base returns the last element of a link's target: a driver's name, an IOMMU
-// group, a PCI address.
+// base returns the last element of a link's target: a driver's name, an IOMMU group, or a PCI
+// address.
 func (s *scan) base(name string) string {
 	target := s.link(name)
 	if target == "" {
@@ -142,8 +143,8 @@ func (s *scan) base(name string) string {
 	return path.Base(target)
 }
 
-// numbered reports whether a name is a prefix and then a decimal number, as the
-// kernel names devices of a class. Only such names become paths below /dev.
+// numbered reports whether a name is a prefix followed by a decimal number, as the kernel
+// names devices of a class. Only such names are used in paths below /dev.
 func numbered(name, prefix string) bool {
 	number, found := strings.CutPrefix(name, prefix)
 	return found && number != "" && digits(number) == len(number)

@@ -7,8 +7,8 @@ import (
 
 const dsaQueues = "sys/bus/dsa/devices"
 
-// queues returns the user work queues. The same directory has the accelerators, the engines, and the
-// queues of IAA, which compresses and does not copy.
+// queues finds the user work queues. The directory also has the accelerators, their engines,
+// and the queues of IAA accelerators, which compress and do not copy.
 func (s *scan) queues() {
 	for _, name := range s.list(dsaQueues) {
 		accelerators, number, found := strings.Cut(name, ".")
@@ -52,8 +52,8 @@ func (s *scan) queue(dir, name, accelerator, address string) Device {
 	return d
 }
 
-// queueProblems returns the problems of a queue. Without PASID a queue cannot use the virtual
-// addresses of a process, and a pod may use no other addresses.
+// queueProblems returns the problems of a queue. Without PASID, a queue cannot use the virtual
+// addresses of a process, which is the only way in which a pod may use it.
 func (s *scan) queueProblems(dir, parent string) []string {
 	var problems []string
 	if state := s.attribute(dir, "state"); state != "enabled" {

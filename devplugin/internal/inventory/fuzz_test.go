@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
-// FuzzScan checks that, with any content of sysfs, a scan ends, its result is sorted and bounded, and
-// it names files only in the directories that it may name.
+// FuzzScan: for any content of sysfs, a scan ends, its result is sorted and bounded, and it
+// contains no file outside of the allowed directories.
 func FuzzScan(f *testing.F) {
 	n := sysfstest.NewNode(f)
 	files := []string{
@@ -40,7 +40,7 @@ func FuzzScan(f *testing.F) {
 		if how%2 == 1 && !strings.HasPrefix(content, "/") {
 			file.Mode = fs.ModeSymlink
 			if loops(name, content) {
-				return // the file system of this test does not end on a loop; the kernel does
+				return // the file system of this test does not detect loops; the kernel does
 			}
 		}
 		tree[name] = file
@@ -48,8 +48,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// loops reports whether a link can lead to itself. Only links downwards from
-// the root, into the real tree, cannot.
+// loops reports whether a link may lead to itself. Only a link from the root down into the
+// real tree cannot.
 func loops(name, target string) bool {
 	return !strings.HasPrefix(target, strings.Repeat("../", strings.Count(name, "/"))+"sys/devices/")
 }
@@ -80,7 +80,7 @@ func check(t *testing.T, r Report) {
 	}
 }
 
-// memory copies a tree, links as links.
+// memory copies a tree into memory, and symbolic links as links.
 func memory(f *testing.F, tree fs.FS) fstest.MapFS {
 	m := fstest.MapFS{}
 	err := fs.WalkDir(tree, ".", func(name string, e fs.DirEntry, err error) error {

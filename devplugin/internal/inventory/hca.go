@@ -13,8 +13,8 @@ const (
 	classVerbs = "sys/class/infiniband_verbs"
 )
 
-// hcas returns the RDMA devices. A function that has lost its driver has no RDMA device and is not
-// in the list: a device that was in an earlier list disappears.
+// hcas finds the RDMA devices. A function that has lost its driver has no RDMA device and is
+// not found. To the users of earlier reports, it disappears.
 func (s *scan) hcas() {
 	files := s.verbsFiles()
 	use := s.hostUse()
@@ -37,13 +37,12 @@ func (s *scan) hcas() {
 	}
 }
 
-// verbsFiles maps the RDMA devices to their verbs device files, relative to
-// /dev.
+// verbsFiles returns the verbs device files, relative to /dev, by RDMA device.
 func (s *scan) verbsFiles() map[string]string {
 	files := map[string]string{}
 	for _, name := range s.list(classVerbs) {
 		if !numbered(name, "uverbs") {
-			continue // abi_version is in the same directory
+			continue // the directory also has the file abi_version
 		}
 		if hca := s.attribute(path.Join(classVerbs, name), "ibdev"); hca != "" {
 			files[hca] = path.Join("infiniband", name)
@@ -52,7 +51,7 @@ func (s *scan) verbsFiles() map[string]string {
 	return files
 }
 
-// function returns the PCI address of an RDMA device, "" when it has none.
+// function returns the PCI address of an RDMA device; "" if it has none.
 func (s *scan) function(name string) string {
 	if address := s.base(path.Join(classHCA, name, "device")); isAddress(address) {
 		return address
@@ -83,7 +82,7 @@ func (s *scan) hca(name string) Device {
 	return d
 }
 
-// sriov sets the attributes of a function that concern SR-IOV. pci is the function's directory.
+// sriov sets the fields about SR-IOV. pci is the directory of the function.
 func (s *scan) sriov(pci, address string, r *RDMA) {
 	physical := pci
 	if owner := s.base(path.Join(pci, "physfn")); owner != "" {
@@ -98,7 +97,8 @@ func (s *scan) sriov(pci, address string, r *RDMA) {
 	r.PF = slices.Concat([]string{address}, s.list(path.Join(physical, "infiniband")), s.list(path.Join(physical, "net")))
 }
 
-// vfNumber returns the number of the virtual function of a physical function that has the address.
+// vfNumber returns the number of the virtual function with the given address, according to its
+// physical function.
 func (s *scan) vfNumber(pci, address string) int {
 	for _, name := range s.list(path.Join(pci, "physfn")) {
 		number, isVF := strings.CutPrefix(name, "virtfn")

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Files that show how the node uses its own interfaces. The first process is in the node's network
-// namespace and has its mounts, whatever namespace the agent is in.
+// Files that describe how the node uses its own interfaces. Process 1 is in the node's network
+// and mount namespaces, regardless of the namespaces of this process.
 const (
 	routes4    = "proc/1/net/route"
 	routes6    = "proc/1/net/ipv6_route"
@@ -23,10 +23,10 @@ const (
 	nvmeClass  = "sys/class/nvme"
 )
 
-// Bounds of what is read from those files.
+// Bounds of reading these files.
 const (
 	tableMax = 4 << 20
-	lowerMax = 8 // levels of interfaces above interfaces
+	lowerMax = 8 // depth of interfaces on top of other interfaces
 )
 
 // Flags of a route (Linux, route.h, ipv6_route.h).
@@ -40,14 +40,15 @@ type route struct {
 	dev string
 }
 
-// remote are the file systems whose data is on a server.
+// remote are the file systems whose data are transferred over the network.
 var remote = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "beegfs", "fuse.glusterfs", "9p", "orangefs"}
 
-// server matches addresses in the source and the options of a mount.
+// server finds addresses in the source and the options of a mount.
 var server = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:]+`)
 
-// hostUse returns the node's own uses of each PCI function: its default route, and the storage that
-// is mounted. If a container gets such a card, it can cut the node off from its network or storage.
+// hostUse returns how the node itself uses each PCI function: for its default route, and for
+// mounted storage. If such a card is given to a container for its own use, the container and
+// the node depend on the same card.
 func (s *scan) hostUse() map[string][]string {
 	routes := slices.Concat(s.routes4(), s.routes6())
 	use := map[string][]string{}
@@ -75,7 +76,8 @@ func (s *scan) hostUse() map[string][]string {
 	return use
 }
 
-// over returns the interface by which an address is reached: the route with the longest prefix.
+// over returns the interface by which an address is reached: that of the route with the
+// longest prefix.
 func over(routes []route, to netip.Addr) string {
 	best := route{}
 	for _, r := range routes {
@@ -86,8 +88,8 @@ func over(routes []route, to netip.Addr) string {
 	return best.dev
 }
 
-// functionsOf returns the PCI functions of an interface: its own, or those of the interfaces below it
-// (a bond, a bridge, a VLAN).
+// functionsOf returns the PCI functions of an interface: its own, or those of the interfaces
+// below it (of a bond, a bridge or a VLAN).
 func (s *scan) functionsOf(dev string, depth int) []string {
 	if strings.ContainsAny(dev, "/") || dev == "" || dev == ".." || depth > lowerMax {
 		return nil
@@ -105,7 +107,7 @@ func (s *scan) functionsOf(dev string, depth int) []string {
 	return found
 }
 
-// lines returns the lines of a table, or none if the table cannot be read.
+// lines returns the lines of a table; none if the file cannot be read.
 func (s *scan) lines(name string) []string {
 	f, err := s.fs.Open(name)
 	if err != nil {
@@ -120,8 +122,8 @@ func (s *scan) lines(name string) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// routes4 reads the table of IPv4: Iface Destination Gateway Flags RefCnt Use
-// Metric Mask, addresses in the machine's byte order.
+// routes4 reads the IPv4 table with the columns Iface, Destination, Gateway, Flags, RefCnt,
+// Use, Metric and Mask. Addresses are in the byte order of the machine.
 func (s *scan) routes4() []route {
 	var all []route
 	for _, line := range s.lines(routes4) {
@@ -149,8 +151,8 @@ func (s *scan) routes4() []route {
 	return all
 }
 
-// routes6 reads the table of IPv6: destination, its prefix's length, source,
-// its prefix's length, next hop, metric, references, use, flags, interface.
+// routes6 reads the IPv6 table with the columns destination, prefix length, source, prefix
+// length, next hop, metric, references, use, flags and interface.
 func (s *scan) routes6() []route {
 	var all []route
 	for _, line := range s.lines(routes6) {
@@ -169,14 +171,14 @@ func (s *scan) routes6() []route {
 	return all
 }
 
-// mount is storage whose server has an address, or is reached by a named interface.
+// mount is storage with the address of its server, or with the interface that it names.
 type mount struct {
 	what   string
 	server netip.Addr
 	dev    string
 }
 
-// storage returns the storage that the node uses over the network: mounted file systems
+// storage returns the storage that the node has mounted over the network: file systems
 // (proc_pid_mountinfo(5)), and NVMe over fabrics.
 func (s *scan) storage() []mount {
 	var all []mount
@@ -188,7 +190,7 @@ func (s *scan) storage() []mount {
 		}
 		text := f[1]
 		if len(f) > 2 {
-			// The server's address is in the options where the source has its name.
+			// If the source has the server's name, the options have its address.
 			for option := range strings.SplitSeq(f[2], ",") {
 				if value, found := strings.CutPrefix(option, "addr="); found {
 					text += " " + value
@@ -210,7 +212,7 @@ func (s *scan) storage() []mount {
 		for option := range strings.SplitSeq(s.attribute(dir, "address"), ",") {
 			switch key, value, _ := strings.Cut(option, "="); key {
 			case "traddr":
-				m.server, _ = netip.ParseAddr(value) // else the interface is named
+				m.server, _ = netip.ParseAddr(value) // otherwise, the interface is named
 			case "host_iface":
 				m.dev = value
 			}

@@ -9,22 +9,22 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
-// host returns a node whose two cards have interfaces that the node may use: ens1 on
-// the Ethernet card's function, and ib0 on InfiniBand's.
+// host returns a node with two cards whose interfaces the node may use: ens1 of the Ethernet
+// card, and ib0 of the InfiniBand card.
 func host(t *testing.T) *sysfstest.Node {
 	t.Helper()
 	n := sysfstest.NewNode(t)
 	for dev, a := range map[string]*sysfstest.Adapter{"ens1f0np0": n.PF, "ens1f0v0": n.VFs[0], "ib0": n.InfiniBand} {
 		n.Link("sys/class/net/"+dev+"/device", "sys/bus/pci/devices/"+a.Function.Address)
 	}
-	n.Set("sys/class/net/veth7/operstate", "up\n") // of a container
+	n.Set("sys/class/net/veth7/operstate", "up\n") // the interface of a container
 	for upper, lower := range map[string]string{"bond0": "ens1f0np0", "vlan9": "bond0"} {
 		n.Link("sys/class/net/"+upper+"/lower_"+lower, "sys/class/net/"+lower)
 	}
 	return n
 }
 
-// routes writes the node's tables: lines of Iface Destination Mask.
+// tables writes the routing tables of the node from lines of Iface, Destination and Mask.
 func tables(n *sysfstest.Node, four, six string) {
 	text := "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 	for line := range strings.Lines(four) {
@@ -40,7 +40,7 @@ func tables(n *sysfstest.Node, four, six string) {
 	n.Set("proc/1/net/ipv6_route", text)
 }
 
-// TestHostUse checks the node's own uses of its cards.
+// TestHostUse checks which cards are found to be used by the node itself.
 func TestHostUse(t *testing.T) {
 	const zero6 = "00000000000000000000000000000000"
 	for what, c := range map[string]struct {
@@ -98,8 +98,8 @@ func TestHostUse(t *testing.T) {
 	}
 }
 
-// TestIDsStay checks that a device's ID does not change when a second RDMA device, of any name,
-// appears on its function, nor when the second device disappears.
+// TestIDsStay: a device's ID does not change when a second RDMA device of any name appears on
+// its function, nor when the second device disappears.
 func TestIDsStay(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	const address = "0000:d8:00.0"
@@ -131,7 +131,7 @@ func TestIDsStay(t *testing.T) {
 	n.Link("sys/class/infiniband/a0", "sys/devices/pci0000:d8/"+address+"/infiniband/a0")
 	n.Link("sys/devices/pci0000:d8/"+address+"/infiniband/a0/device", "sys/devices/pci0000:d8/"+address)
 	step("with a second", "a0=-a0 mlx5_1=")
-	m = new(Scanner) // the agent was started again
+	m = new(Scanner) // the agent has been restarted
 	step("an agent that has seen neither", "a0=-a0 mlx5_1=")
 	n.Remove("sys/class/infiniband/a0")
 	step("alone again", "mlx5_1=")

@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// ids has the IDs of RDMA devices for the kubelet. The ID of a function's device is the PCI address,
-// which a renaming does not change. A function may get a second RDMA device while a container holds
-// the first: the first keeps the address as its ID, and the ID of a later one is address and name.
+// ids remembers the IDs of RDMA devices. A device has the PCI address of its function as its
+// ID, because the address stays the same if the device is renamed. A function may get a second
+// RDMA device while a container holds the first one: the first one keeps the address as its
+// ID, and the IDs of later ones are the address followed by their names.
 type ids struct {
-	held map[string]string // by PCI address: the name of the device that is called by it alone
+	held map[string]string // by PCI address: the name of the device whose ID is the address alone
 }
 
 // name returns each device of a scan its ID.
@@ -21,8 +22,8 @@ func (m *ids) name(found []Device) {
 	for i := range found {
 		there[functionAndName(&found[i])] = true
 	}
-	// Of several that are seen for the first time, the one whose verbs file is the
-	// oldest: files are numbered as devices are registered.
+	// If several are seen for the first time, the one with the oldest verbs file gets the
+	// address: files are numbered in the order in which devices are registered.
 	order := make([]*Device, len(found))
 	for i := range found {
 		order[i] = &found[i]
@@ -37,7 +38,7 @@ func (m *ids) name(found []Device) {
 		}
 		address := d.PCI[0]
 		if holder := m.held[address]; holder == "" || !there[address+" "+holder] {
-			m.held[address] = d.Name // its driver may have come back with another name
+			m.held[address] = d.Name // the driver may have given the device another name
 		}
 		d.ID = address
 		if m.held[address] != d.Name {
@@ -46,7 +47,7 @@ func (m *ids) name(found []Device) {
 	}
 }
 
-// functionAndName names a device by its function and name.
+// functionAndName returns the function and the name of a device.
 func functionAndName(d *Device) string {
 	if len(d.PCI) == 0 {
 		return d.Name
@@ -54,7 +55,7 @@ func functionAndName(d *Device) string {
 	return d.PCI[0] + " " + d.Name
 }
 
-// verbsFile returns a device's file; one without sorts last.
+// verbsFile returns a device's file. Devices without a file sort last.
 func verbsFile(d *Device) string {
 	if len(d.Files) == 0 {
 		return "~"

@@ -14,14 +14,13 @@ const (
 	vfioDriver  = "vfio-pci"
 )
 
-// products is a run of PCI device IDs.
+// products is a range of PCI device IDs.
 type products struct {
 	first, count uint64
 	chip         string
 }
 
-// ioatProducts are the PCI device IDs of I/OAT channels, from Sandy Bridge to
-// Ice Lake.
+// ioatProducts are the PCI device IDs of I/OAT channels, from Sandy Bridge to Ice Lake.
 var ioatProducts = []products{
 	{0x3c20, 8, "Sandy Bridge"},
 	{0x3c2e, 2, "Sandy Bridge"},
@@ -44,10 +43,9 @@ func isIOAT(product string) bool {
 	})
 }
 
-// ioats finds the I/OAT functions. What VFIO hands out is a whole IOMMU group,
-// so the functions of one group are one device: were they two, two pods would
-// hold the same file and only one could open it (Linux, VFIO documentation,
-// "Groups, Devices, and IOMMUs").
+// ioats finds the I/OAT functions. VFIO opens whole IOMMU groups, so the functions of one
+// group are one device. If they were two devices, two pods would get the same file and only
+// one of them could open it (Linux, VFIO documentation, "Groups, Devices, and IOMMUs").
 func (s *scan) ioats() {
 	seen := map[string]bool{}
 	for _, address := range s.list(pciDevices) {
@@ -79,9 +77,8 @@ func (s *scan) ungrouped(address string) Device {
 	return d
 }
 
-// ioatGroup makes one device of a group whose first I/OAT function is at the
-// address. The group can be opened only when every function in it is bound to
-// VFIO or to nothing.
+// ioatGroup returns the device of a group whose first I/OAT function has the given address.
+// The group can be opened only if every function in it is bound to VFIO or has no driver.
 func (s *scan) ioatGroup(address, group string) Device {
 	d := s.ioatFunction(address)
 	d.Files = []string{"vfio/vfio", path.Join("vfio", group)}

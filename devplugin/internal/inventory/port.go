@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// emptyRun ends the reading of a GID table: tables have 256 entries, nearly all
-// of them empty, and reading each costs a system call. Drivers fill them from
-// the front; a hole is where an address was removed.
+// emptyRun is the number of consecutive empty entries after which a GID table is not read
+// further. Tables have 256 entries, nearly all of them empty, and each read costs a system
+// call. Drivers fill tables from the front; there is a hole where an address was removed.
 const emptyRun = 8
 
 func (s *scan) ports(dir string) []Port {
@@ -41,7 +41,7 @@ func (s *scan) port(dir string, number int) Port {
 	}
 }
 
-// meaning takes the word from a state that the kernel writes as "4: ACTIVE".
+// meaning returns the word in a state that the kernel writes as "4: ACTIVE".
 func meaning(state string) string {
 	if _, word, found := strings.Cut(state, ":"); found {
 		state = word
@@ -68,8 +68,8 @@ func (s *scan) gids(port string) []GID {
 	return gids
 }
 
-// portProblems returns why an HCA cannot carry a message. One active port is
-// enough: the second port of a card is often not cabled.
+// portProblems returns why an HCA cannot carry messages. One active port is sufficient: the
+// second port of a card often has no cable.
 func portProblems(ports []Port) []string {
 	active := slices.ContainsFunc(ports, func(p Port) bool { return p.State == "active" || p.State == "active_defer" })
 	if active {

@@ -7,23 +7,22 @@ import (
 	"slices"
 )
 
-// Report is what a scan saw.
+// Report is the result of a scan.
 type Report struct {
 	// Devices are sorted by kind and ID.
 	Devices []Device `json:"devices"`
-	// Warnings are places whose contents made no sense. The scan went on
-	// without them.
+	// Warnings are files or directories with invalid contents, which the scan has ignored.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
-// Warning is one such place.
+// Warning is one such file or directory.
 type Warning struct {
 	Path    string `json:"path"`
 	Problem string `json:"problem"`
 }
 
-// Bounds of a scan. A node that exceeds them is broken or lying; the report
-// says so and stays small.
+// Bounds of a scan. If a node exceeds them, it is broken or not trustworthy; the report has a
+// warning and stays small.
 const (
 	entriesMax  = 4096 // in one directory
 	warningsMax = 64
@@ -32,15 +31,14 @@ const (
 	groupMax    = 64 // functions in an IOMMU group
 )
 
-// Scanner scans again and again, and remembers what devices are called.
+// Scanner scans repeatedly, and remembers the IDs of devices.
 type Scanner struct{ ids ids }
 
 // Scan scans once.
 func Scan(root fs.FS) Report { return new(Scanner).Scan(root) }
 
-// Scan reads the devices below a root that has sys and dev in it. It never
-// fails: a kind whose driver is not loaded has no devices, and a device that is
-// half gone has problems.
+// Scan reads the devices below a root directory that contains sys and dev. It never fails: a
+// kind whose driver is not loaded has no devices, and a partly removed device has problems.
 func (m *Scanner) Scan(root fs.FS) Report {
 	s := &scan{fs: root, ids: &m.ids}
 	s.hcas()
@@ -64,7 +62,7 @@ func (s *scan) warn(where, problem string) {
 	}
 }
 
-// add completes a device with the problems that every kind can have.
+// add adds a device, with the problems that are checked for every kind.
 func (s *scan) add(d Device) {
 	for _, f := range d.Files {
 		if _, err := fs.Stat(s.fs, path.Join("dev", f)); err != nil {

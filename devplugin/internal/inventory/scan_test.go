@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the answers in testdata again")
 
-// story writes the report as a person would note it.
+// story formats the report for a reader.
 func story(r Report) string {
 	var b strings.Builder
 	for i := range r.Devices {
@@ -66,7 +66,7 @@ func TestWholeNode(t *testing.T) {
 	compare(t, "node", story(Scan(n.FS())))
 }
 
-// Everything that can go wrong with a device names its remedy or its state.
+// TestProblems: the text of each problem of a device names the remedy or the state.
 func TestProblems(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	n.Port(n.PF, "1: DOWN", "3: Disabled")
@@ -81,8 +81,8 @@ func TestProblems(t *testing.T) {
 	compare(t, "problems", story(Scan(n.FS())))
 }
 
-// Functions that share an IOMMU group are one device, usable only when nothing
-// else in the group has a driver of its own.
+// TestSharedGroup: functions that share an IOMMU group are one device, which is usable only if
+// no function of the group has another driver.
 func TestSharedGroup(t *testing.T) {
 	tree := sysfstest.New(t)
 	for i := range 3 {
