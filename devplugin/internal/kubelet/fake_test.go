@@ -17,9 +17,8 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// fakeKubelet does what the real one does with device plugins: it empties the
-// directory when it starts, takes registrations, and watches each plugin that
-// has registered.
+// fakeKubelet behaves toward device plugins as a kubelet does: it empties the directory when
+// it starts, accepts registrations, and watches each registered plugin.
 type fakeKubelet struct {
 	api.UnimplementedRegistrationServer
 	t    *testing.T
@@ -29,8 +28,8 @@ type fakeKubelet struct {
 
 	mu       sync.Mutex
 	refuse   int                         // registrations to refuse
-	ignore   int                         // registrations to accept and to do nothing for
-	devices  map[string]string           // by resource: "id" or "!id", sorted as told
+	ignore   int                         // registrations to accept without watching the plugin
+	devices  map[string]string           // by resource: "id" or "!id", sorted as received
 	clients  map[string]*grpc.ClientConn // by resource
 	versions []string
 	changed  chan struct{}
@@ -61,7 +60,8 @@ func startKubelet(t *testing.T, dir string) *fakeKubelet {
 	return k
 }
 
-// stop ends the kubelet as a crash does: its socket stays until it is started again.
+// stop ends the kubelet as in a crash: its socket file stays until the kubelet is started
+// again.
 func (k *fakeKubelet) stop() {
 	k.mu.Lock()
 	for _, c := range k.clients {
@@ -135,11 +135,11 @@ func told(devices []*api.Device) string {
 	return strings.Join(words, " ")
 }
 
-// patience is how long the tests wait for an event that must occur. It bounds a hang, and is no
-// measure of speed.
+// patience is how long the tests wait for an expected event. It bounds a hang, and does not
+// measure speed.
 const patience = 30 * time.Second
 
-// expect waits until a resource has the given devices.
+// expect waits until the devices of a resource are the wanted ones.
 func (k *fakeKubelet) expect(resource, want string) {
 	k.t.Helper()
 	deadline := time.After(patience)
@@ -159,7 +159,7 @@ func (k *fakeKubelet) expect(resource, want string) {
 	}
 }
 
-// client calls a plugin as the kubelet does.
+// client returns a client of a plugin, as the kubelet uses it.
 func (k *fakeKubelet) client(resource string) api.DevicePluginClient {
 	k.mu.Lock()
 	defer k.mu.Unlock()

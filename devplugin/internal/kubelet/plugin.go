@@ -41,24 +41,24 @@ type Config struct {
 	Dir string
 	// HostDev is where the kubelet finds device files; the default is /dev.
 	HostDev string
-	// CDI gives the qualified CDI name of a device, for a container runtime
-	// that adds device files itself. Without it the kubelet adds them.
+	// CDI returns the qualified CDI name of a device, for a container runtime that adds device
+	// files itself. nil: the kubelet adds them.
 	CDI func(resource, device string) string
-	// GrantSocket is the node agent's socket, on the node and in the container;
-	// "" is none. A container with a device of ours gets its directory.
+	// GrantSocket is the path of the node agent's socket, on the node and in the container; ""
+	// for none. A container with a device of Outrigger gets the socket's directory.
 	GrantSocket string
-	// Before, if it is not nil, is called before each allocation. If it returns an error, the
-	// allocation is refused.
+	// Before is called before each allocation, which its error refuses; nil: every allocation
+	// is allowed.
 	Before func(context.Context) error
 	// Retry is the first pause after a failed registration; the pause doubles
 	// up to 30 times of it. The default is one second.
 	Retry time.Duration
-	// Watch is how long the kubelet may take to ask for the devices after it has accepted the
-	// plugin: it connects to the plugin later, and if that fails it says so in its own log
-	// alone. The default is 30 seconds; the kubelet gives up after 10.
+	// Watch is how long the kubelet may take to request the devices after it has accepted the
+	// plugin. It connects to the plugin later, and if that fails it reports this only in its
+	// own log. The default is 30 seconds; the kubelet gives up after 10.
 	Watch time.Duration
-	// Look is the interval of checks of the sockets without a file event; the default is two
-	// seconds.
+	// Look is the interval at which the sockets are checked if no file event arrives; the
+	// default is two seconds.
 	Look time.Duration
 	Log  *slog.Logger
 }
@@ -95,7 +95,7 @@ func New(c Config, l Ledger) *Plugin {
 	return &Plugin{config: c, ledger: l, changed: make(chan struct{})}
 }
 
-// Changed sends the devices to the kubelet again.
+// Changed makes the plugin send the devices to the kubelet again.
 func (p *Plugin) Changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const hca = "outrigger.dev/hca"
 
-// rig is a node with a plugin for its HCAs, and a directory where a kubelet may
-// be started.
+// rig is a node with a plugin for its HCAs, and with a directory in which a kubelet can be
+// started.
 type rig struct {
 	t      *testing.T
 	node   *sysfstest.Node
@@ -95,7 +95,8 @@ func (r *rig) kubelet() *fakeKubelet {
 
 const bothPFs = "0000:3b:00.0@0 0000:d8:00.0@1"
 
-// The plugin may start before the kubelet, also if the kubelet's directory does not exist.
+// TestKubeletComesLater: the plugin may start before the kubelet, even if the kubelet's
+// directory does not exist.
 func TestKubeletComesLater(t *testing.T) {
 	r := newRig(t)
 	if err := os.Remove(r.dir); err != nil {
@@ -112,15 +113,15 @@ func TestKubeletComesLater(t *testing.T) {
 	}
 }
 
-// A kubelet that accepts a plugin and cannot connect to it says nothing: the plugin registers
-// again.
+// TestKubeletThatDoesNotAsk: a kubelet that accepts a plugin and cannot connect to it reports
+// no error to the plugin, so the plugin registers again.
 func TestKubeletThatDoesNotAsk(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
 	k.ignore = 2
 	r.start()
 	k.expect(hca, bothPFs)
-	// A kubelet may request the devices before the plugin has received the answer to its registration.
+	// A kubelet may request the devices before the plugin has received the acceptance.
 	for end := time.Now().Add(10 * time.Second); r.plugin.Registrations() < 3 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -130,8 +131,8 @@ func TestKubeletThatDoesNotAsk(t *testing.T) {
 	}
 }
 
-// A cable is pulled, a card disappears, and both return: the plugin sends the devices to the kubelet
-// after each event.
+// TestHealthFlips: a cable is unplugged, a card disappears, and both come back. The kubelet
+// receives each change without a request.
 func TestHealthFlips(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -158,8 +159,8 @@ func (r *rig) replug() {
 	r.node.HCA(r.node.InfiniBand)
 }
 
-// The socket of each resource has a path that is short enough, and different from those of others,
-// whatever the resource's name is.
+// TestLongNames: for any name of a resource, the socket has a unique name that fits into the
+// kubelet's directory.
 func TestLongNames(t *testing.T) {
 	r := newRig(t)
 	seen := map[string]bool{}
@@ -187,7 +188,8 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A kubelet that starts again empties the directory; the plugin makes its socket and registers again.
+// TestKubeletRestart: a restarted kubelet empties the directory, and the plugin registers
+// again without help.
 func TestKubeletRestart(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -200,7 +202,8 @@ func TestKubeletRestart(t *testing.T) {
 	}
 }
 
-// A kubelet that loses its connection and stays alive is registered with again.
+// TestWatchIsLost: if the kubelet loses its connection but is still alive, the plugin
+// registers again.
 func TestWatchIsLost(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -220,7 +223,7 @@ func TestWatchIsLost(t *testing.T) {
 	k.expect(hca, bothPFs)
 }
 
-// A plugin that starts again has the same socket and the same devices.
+// TestPluginRestart: a restarted plugin has the same socket and the same devices.
 func TestPluginRestart(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -237,7 +240,8 @@ func TestPluginRestart(t *testing.T) {
 	k.expect(hca, bothPFs)
 }
 
-// A plugin that was killed leaves its socket, which its successor replaces.
+// TestSocketLeftBehind: a plugin that was killed leaves its socket file, and its successor
+// replaces the file.
 func TestSocketLeftBehind(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -253,8 +257,8 @@ func TestSocketLeftBehind(t *testing.T) {
 	k.expect(hca, bothPFs)
 }
 
-// Two plugins of one resource must not replace each other's socket for ever: the older one ends, and
-// does not remove the socket of the younger one.
+// TestReplaced: two plugins of one resource would replace each other's socket forever. The
+// older one ends and does not remove the socket of the younger one.
 func TestReplaced(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -284,7 +288,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// A plugin whose registration was refused registers again.
+// TestRefusedRegistration: after a refusal, the plugin registers again.
 func TestRefusedRegistration(t *testing.T) {
 	r := newRig(t)
 	k := r.kubelet()
@@ -333,7 +337,8 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-// With CDI, the container runtime adds the device files, and the kubelet passes the devices' names.
+// TestAllocateCDI: with CDI, the container runtime adds the files, and the answer to the
+// kubelet has only the names.
 func TestAllocateCDI(t *testing.T) {
 	r := newRig(t)
 	config := r.config()
@@ -348,7 +353,7 @@ func TestAllocateCDI(t *testing.T) {
 	}
 }
 
-// TestBefore: an allocation is refused while it is not known what containers hold.
+// TestBefore: an allocation is refused while the devices that containers hold are not known.
 func TestBefore(t *testing.T) {
 	r := newRig(t)
 	var cause error
@@ -366,8 +371,8 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// TestListFitsTheKubelet: however many devices have however many shares, the kubelet, whose
-// gRPC client takes 4 MiB at once, gets the list, with units of each device.
+// TestListFitsTheKubelet: for any number of devices and shares, the list fits into the 4 MiB
+// that the kubelet's gRPC client accepts, and has units of each device.
 func TestListFitsTheKubelet(t *testing.T) {
 	const grpcMax = 4 << 20
 	for _, devices := range []int{16, 128, 1024} {

@@ -14,12 +14,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
 )
 
-// server answers one kubelet.
+// server serves one kubelet process.
 type server struct {
 	api.UnimplementedDevicePluginServer
 	plugin *Plugin
 	grpc   *grpc.Server
-	// own is the inode of the socket. The listener holds it, so that no other
+	// own is the inode of the socket. The listener keeps the inode in use, so that no other
 	// file can have it.
 	own  uint64
 	done chan struct{} // closed when Serve has returned
@@ -43,10 +43,10 @@ func serve(p *Plugin, l net.Listener, own uint64) *server {
 	return s
 }
 
-// stop ends all answers. It removes the socket file only if the file is still this server's.
+// stop ends all calls. It removes the socket file only if the file is still this server's.
 func (s *server) stop() {
 	if identify(s.plugin.socket()).inode == s.own {
-		_ = os.Remove(s.plugin.socket()) // a kubelet that starts at this moment may remove it too
+		_ = os.Remove(s.plugin.socket()) // a starting kubelet may remove it at the same time
 	}
 	s.grpc.Stop()
 	<-s.done
@@ -81,13 +81,13 @@ func (s *server) GetDevicePluginOptions(context.Context, *api.Empty) (*api.Devic
 	return options(), nil
 }
 
-// ListAndWatch sends the devices, and sends them again after each change, until the kubelet ends the
-// call.
+// ListAndWatch sends the devices, and sends them again at each change, until the kubelet
+// disconnects.
 func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	s.begin.Do(func() { close(s.watched) })
 	defer s.forget()
 	for {
-		changed := s.plugin.nextChange() // taken before the list, so that no change is lost
+		changed := s.plugin.nextChange() // requested before the list, so that no change between them is missed
 		if err := stream.Send(&api.ListAndWatchResponse{Devices: list(s.plugin.ledger.Units(s.plugin.config.Resource))}); err != nil {
 			return err
 		}
@@ -106,8 +106,8 @@ func list(units []offer.Unit) []*api.Device {
 		if u.Healthy {
 			all[i].Health = api.Healthy
 		}
-		// A device without topology fits on every NUMA node, which is right for a
-		// device whose node is not known.
+		// A device without a topology fits every NUMA node, which is right for a device whose
+		// node is not known.
 		if u.NUMA >= 0 {
 			all[i].Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: int64(u.NUMA)}}}
 		}
@@ -115,7 +115,7 @@ func list(units []offer.Unit) []*api.Device {
 	return all
 }
 
-// GetPreferredAllocation returns the devices that a container should get.
+// GetPreferredAllocation returns the devices that fit best.
 func (s *server) GetPreferredAllocation(_ context.Context, r *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	out := &api.PreferredAllocationResponse{}
 	for _, c := range r.ContainerRequests {
@@ -125,8 +125,8 @@ func (s *server) GetPreferredAllocation(_ context.Context, r *api.PreferredAlloc
 	return out, nil
 }
 
-// Allocate returns what a container gets with its devices: files that it may read and write but not
-// create, and one variable. The error is in the pod's status.
+// Allocate returns what a container gets with its devices: device files that it may read and
+// write but not create, and one variable. The pod's status has the error.
 func (s *server) Allocate(ctx context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
 	out := &api.AllocateResponse{}
 	if before := s.plugin.config.Before; before != nil {
@@ -167,8 +167,9 @@ func (p *Plugin) response(h *offer.Handout) *api.ContainerAllocateResponse {
 	return r
 }
 
-// mountGrants adds the mount of the directory with the agent's socket. The socket itself is another
-// file after each start of the agent. The kubelet merges equal mounts of several resources.
+// mountGrants mounts the directory of the agent's socket into a container. The socket itself
+// is a new file after each start of the agent. The kubelet merges equal mounts of several
+// resources.
 func (p *Plugin) mountGrants(r *api.ContainerAllocateResponse) {
 	if p.config.GrantSocket == "" {
 		return

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity distinguishes a socket file from a later one of the same name. The inode alone is not
-// sufficient: file systems reuse it at once.
+// identity distinguishes socket files with the same name. The inode alone is not sufficient,
+// because file systems reuse it at once.
 type identity struct {
 	inode   uint64
 	changed unix.Timespec
@@ -28,12 +28,12 @@ func identify(path string) identity {
 	return identity{inode: st.Ino, changed: st.Ctim}
 }
 
-// watch waits for changes in the kubelet's directory. File events report them at once. A ticker
-// reports those whose events are lost, because the queue overflows, the directory was replaced, or
-// the node has no inotify instance left.
+// watch waits for changes in the kubelet's directory. File events make it fast, and the ticker
+// makes it reliable: events are lost if their queue overflows, if the directory itself is
+// created again, or if the node has no inotify instances left.
 type watch struct {
 	dir    string
-	events *fsnotify.Watcher // nil: the ticker alone
+	events *fsnotify.Watcher // nil: only the ticker is used
 	tick   *time.Ticker
 }
 
@@ -54,14 +54,15 @@ func newWatch(dir string, look time.Duration, log *slog.Logger) *watch {
 func (w *watch) close() {
 	w.tick.Stop()
 	if w.events != nil {
-		_ = w.events.Close() // it ends its goroutine and has nothing to lose
+		_ = w.events.Close() // closing it ends its goroutine, and its errors do not matter
 	}
 }
 
-// wait returns when the directory may have changed, or the context has ended.
+// wait returns when something may have changed, or when the context has ended.
 func (w *watch) wait(ctx context.Context) { w.waitOr(ctx, nil, nil) }
 
-// waitOr returns when other is closed, too, and reports whether it did because of late.
+// waitOr also returns when other is closed or late fires, and reports whether it returned
+// because of late.
 func (w *watch) waitOr(ctx context.Context, other <-chan struct{}, late <-chan time.Time) bool {
 	var events chan fsnotify.Event
 	var errs chan error
@@ -81,15 +82,15 @@ func (w *watch) waitOr(ctx context.Context, other <-chan struct{}, late <-chan t
 	return false
 }
 
-// renew watches the directory if it was replaced. Adding a directory that is watched already has no
-// effect.
+// renew watches a directory that was created again. It has no effect if the directory is
+// watched already.
 func (w *watch) renew() {
 	if _, err := os.Stat(w.dir); err == nil && w.events != nil {
-		_ = w.events.Add(w.dir) // the ticker does without it
+		_ = w.events.Add(w.dir) // without the watch, the ticker is used
 	}
 }
 
-// pause waits for a time, and ignores the directory.
+// pause waits for a time, regardless of changes in the directory.
 func (w *watch) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
