@@ -12,8 +12,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// rdmaCM is the connection manager's file, relative to /dev. A container never gets the management
-// datagram files (umad, issm): with one it could reconfigure the whole subnet.
+// rdmaCM is the file of the RDMA connection manager, relative to /dev. The files for
+// management datagrams (umad, issm) are never allocated: a process with such a file can
+// reconfigure the whole subnet.
 const rdmaCM = "infiniband/rdma_cm"
 
 // Handout is what a container gets for the units of one resource.
@@ -47,8 +48,9 @@ func (l *Ledger) Prefer(name string, available, must []string, size int) []strin
 	return alloc.Prefer(request)
 }
 
-// partners counts, for each NUMA node, the healthy free devices of the other kinds: copy engines for
-// an HCA, and HCAs for a copy engine.
+// partners counts, on each NUMA node, the healthy devices that are used together with a device
+// of the kind and that are not exhausted: an HCA's partners are the copy engines, and the
+// reverse.
 func (l *Ledger) partners(kind inventory.Kind) map[int]int {
 	count := map[int]int{}
 	for i := range l.resources {
@@ -70,9 +72,9 @@ func (r *resource) exhausted(d *inventory.Device) bool {
 	return !slices.ContainsFunc(r.unitIDs(d.ID), func(unit string) bool { return !r.used[unit] })
 }
 
-// Allocate returns what a container gets for the units. It refuses an unknown unit, and a unit whose
-// device cannot work now: a pod that fails at once is started on another node, and a pod that hangs
-// is not.
+// Allocate returns what a container gets for the units. It refuses an unknown unit, and a unit
+// whose device cannot work now: a pod that fails at once is started on another node, and a pod
+// that hangs is not.
 func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +95,7 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 		case r.unseen[d.ID]:
 			return nil, fmt.Errorf("device %s (%s) of %s is out of the node's sight: the container that held it has not given it back; try again, or look at the pods that use %s", unit, d.Name, name, name)
 		case slices.Contains(h.Devices, d.ID):
-			continue // another share of a device that the container has already
+			continue // another share of a device that the container already has
 		}
 		h.Devices = append(h.Devices, d.ID)
 		nodes = append(nodes, d.NUMA)
@@ -116,7 +118,7 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 	return h, nil
 }
 
-// files returns the device files of one device of the resource.
+// files returns the device files of a device of the resource.
 func (r *resource) files(d *inventory.Device) []string {
 	files := slices.Clone(d.Files)
 	if r.pool.RDMACM {
@@ -125,8 +127,9 @@ func (r *resource) files(d *inventory.Device) []string {
 	return files
 }
 
-// Files returns the device files of each device of a resource, by its ID. Unhealthy devices are
-// included: a container that holds one may start again while its cable is unplugged.
+// Files returns the device files that a resource provides with each device, by device ID. It
+// includes devices that are only unhealthy: a container that holds one may be restarted while
+// its cable is unplugged.
 func (l *Ledger) Files(name string) map[string][]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,17 +10,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// holdTime is how long a unit counts as held after the kubelet's last report of it. A kubelet that
-// starts reports no pods for some seconds.
+// holdTime is how long a unit counts as held after the kubelet last reported it. A kubelet
+// that has just started knows no pods for some seconds.
 const holdTime = 30 * time.Second
 
-// unit is a unit that the kubelet has allocated to a container: also of a resource that this agent
-// offered under an earlier configuration, or that another plugin offers.
+// unit is a unit that the kubelet has allocated to a container. Its resource may also be one
+// that this agent offered under an earlier configuration, or one of another plugin.
 type unit struct{ resource, id string }
 
-// Hold sets the units that containers hold, by resource, as the kubelet reports them (pod-resources
-// API), for the next Update. An agent that has started has no other knowledge of its predecessor's
-// allocations.
+// Hold sets the units that containers hold, by resource, as the kubelet reports them
+// (pod-resources API); the next Update uses them. An agent that has just started has no other
+// information about the allocations of its predecessor.
 func (l *Ledger) Hold(held map[string][]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *Ledger) Known() bool {
 	return l.known
 }
 
-// holds returns the devices of which containers hold units of this very resource.
+// holds returns the devices of which containers hold units of this resource.
 func (r *resource) holds(held map[unit]time.Time) (ids []string) {
 	for u := range held {
 		id, ok := r.split(u.id)
@@ -61,9 +61,9 @@ func (r *resource) holds(held map[unit]time.Time) (ids []string) {
 	return ids
 }
 
-// withheld returns the devices with what is wrong with those that a container holds under
-// another name, which the kubelet would give once more: of a resource that was renamed,
-// or whole where shares are offered now, or the other way round.
+// withheld adds a problem to each device that a container holds under another name, because
+// the kubelet would allocate it again: after the resource was renamed, if whole devices are
+// held where shares are offered now, or the reverse.
 func (r *resource) withheld(list []inventory.Device, held map[unit]time.Time) []inventory.Device {
 	by := map[string]unit{}
 	for u := range held {
@@ -72,7 +72,7 @@ func (r *resource) withheld(list []inventory.Device, held map[unit]time.Time) []
 		}
 		id, _, share := strings.Cut(u.id, shareMark)
 		if share && r.pool.Sharing == pool.Shared {
-			continue // a share of a device that many containers share
+			continue // the device is shared in any case
 		}
 		if o, two := by[id]; !two || u.resource+u.id < o.resource+o.id {
 			by[id] = u

@@ -11,7 +11,7 @@ import (
 
 const hca = "outrigger.dev/hca"
 
-// cards returns HCAs with these IDs, as a scan finds them.
+// cards returns HCAs with the given IDs, as a scan finds them.
 func cards(ids ...string) (list []inventory.Device) {
 	for _, id := range ids {
 		list = append(list, inventory.Device{ID: id, Kind: inventory.HCA, Name: "mlx5_" + id, NUMA: 0, Files: []string{"infiniband/" + id}})
@@ -29,8 +29,8 @@ func allocatable(l *Ledger, name string) (n int) {
 	return n
 }
 
-// given returns the unit that a kubelet allocates to one more container: a healthy unit that no
-// container holds.
+// given returns the unit that a kubelet allocates to one more container: a healthy unit that
+// no container holds.
 func given(l *Ledger, name string, held ...string) string {
 	for _, u := range l.Units(name) {
 		if u.Healthy && !strings.Contains(" "+strings.Join(held, " ")+" ", " "+u.ID+" ") {
@@ -42,14 +42,14 @@ func given(l *Ledger, name string, held ...string) string {
 	return ""
 }
 
-// TestHeldAcrossARestart checks that a restarted agent does not allocate a device that a container
-// holds since its predecessor, also if names, shares or configuration have changed.
+// TestHeldAcrossARestart: an agent that has been restarted allocates no device that a
+// container of its predecessor holds, whatever has changed in the meantime.
 func TestHeldAcrossARestart(t *testing.T) {
 	for name, c := range map[string]struct {
 		config string
 		held   map[string][]string
 		of     string
-		want   string // units that can be had, in turn
+		want   string // units that can be allocated, in order
 	}{
 		"count, and a card has come before it": {
 			"pools: [{kind: hca, count: 1}, {kind: hca, resource: example.com/rest}]", map[string][]string{hca: {"b"}}, "example.com/rest", "a c",
@@ -91,9 +91,9 @@ func TestHeldAcrossARestart(t *testing.T) {
 	}
 }
 
-// TestHeldOutOfSight: what the kubelet counts as allocatable less what containers request
-// is the number of free cards, also while cards are in their containers' namespaces, with
-// and without a restart of the agent.
+// TestHeldOutOfSight: the number of allocatable units, less the units that containers request,
+// is the number of free cards. This also holds while cards are in their containers' network
+// namespaces, with and without a restart of the agent.
 func TestHeldOutOfSight(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprint("restarted ", restarted), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestHeldOutOfSight(t *testing.T) {
 			l.Update(cards("a", "c"))
 			free("one given back", 2)
 			held[hca] = nil
-			l.Hold(held) // a kubelet that has just started says so of all
+			l.Hold(held) // a kubelet that has just started reports no held units
 			l.Update(cards("a", "c"))
 			if n := allocatable(l, hca); n != 3 {
 				t.Errorf("%d are allocatable just after the kubelet has started, want 3", n)
@@ -149,8 +149,8 @@ func TestHeldOutOfSight(t *testing.T) {
 	}
 }
 
-// TestPreferManyShares checks that the time of a preference grows linearly with the number of units:
-// 16 cards of 1,000 shares took 5 s when it was quadratic.
+// TestPreferManyShares: the cost of a preference grows linearly with the units, and not with
+// their square: 16 cards of 1,000 shares once took 5 s.
 func TestPreferManyShares(t *testing.T) {
 	l := newLedger(t, "pools: [{kind: hca, sharing: shared, shares: 1000}]")
 	var ids []string
@@ -177,8 +177,8 @@ func TestPreferManyShares(t *testing.T) {
 	}
 }
 
-// TestNodeIsTold: a card that a container held before the agent started, out of the node's
-// sight, comes back: the kubelet is told its NUMA node, which was unknown before.
+// TestNodeIsTold: a card that a container held before the agent started, and that was not
+// visible, comes back. The kubelet receives its NUMA node, which was unknown before.
 func TestNodeIsTold(t *testing.T) {
 	l := newLedger(t, "pools: [{kind: hca}]")
 	l.Hold(map[string][]string{hca: {"a"}})

@@ -22,10 +22,10 @@ const shareMark = "::"
 // goneProblem is the problem of a device that the last scan did not see.
 const goneProblem = "the device is gone"
 
-// Unit is one thing that the kubelet counts: a device, or a share of one.
+// Unit is a unit that the kubelet counts: a device, or a share of one.
 type Unit struct {
 	ID      string
-	NUMA    int // inventory.NoNUMA when it is unknown
+	NUMA    int // inventory.NoNUMA if it is not known
 	Healthy bool
 }
 
@@ -46,15 +46,14 @@ type Ledger struct {
 	// is the reason for the error.
 	withdrawn []string
 	why       string
-	// held are the units of containers, and when the kubelet last said so; known
-	// reports whether it ever has.
+	// held are the units of containers, and when the kubelet last reported them. known reports
+	// whether it ever has.
 	held  map[unit]time.Time
 	known bool
 	now   func() time.Time
-	// guess is what the container that is being admitted holds already, as far
-	// as can be known (see package alloc): each resource that was allocated since
-	// one of them came a second time, which is another container's, and the NUMA
-	// nodes of all of them.
+	// guess is what the container that is being admitted probably holds already (see package
+	// alloc): each resource that was allocated since one of them was allocated a second time,
+	// which belongs to another container, and the NUMA nodes of all of them.
 	guess struct {
 		resources []string
 		nodes     []int
@@ -66,10 +65,9 @@ type Ledger struct {
 type resource struct {
 	pool    *pool.Pool
 	devices []inventory.Device
-	// used are the units that were allocated and that the kubelet has not
-	// called available since. A unit that is given back stays here until the
-	// kubelet asks for the resource again; that costs a preference its sharpness
-	// and nothing else.
+	// used are the units that were allocated and that the kubelet has not reported as
+	// available since. A released unit stays here until the kubelet asks for the resource
+	// again. This only makes a preference less precise.
 	used map[string]bool
 	// unseen are the devices that a container holds and that the last scan did not
 	// see: they are in the container's namespace. They count as healthy, since the
@@ -232,8 +230,8 @@ func (r *resource) unitIDs(id string) []string {
 	return ids
 }
 
-// unitsMax bounds the units of a resource. The kubelet takes 4 MiB at once, as gRPC does where
-// nothing else is said, and ends its watch of a plugin that tells more; a unit has up to 64 B.
+// unitsMax bounds the units of a resource. The kubelet accepts 4 MiB in one message, which is
+// gRPC's default, and ends its watch of a plugin that sends more. A unit takes up to 64 bytes.
 const unitsMax = 60_000
 
 // shares returns the number of shares of each device that are offered to the kubelet.

@@ -25,7 +25,7 @@ func newLedger(t *testing.T, config string) *Ledger {
 
 func scan(n *sysfstest.Node) []inventory.Device { return inventory.Scan(n.FS()).Devices }
 
-// counted writes a resource as the kubelet counts it; ! marks an unhealthy unit.
+// counted formats a resource as the kubelet counts it; ! marks an unhealthy unit.
 func counted(l *Ledger, name string) string {
 	var words []string
 	for _, u := range l.Units(name) {
@@ -38,7 +38,8 @@ func counted(l *Ledger, name string) string {
 	return strings.Join(words, " ")
 }
 
-// A cable, a driver and a queue are removed and return: each step is one change for the log.
+// TestHealth: a cable, a driver and a queue fail and recover, and each step is one change for
+// the log.
 func TestHealth(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf]}}, {kind: ioat, select: {names: ['0000:00:04.0']}}, {kind: dsa, select: {names: [wq0.0]}}]")
@@ -73,8 +74,8 @@ func TestHealth(t *testing.T) {
 	step("engines back", "0000:00:04.0 []; wq0.0 []")
 }
 
-// Functions that are about to be removed are not allocated, and are offered again
-// later.
+// TestWithdrawn: functions that are about to be removed are not allocated, and are offered
+// again later.
 func TestWithdrawn(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, select: {functions: [vf]}}]")
@@ -98,7 +99,8 @@ func TestWithdrawn(t *testing.T) {
 	step("0000:3b:00.2@0 0000:3b:00.3@0", 1)
 }
 
-// The plugin may start before the drivers: a node without devices is no error.
+// TestBeforeTheDriver: if the plugin starts before the drivers, the absence of devices is not
+// an error.
 func TestBeforeTheDriver(t *testing.T) {
 	l := New(pool.Default())
 	if changes := l.Update(inventory.Scan(sysfstest.New(t).FS()).Devices); changes != nil || l.Units("outrigger.dev/hca") != nil {
@@ -175,8 +177,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An HCA on node 1 brings the channel of the same pod to node 1, and an HCA
-// goes where channels are.
+// TestOneNode: if a pod has an HCA on node 1, its channel is also chosen on node 1, and an HCA
+// is chosen on a node with channels.
 func TestOneNode(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca}, {kind: ioat}]")
@@ -191,8 +193,8 @@ func TestOneNode(t *testing.T) {
 	if _, err := l.Allocate("outrigger.dev/ioat", []string{"0000:80:04.0"}); err != nil {
 		t.Fatal(err)
 	}
-	// The next pod's first question is near the last pod's channel: as good as
-	// any other place. Without channels on node 1, node 0 is better.
+	// The first request of the next pod prefers the node of the last pod's channel, which is
+	// as good as any other node. If node 1 has no channels, node 0 is better.
 	for _, c := range n.Channels[4:] {
 		n.Bind(c, "ioatdma")
 	}
@@ -203,9 +205,9 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
-// As many containers as there are HCAs ask for an HCA and a channel, in whatever
-// order the kubelet takes the resources: each gets both from one node, also the
-// last ones, for which a node has only one of them left.
+// TestOneNodeToTheLast: as many containers as there are HCAs ask for an HCA and a channel,
+// with the resources in any order. Each container gets both from one node, including the last
+// ones, for which a node has only one device of a kind left.
 func TestOneNodeToTheLast(t *testing.T) {
 	const hca, ioat = "outrigger.dev/hca", "outrigger.dev/ioat"
 	for orders := range 16 {
@@ -243,7 +245,7 @@ func TestOneNodeToTheLast(t *testing.T) {
 	}
 }
 
-// What was given back counts as free again once the kubelet calls it available.
+// TestGivenBack: a released unit counts as free once the kubelet reports it as available.
 func TestGivenBack(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, sharing: shared, shares: 2}, {kind: ioat}]")
@@ -272,8 +274,8 @@ func TestGivenBack(t *testing.T) {
 	want(channels[1])
 }
 
-// A container may start again while its device is unhealthy, and not after the device has
-// disappeared.
+// TestFiles: a container may be restarted while its device is unhealthy, but not if the device
+// is gone.
 func TestFiles(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	l := newLedger(t, "pools: [{kind: hca, select: {functions: [pf]}}]")
