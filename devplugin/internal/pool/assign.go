@@ -6,13 +6,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
 )
 
-// Assign returns each pool its devices: the result has one list for each pool, in
-// the order of the configuration. A device is in one list at most.
+// Assign assigns devices to the pools. The result has one list for each pool, in the order of
+// the configuration. A device is in at most one list.
 //
-// held are the IDs that each resource has offered before. A pool keeps what it
-// holds before it takes anything new, so that a device that comes back, or
-// disappears from the middle, moves no other device between resources under
-// running pods.
+// held are the IDs that each resource has offered before. A pool keeps its held devices before
+// it adds new ones, so that a device that appears or disappears moves no other device to
+// another resource while pods run.
 func (c *Config) Assign(all []inventory.Device, held map[string][]string) [][]inventory.Device {
 	taken := map[string]bool{}
 	lists := make([][]inventory.Device, len(c.Pools))
@@ -63,8 +62,8 @@ func same(d inventory.Device) func(inventory.Device) bool {
 	return func(other inventory.Device) bool { return other.ID == d.ID }
 }
 
-// Matches reports whether the pool selects a device, regardless of other pools. The health of the
-// device is not considered: an unplugged cable does not change the kind of a device.
+// Matches reports whether the pool selects a device, regardless of the other pools. The health
+// of the device does not matter, so that an unplugged cable moves no device.
 func (p *Pool) Matches(d *inventory.Device) bool {
 	s := &p.Select
 	if p.Kind != d.Kind || !p.usable(d) {
@@ -86,16 +85,17 @@ func (p *Pool) Matches(d *inventory.Device) bool {
 	return true
 }
 
-// spared reports whether a device that is new to the pool may be offered although
-// the node uses it itself. What the pool has offered before stays: a container
-// may hold it.
+// spared reports whether a device that is new to the pool may be offered although the node may
+// use it itself. A device that the pool has offered before stays, because a container may hold
+// it.
 func (p *Pool) spared(d *inventory.Device) bool {
 	return len(d.HostUse) == 0 || p.HostUse == HostUseInclude || len(p.Select.Names) > 0
 }
 
-// usable reports whether a device can be offered by this pool at all. These cannot: an I/OAT function
-// that the host uses, a dedicated queue in a pool with sharing, and a physical function whose virtual
-// functions are offered, unless the pool selects it by function or name.
+// usable reports whether a device can be allocated in the way of this pool. It excludes an
+// I/OAT function that the host itself uses, a dedicated queue in a shared pool, and a physical
+// function whose virtual functions are offered, unless the pool selects it by its kind of
+// function or its name.
 func (p *Pool) usable(d *inventory.Device) bool {
 	switch d.Kind {
 	case inventory.HCA:

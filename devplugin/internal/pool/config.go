@@ -1,5 +1,5 @@
-// Package pool decides which device is offered as which resource: a
-// configuration file of pools, and the selection of devices by it.
+// Package pool decides which device is offered as which resource. It parses the configuration
+// file with the pools, and selects devices by it.
 package pool
 
 import (
@@ -13,24 +13,24 @@ import (
 
 // Config is the configuration file, YAML or JSON.
 type Config struct {
-	// Pools are tried in order: a device belongs to the first one that wants
-	// it, and so to one resource at most.
+	// Pools are tried in order: a device belongs to the first pool that selects it, and thus
+	// to one resource at most.
 	Pools []Pool `json:"pools"`
 	// SRIOV are the virtual functions to make when the plugin starts, and when a
 	// physical function appears.
 	SRIOV []VirtualFunctions `json:"sriov,omitempty"`
 }
 
-// Sharing decides how many containers may use a device.
+// Sharing is whether one or several containers may use a device.
 type Sharing string
 
-// The ways of sharing.
+// The values of Sharing.
 const (
 	Exclusive Sharing = "exclusive"
 	Shared    Sharing = "shared"
 )
 
-// HostUse decides whether a pool has devices that the node itself uses.
+// HostUse is whether a pool includes devices that the node itself uses.
 type HostUse string
 
 // The values of HostUse.
@@ -39,10 +39,10 @@ const (
 	HostUseInclude HostUse = "include"
 )
 
-// Placement decides which of several shared devices a container gets.
+// Placement is which of several shared devices a container gets.
 type Placement string
 
-// The placements.
+// The values of Placement.
 const (
 	Spread Placement = "spread"
 	Pack   Placement = "pack"
@@ -50,28 +50,27 @@ const (
 
 // Pool is a resource and the selection of its devices.
 type Pool struct {
-	// Resource is the name that pods ask for. The default is the kind's:
+	// Resource is the name that pods request. The default is that of the kind:
 	// outrigger.dev/hca, /ioat or /dsa.
 	Resource string `json:"resource,omitempty"`
 	// Kind is hca, ioat or dsa.
 	Kind inventory.Kind `json:"kind"`
-	// Select narrows the kind down; empty takes every device of it.
+	// Select restricts the devices of the kind; an empty selector selects all of them.
 	Select Selector `json:"select,omitempty"`
-	// Count is the most devices that the pool takes, in the order of their IDs;
-	// 0 is all. What is left goes to the pools after it.
+	// Count is the maximum number of devices in the pool, in the order of their IDs; 0 for
+	// all. The pools after it get the remaining devices.
 	Count int `json:"count,omitempty"`
 	// Sharing is exclusive (the default) or shared.
 	Sharing Sharing `json:"sharing,omitempty"`
-	// Shares is how many containers a shared device is offered to.
+	// Shares is the number of containers to which a shared device is offered.
 	Shares int `json:"shares,omitempty"`
-	// Placement of shares is spread (the default): containers get the devices
-	// that the fewest others use; or pack.
+	// Placement of shares is spread (the default), which chooses the devices with the fewest
+	// other containers, or pack.
 	Placement Placement `json:"placement,omitempty"`
-	// HostUse is exclude (the default), which leaves out cards over which the node
-	// itself has its default route or mounted storage, or include. One that is
-	// named in select.names is included.
+	// HostUse is exclude (the default), which excludes cards over which the node itself has
+	// its default route or mounted storage, or include. A card in select.names is included.
 	HostUse HostUse `json:"hostUse,omitempty"`
-	// RDMACM gives /dev/infiniband/rdma_cm with each HCA.
+	// RDMACM adds /dev/infiniband/rdma_cm to each HCA.
 	RDMACM bool `json:"rdmaCM,omitempty"`
 }
 
@@ -90,25 +89,26 @@ type Selector struct {
 	Labels    []string             `json:"labels,omitempty"`    // of DSA queues: the name that accel-config gave
 }
 
-// VirtualFunctions is the number of virtual functions of a physical one, and their settings.
+// VirtualFunctions is the number of virtual functions that a physical function must have, and
+// their settings.
 type VirtualFunctions struct {
 	// PF is the PCI address or a network interface of the physical function.
 	PF string `json:"pf"`
 	// Count is the number of virtual functions.
 	Count int `json:"count"`
-	// Resize says whether the number may change of a physical function that has
-	// virtual ones already. The kernel does that by taking all of them away.
+	// Resize is whether the number of virtual functions may change if the physical function
+	// already has some. The kernel removes all of them for that.
 	Resize Resize `json:"resize,omitempty"`
-	// Trust lets the functions change their address and see more traffic:
-	// enabled, disabled, or empty to leave it.
+	// Trust allows the functions to change their addresses and to receive traffic for other
+	// addresses: enabled, disabled, or empty to leave it unchanged.
 	Trust string `json:"trust,omitempty"`
-	// Addresses is keep (the default) or generate: a MAC address and, on
-	// InfiniBand, GUIDs made from the physical function's and the number, so
-	// that they are the same after every boot.
+	// Addresses is keep (the default) or generate: a MAC address and, on InfiniBand, GUIDs
+	// that are derived from the physical function's address and the number, so that they are
+	// the same after every boot.
 	Addresses string `json:"addresses,omitempty"`
 }
 
-// Resize decides when virtual functions may be removed to make another number of them.
+// Resize is when virtual functions may be removed to make another number of them.
 type Resize string
 
 // The values of Resize.
@@ -128,8 +128,8 @@ func Default() *Config {
 	return c
 }
 
-// Parse reads a configuration. Unknown and repeated fields are errors: a typing
-// mistake in a selector would offer devices that the admin wanted to keep.
+// Parse reads a configuration. Unknown and repeated fields are errors: a typing error in a
+// selector would offer devices that the administrator wanted to keep.
 func Parse(text []byte) (*Config, error) {
 	c := &Config{}
 	if err := yaml.UnmarshalStrict(text, c); err != nil {
@@ -146,7 +146,7 @@ var kindResources = map[inventory.Kind]string{
 	inventory.HCA: names.ResourceHCA, inventory.IOAT: names.ResourceIOAT, inventory.DSA: names.ResourceDSA,
 }
 
-// complete fills in the defaults.
+// complete sets the defaults.
 func (c *Config) complete() {
 	for i := range c.Pools {
 		p := &c.Pools[i]
@@ -167,7 +167,7 @@ func (c *Config) complete() {
 	}
 }
 
-// at returns an error with the path of the field that it is about.
+// at returns an error about the field with the given path.
 func at(path, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...))
 }

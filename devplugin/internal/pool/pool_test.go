@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/sysfstest"
 )
 
-// assigned writes the devices of each pool, one line for a pool.
+// assigned formats the devices of each pool, one line per pool.
 func assigned(c *Config, all []inventory.Device, held map[string][]string) string {
 	var b strings.Builder
 	for i, list := range c.Assign(all, held) {
@@ -82,7 +82,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-// A device that appears or disappears moves no other device to another resource.
+// TestAssignIsSteady: a device that appears or disappears moves no other device to another
+// resource.
 func TestAssignIsSteady(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	c := mustParse(t, "pools: [{kind: hca, count: 2, select: {functions: [pf, vf]}}, {kind: hca, resource: example.com/rest, select: {functions: [pf, vf, software]}}]")
@@ -105,8 +106,8 @@ func TestAssignIsSteady(t *testing.T) {
 	}
 }
 
-// Devices that the node itself uses are not offered, unless the pool asks for them; a
-// device that was offered before stays.
+// TestHostUse: devices that the node itself uses are not offered, unless the pool includes
+// them. A device that was offered before stays.
 func TestHostUse(t *testing.T) {
 	n := sysfstest.NewNode(t)
 	n.Link("sys/class/net/ib0/device", "sys/bus/pci/devices/"+n.InfiniBand.Function.Address)
@@ -149,7 +150,7 @@ func TestDefaultOffersEverything(t *testing.T) {
 	}
 }
 
-// The error of each contradiction has the path of the field.
+// TestRefused: the error of each contradiction has the path of the field.
 func TestRefused(t *testing.T) {
 	for config, want := range map[string]string{
 		"{}":                                "pools: no pool",
@@ -189,7 +190,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted is valid and can be applied.
+// FuzzParse: an accepted configuration is valid and can be applied.
 func FuzzParse(f *testing.F) {
 	f.Add("pools: [{kind: hca, count: 2, rdmaCM: true}]")
 	f.Add("pools: [{kind: dsa, sharing: shared, shares: 4, select: {modes: [shared]}}]\nsriov: [{pf: eth0, count: 4, trust: enabled}]")

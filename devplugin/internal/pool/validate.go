@@ -20,10 +20,10 @@ const (
 
 var (
 	pciID = regexp.MustCompile(`^[0-9a-f]{4}$`)
-	// A PCI address, or what Linux lets a network interface be called
+	// functionName matches a PCI address, or a name that Linux allows for a network interface
 	// (dev_valid_name).
 	functionName = regexp.MustCompile(`^[^/:\s\x00]{1,15}$|^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
-	// A domain and a name, as Kubernetes has qualified names.
+	// resourceName matches a domain and a name, as in qualified names of Kubernetes.
 	resourceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 )
 
@@ -50,7 +50,8 @@ func (c *Config) validate() error {
 			problems = append(problems, at(path+".resource", "a container could not tell %s from pools[%d]'s: both become %s", p.Resource, first, variable))
 		}
 		variables[variable] = i
-		// The names of its socket and its CDI file (packages kubelet, cdi).
+		// The name of the resource is part of the names of its socket and its CDI file
+		// (packages kubelet and cdi).
 		file := strings.ReplaceAll(p.Resource, "/", "-")
 		if first, twice := files[file]; twice {
 			problems = append(problems, at(path+".resource", "the files of %s and of pools[%d]'s %s would both be called %s; give it another name", p.Resource, first, c.Pools[first].Resource, file))
