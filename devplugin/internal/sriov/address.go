@@ -10,12 +10,11 @@ import (
 // function, so that the functions of one card never collide.
 const numberBits = 12
 
-// derive makes the address of a virtual function from its card's identity and
-// its number: the same after every boot and on every node, and another one for
-// every card. n is 6 for a MAC address (IEEE 802, 8.2), 8 for a GUID (EUI-64).
-// The address is unicast and locally administered; the rest of its bits, 34 or
-// 50, are a hash of the identity. Among 1,000 cards two of the same MAC
-// addresses are to be expected once in 34,000 networks.
+// derive returns the address of a virtual function, which is derived from its card's identity
+// and its number: the same after every boot and on every node, and different for every card. n
+// is 6 for a MAC address (IEEE 802, 8.2) and 8 for a GUID (EUI-64). The address is unicast and
+// locally administered; its other bits, 34 or 50, are a hash of the identity. In a network of
+// 1,000 cards, two cards have the same MAC addresses with a probability of 1 in 34,000.
 func derive(identity string, number, n int) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("outrigger.dev/sriov\x00" + identity))
 	address := make(net.HardwareAddr, n)

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// Doer looks at functions and changes them; a Host is one.
+// Doer reads functions and changes them. Host implements it.
 type Doer interface {
 	Look(pf string) (*Function, error)
 	Do(f *Function, s Step) error
@@ -17,32 +17,32 @@ type Doer interface {
 // State is the condition of a physical function.
 type State string
 
-// The states. Only Settled needs no attention.
+// The values of State. Only Settled needs no attention.
 const (
-	Settled State = "settled" // all is as the configuration says
+	Settled State = "settled" // the function is as configured
 	Absent  State = "absent"  // the node has no such function now
-	Held    State = "held"    // something keeps it from being as it shall be; see the message
+	Held    State = "held"    // a change is prevented; the message has the reason
 	Partial State = "partial" // some steps failed
-	Failed  State = "failed"  // it could not be looked at, or its functions could not be made
+	Failed  State = "failed"  // the function could not be read, or its virtual functions could not be made
 )
 
-// States lists them all.
+// States lists all states.
 var States = []State{Settled, Absent, Held, Partial, Failed}
 
-// Condition is how a physical function of the configuration fares.
+// Condition is the state of a physical function of the configuration.
 type Condition struct {
 	PF      string
 	State   State
 	Message string
-	// VFs counts the virtual functions that there are.
+	// VFs is the number of existing virtual functions.
 	VFs int
 	// Done are the steps that were performed.
 	Done []Step
 }
 
-// Apply brings a function to what is wanted of it. What is so already is not
-// touched; a step that fails keeps the later ones of its virtual function from
-// being done, and no others.
+// Apply changes a function to the wanted configuration. Attributes that are as wanted are not
+// changed. If a step fails, the later steps of the same virtual function are skipped, and no
+// others.
 func Apply(d Doer, want *pool.VirtualFunctions, used *Use) Condition {
 	c := Condition{PF: want.PF}
 	f, err := d.Look(want.PF)
@@ -63,7 +63,7 @@ func Apply(d Doer, want *pool.VirtualFunctions, used *Use) Condition {
 			return c.failed(err)
 		}
 		c.VFs = f.Count
-		plan = PlanFor(want, f, used) // of what is there now
+		plan = PlanFor(want, f, used) // for the functions that exist now
 	}
 	failures := c.perform(d, f, plan.Steps)
 	switch {
@@ -77,7 +77,7 @@ func Apply(d Doer, want *pool.VirtualFunctions, used *Use) Condition {
 	return c
 }
 
-// perform does the steps of the virtual functions.
+// perform performs the steps of the virtual functions.
 func (c *Condition) perform(d Doer, f *Function, steps []Step) []error {
 	var failures []error
 	broken := map[int]bool{}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedPauses: what docs/devices.md says of attempts is what is done,
-// and it has every condition.
+// TestDocumentedPauses: the pauses between attempts in docs/devices.md are those of the code,
+// and the document has every condition.
 func TestDocumentedPauses(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/devices.md")
 	if err != nil {

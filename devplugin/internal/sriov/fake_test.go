@@ -20,29 +20,30 @@ import (
 const (
 	pfAddress = "0000:3b:00.0"
 	pfMAC     = "98:03:9b:c2:00:00"
-	// pciDir is where the functions really are; what is in pciDevices are links.
+	// pciDir has the directories of the functions; the entries of pciDevices are links to
+	// them.
 	pciDir = "sys/devices/pci0000:3b"
 )
 
-// kernel plays the kernel's part on a fake sysfs: what is written has the
-// effects that it has in Linux (drivers/pci/iov.c, pci-sysfs.c, rtnetlink.c).
+// kernel simulates the kernel on a fake sysfs: writes have the same effects as in Linux
+// (drivers/pci/iov.c, pci-sysfs.c, rtnetlink.c).
 type kernel struct {
 	*sysfstest.Tree
 	t          *testing.T
 	infiniband bool
-	vfs        map[int]VF // what the card knows of each
-	// bound is the address that a function had when its driver began.
+	vfs        map[int]VF // what the card knows of each function
+	// bound has, by function, its address at the time when its driver was bound.
 	bound map[string]string
-	// fail makes writes end with an error: a file's name, or a step in words.
+	// fail has the errors of writes, by file name or by the text of a step.
 	fail map[string]error
-	// refuse lets drivers take no function, of which the kernel says nothing.
+	// refuse makes drivers reject every function, which the kernel does not report.
 	refuse bool
-	// short makes that many functions fewer than asked for.
+	// short is the number of functions that are missing from the requested number.
 	short int
 	log   []string
 }
 
-// newKernel returns a node with a card of 8 virtual functions, none of them made.
+// newKernel returns a node with a card that can have 8 virtual functions and has none.
 func newKernel(t *testing.T) *kernel {
 	t.Helper()
 	k := &kernel{Tree: sysfstest.New(t), t: t, vfs: map[int]VF{}, bound: map[string]string{}, fail: map[string]error{}}
@@ -68,7 +69,7 @@ func (k *kernel) kind(arphrd string) {
 	k.infiniband = arphrd == "32"
 }
 
-// unplug takes the card away.
+// unplug removes the card.
 func (k *kernel) unplug() {
 	k.numvfs(0)
 	k.Remove(path.Join(pciDevices, pfAddress))
@@ -78,7 +79,7 @@ func (k *kernel) unplug() {
 
 func (k *kernel) host() *Host { return &Host{Root: k.Root, Links: links{k}, Attributes: attributes{k}} }
 
-// said returns the writes since the last time, one a line.
+// said returns the writes since the last call, one per line.
 func (k *kernel) said() string {
 	text := strings.Join(k.log, "\n")
 	k.log = nil
@@ -143,7 +144,7 @@ func (k *kernel) unbind(address string) {
 	delete(k.bound, address)
 }
 
-// write is the kernel's sysfs.
+// write performs a write to sysfs.
 func (k *kernel) write(file, value string) error {
 	name, _ := strings.CutPrefix(file, k.Root+"/")
 	if err := k.note(path.Base(name) + "=" + value); err != nil {
@@ -173,7 +174,7 @@ func (k *kernel) write(file, value string) error {
 	return nil
 }
 
-// set is the kernel's rtnetlink.
+// set performs a change through rtnetlink.
 func (k *kernel) set(name string, s Step) error {
 	if err := k.note(s.String()); err != nil {
 		return err
@@ -195,7 +196,7 @@ func (k *kernel) set(name string, s Step) error {
 	return nil
 }
 
-// attributes and links give the two interfaces their own Write.
+// attributes and links implement the two interfaces, each with its own method Write.
 type (
 	attributes struct{ *kernel }
 	links      struct{ *kernel }
@@ -204,7 +205,7 @@ type (
 func (a attributes) Write(file, value string) error { return a.write(file, value) }
 func (l links) Write(name string, s Step) error     { return l.set(name, s) }
 
-// boundAddresses returns the addresses that the drivers have seen.
+// boundAddresses returns the addresses at the time when the drivers were bound.
 func (k *kernel) boundAddresses() []string { return slices.Sorted(maps.Values(k.bound)) }
 
 func quiet(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

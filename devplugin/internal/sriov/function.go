@@ -1,8 +1,7 @@
-// Package sriov makes the virtual functions that the configuration asks for:
-// their number, their addresses and their trust. What a function is like is
-// read (Host), what would have to be done is worked out without touching
-// anything (Plan), and then done (Apply); a Keeper does that when a physical
-// function appears and says in which condition each one is.
+// Package sriov makes the virtual functions that the configuration asks for, and sets their
+// number, addresses and trust. Host reads the present state of a function, PlanFor computes
+// the necessary steps without changing anything, and Apply performs them. A Keeper does this
+// when a physical function appears, and reports the condition of each one.
 //
 // The kernel side is Linux's PCI SR-IOV (Documentation/PCI/pci-iov-howto.rst,
 // Documentation/ABI/testing/sysfs-bus-pci) and rtnetlink's IFLA_VF_*.
@@ -19,16 +18,17 @@ import (
 // Function is a physical function as it is now.
 type Function struct {
 	Address string // PCI
-	// Interface is its network interface, "" when this process's network
-	// namespace has none: then neither addresses nor trust can be set.
+	// Interface is its network interface; "" if this process's network namespace has none. In
+	// that case, neither addresses nor trust can be set.
 	Interface  string
 	InfiniBand bool
-	// Identity is what its virtual functions' addresses are made from: the
-	// address that the card was made with.
+	// Identity is the value from which the addresses of its virtual functions are derived: the
+	// permanent address of the card.
 	Identity string
-	// Max is how many virtual functions the card offers, Count how many it has.
+	// Max is the number of virtual functions that the card supports, and Count is the number
+	// that it has.
 	Max, Count int
-	// Probing says that the kernel binds a driver to new virtual functions.
+	// Probing is whether the kernel binds a driver to new virtual functions.
 	Probing bool
 	VFs     []VF
 }
@@ -37,21 +37,21 @@ type Function struct {
 type VF struct {
 	Number  int
 	Address string // PCI
-	Driver  string // "" for none
-	// Names are its network interfaces and RDMA devices, which other device
-	// plugins and DRA drivers may call it by.
+	Driver  string // "" if it has none
+	// Names are its network interfaces and RDMA devices, which other device plugins and DRA
+	// drivers may use as its name.
 	Names []string
-	// Away says that a driver has it and that its interface is not in the network
-	// namespace of its physical function's: a container has it.
+	// Away is whether the function has a driver but its interface is not in the network
+	// namespace of its physical function: a container has it.
 	Away bool
-	// Hardware is its MAC address or, on InfiniBand, its node GUID as 8 bytes;
-	// nil when it is not set or cannot be known.
+	// Hardware is its MAC address or, on InfiniBand, its node GUID (8 bytes); nil if it is not
+	// set or not known.
 	Hardware net.HardwareAddr
 	Trust    Trust
 }
 
-// Trust is whether a virtual function may change its own address and see
-// traffic that is not addressed to it.
+// Trust is whether a virtual function may change its own address and receive traffic for other
+// addresses.
 type Trust string
 
 // The values of Trust.
@@ -61,35 +61,34 @@ const (
 	TrustDisabled Trust = "disabled"
 )
 
-// ErrAbsent is that a node has no such physical function now.
+// ErrAbsent is the error for a physical function that the node does not have now.
 var ErrAbsent = errors.New("no such physical function")
 
-// Kind is what a step does.
+// Kind is the kind of a step.
 type Kind string
 
-// The kinds of step, in the order in which they are done.
+// The kinds of steps, in the order in which they are performed.
 const (
-	// Count makes virtual functions: Value of them, after taking away all that
-	// there are, as the kernel demands.
+	// Count makes Number virtual functions, after removing all existing ones, as the kernel
+	// requires.
 	Count Kind = "count"
-	// MAC and GUID set the address of a virtual function; both GUIDs of an
-	// InfiniBand one.
+	// MAC and GUID set the address of a virtual function. GUID sets both GUIDs of an
+	// InfiniBand function.
 	MAC  Kind = "mac"
 	GUID Kind = "guid"
 	// SetTrust sets its trust.
 	SetTrust Kind = "trust"
-	// Reset takes its driver away and binds it again, so that the driver sees
-	// the new address.
+	// Reset unbinds its driver and binds it again, so that the driver uses the new address.
 	Reset Kind = "reset"
 )
 
 // Step is one change of a physical function.
 type Step struct {
 	Kind  Kind
-	VF    int // of all kinds but Count
+	VF    int // for all kinds but Count
 	Value string
-	// Number is Count's value. Quiet leaves the new functions without a driver
-	// until they have their addresses.
+	// Number is the number of functions for Count. Quiet leaves the new functions without a
+	// driver until they have their addresses.
 	Number int
 	Quiet  bool
 }
@@ -108,17 +107,17 @@ func (s Step) String() string {
 	return fmt.Sprintf("vf %d: bind its driver anew", s.VF)
 }
 
-// Use is which devices are in containers' hands.
+// Use is which devices containers use.
 type Use struct {
-	// Unknown is why that is not known, nil when it is. What is not known to be
-	// free counts as used.
+	// Unknown is the reason why this is not known; nil if it is known. A function that is not
+	// known to be free counts as used.
 	Unknown error
-	// Devices are the names that device plugins and DRA drivers gave them. Ours,
-	// like others', have the PCI address in them, or are a name of the kernel's.
+	// Devices are the names that device plugins and DRA drivers use. The names of Outrigger
+	// and of other plugins contain the PCI address, or are names of the kernel.
 	Devices []string
 }
 
-// holds returns why a virtual function must not be touched, "" when it is free.
+// holds returns why a virtual function must not be changed; "" if it is free.
 func (u *Use) holds(vf *VF) string {
 	address := plain(vf.Address)
 	for _, id := range u.Devices {
@@ -137,8 +136,8 @@ func (u *Use) holds(vf *VF) string {
 	return ""
 }
 
-// plain returns a name without what drivers write differently: names of DRA devices
-// are DNS labels, so that 0000:3b:00.2 is 0000-3b-00-2 there.
+// plain returns a name in a form that does not depend on the driver's way of writing it: names
+// of DRA devices are DNS labels, in which 0000:3b:00.2 is 0000-3b-00-2.
 func plain(name string) string {
 	return strings.NewReplacer(":", "-", ".", "-", "_", "-").Replace(strings.ToLower(name))
 }

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Links is what is read and written by way of a network interface's driver.
+// Links reads and writes the attributes that a network interface's driver provides.
 type Links interface {
 	// Read gives the permanent address of an interface, nil when the driver
 	// tells none, and what it says of each virtual function, by number.
 	Read(name string) (net.HardwareAddr, map[int]VF, error)
-	// Write does a step of the kinds MAC, GUID and SetTrust.
+	// Write performs a step of kind MAC, GUID or SetTrust.
 	Write(name string, s Step) error
 }
 
@@ -32,13 +32,13 @@ type Host struct {
 	Attributes Attributes
 }
 
-// NewHost returns this node. Its root file system is at root.
+// NewHost returns the node of this process, whose root directory is mounted at root.
 func NewHost(root string) *Host { return &Host{Root: root, Links: Netlink{}, Attributes: files{}} }
 
-// files are attributes as the kernel has them.
+// files implements Attributes for the kernel's sysfs.
 type files struct{}
 
-// Write implements Attributes. A file that is not there is not made.
+// Write implements Attributes. It does not create missing files.
 func (files) Write(file, value string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -51,12 +51,12 @@ func (files) Write(file, value string) error {
 const (
 	pciDevices = "sys/bus/pci/devices"
 	netClass   = "sys/class/net"
-	// vfsMax bounds what is believed of a card.
+	// vfsMax bounds the number of virtual functions that is accepted from a card.
 	vfsMax = 4096
 )
 
-// Look reads a physical function, by its PCI address or by the name of one of
-// its network interfaces.
+// Look reads a physical function, given its PCI address or the name of one of its network
+// interfaces.
 func (h *Host) Look(pf string) (*Function, error) {
 	dir := filepath.Join(h.Root, pciDevices, pf)
 	if _, err := os.Stat(dir); err != nil {
@@ -75,14 +75,14 @@ func (h *Host) Look(pf string) (*Function, error) {
 		return nil, err
 	}
 	f := &Function{Address: filepath.Base(dir), Max: most, Count: count}
-	f.Probing = attribute(dir, "sriov_drivers_autoprobe") != "0" // it has been there since Linux 4.12
+	f.Probing = attribute(dir, "sriov_drivers_autoprobe") != "0" // the file exists since Linux 4.12
 	if err := h.vfs(dir, f); err != nil {
 		return nil, err
 	}
 	return f, h.link(dir, pf, f)
 }
 
-// vfs reads what the PCI bus says of the virtual functions.
+// vfs reads the virtual functions from the PCI bus.
 func (h *Host) vfs(dir string, f *Function) error {
 	visible := len(names(filepath.Join(dir, "net"))) > 0
 	for i := range f.Count {
@@ -104,12 +104,12 @@ func (h *Host) vfs(dir string, f *Function) error {
 	return nil
 }
 
-// link adds what the network interface says. One that the configuration names
-// is taken; else it is the first.
+// link reads the attributes that the network interface provides. It uses the interface that
+// the configuration names, or the first one.
 func (h *Host) link(dir, pf string, f *Function) error {
 	entries, err := os.ReadDir(filepath.Join(dir, "net"))
 	if err != nil || len(entries) == 0 {
-		return nil // no interface: the plan says what that means
+		return nil // no interface: the plan reports the consequences
 	}
 	name := entries[0].Name()
 	for _, e := range entries {
@@ -120,7 +120,7 @@ func (h *Host) link(dir, pf string, f *Function) error {
 	f.InfiniBand = attribute(filepath.Join(dir, "net", name), "type") == arphrdInfiniBand
 	permanent, vfs, err := h.Links.Read(name)
 	if errors.Is(err, ErrAbsent) {
-		return nil // sysfs shows another network namespace than this one
+		return nil // sysfs shows another network namespace than this process's
 	}
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, err)
@@ -156,7 +156,7 @@ func nodeGUID(dir string) net.HardwareAddr {
 	return guid
 }
 
-// names returns the names in a directory, or none if there is no such directory.
+// names returns the names in a directory; none if it does not exist.
 func names(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
-// The pause between two attempts at a function that is not settled doubles from
-// the first to the last: each attempt may take a driver seconds.
+// Bounds of the pause between two attempts at a function that is not settled. The pause
+// doubles with each attempt, because an attempt may take a driver seconds.
 const (
 	pauseFirst = 5 * time.Second
 	pauseLast  = 5 * time.Minute
 )
 
-// Keeper sees to the functions of a configuration. Tend is for one goroutine.
+// Keeper maintains the functions of a configuration. Only one goroutine may call Tend.
 type Keeper struct {
 	wants []pool.VirtualFunctions
 	doer  Doer
 	used  func() Use
-	// withdraw keeps containers from getting functions, until what it returns is
-	// called.
+	// withdraw prevents the allocation of functions to containers until the function that it
+	// returns is called.
 	withdraw func(addresses []string, why string) (back func())
 	log      *slog.Logger
 	now      func() time.Time
@@ -34,7 +34,7 @@ type Keeper struct {
 	conditions []Condition
 }
 
-// entry is what is remembered of one function.
+// entry is the remembered state of one function.
 type entry struct {
 	state   State
 	message string
@@ -42,22 +42,22 @@ type entry struct {
 	pause   time.Duration
 }
 
-// NewKeeper makes a keeper. used is asked before anything is changed, and
-// withdraw before functions are taken away.
+// NewKeeper returns a keeper. It calls used before any change, and withdraw before functions
+// are removed.
 func NewKeeper(wants []pool.VirtualFunctions, d Doer, used func() Use, withdraw func([]string, string) func(), log *slog.Logger) *Keeper {
 	return &Keeper{wants: wants, doer: d, used: used, withdraw: withdraw, log: log, now: time.Now, entries: make([]entry, len(wants))}
 }
 
-// Conditions returns those after the last Tend, in the order of the configuration.
+// Conditions returns the conditions after the last Tend, in the order of the configuration.
 func (k *Keeper) Conditions() []Condition {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.conditions)
 }
 
-// Tend looks at each function, and applies the configuration to those that have
-// appeared or are not settled yet. A settled one is left to the admin as long as
-// it keeps its virtual functions: what is changed by hand stays changed.
+// Tend reads each function, and applies the configuration to functions that have appeared or
+// are not settled yet. It does not change a settled function that still has its virtual
+// functions, so that an administrator's manual changes stay.
 func (k *Keeper) Tend() {
 	conditions := make([]Condition, len(k.wants))
 	for i := range k.wants {
@@ -91,7 +91,7 @@ func (k *Keeper) tend(i int) Condition {
 			addresses = append(addresses, f.VFs[i].Address)
 		}
 		defer k.withdraw(addresses, "the number of virtual functions of "+want.PF+" is being changed")()
-		used = k.used() // who was given one in the meantime keeps it
+		used = k.used() // a container that was allocated a function in the meantime keeps it
 	}
 	c := Apply(k.doer, want, &used)
 	e.pause = min(max(2*e.pause, pauseFirst), pauseLast)
@@ -99,7 +99,7 @@ func (k *Keeper) tend(i int) Condition {
 	return k.note(e, c)
 }
 
-// takesAway reports whether functions that are there would be taken away.
+// takesAway reports whether existing functions would be removed.
 func takesAway(want *pool.VirtualFunctions, f *Function, used *Use) bool {
 	if f.Count == 0 {
 		return false
@@ -108,7 +108,7 @@ func takesAway(want *pool.VirtualFunctions, f *Function, used *Use) bool {
 	return len(steps) > 0 && steps[0].Kind == Count
 }
 
-// note logs a condition that is not what it was.
+// note logs a condition that differs from the last one.
 func (k *Keeper) note(e *entry, c Condition) Condition {
 	log := k.log.With("pf", c.PF, "condition", c.State, "vfs", c.VFs)
 	for _, s := range c.Done {
@@ -123,7 +123,7 @@ func (k *Keeper) note(e *entry, c Condition) Condition {
 	}
 	e.state, e.message = c.State, c.Message
 	if c.State == Settled || c.State == Absent {
-		e.pause = 0 // whatever comes next begins anew
+		e.pause = 0 // the next attempt starts with the first pause
 	}
 	return c
 }

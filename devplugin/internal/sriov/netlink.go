@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// Netlink implements Links by rtnetlink, in the network namespace of this
-// process; writing needs CAP_NET_ADMIN there. Another library that does the
-// same, such as sriovnet, would stand here.
+// Netlink implements Links by rtnetlink, in the network namespace of this process. Writing
+// needs CAP_NET_ADMIN there. An implementation with another library, such as sriovnet, would
+// replace it.
 type Netlink struct{}
 
 // Read implements Links.
@@ -64,7 +64,7 @@ func find(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// trust reads IFLA_VF_TRUST; a driver that has none leaves it at -1 (Linux,
+// trust converts IFLA_VF_TRUST. A driver without it leaves the value at -1 (Linux,
 // rtnl_fill_vfinfo).
 func trust(v uint32) Trust {
 	switch v {
@@ -76,8 +76,7 @@ func trust(v uint32) Trust {
 	return TrustUnknown
 }
 
-// known returns nil for the address 0, which is that of a function that was not
-// given one.
+// known returns nil for the address 0, which means that the function has no address yet.
 func known(address net.HardwareAddr) net.HardwareAddr {
 	for _, b := range address {
 		if b != 0 {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The real rtnetlink, on an interface without virtual functions, which is all
-// that every machine has: reading finds none, and writing is an error of the
-// kernel's that says so (or that this test may not).
+// TestNetlink uses the kernel's rtnetlink on an interface without virtual functions, since
+// every machine has one: reading finds none, and writing returns the kernel's error about that
+// (or about a missing right).
 func TestNetlink(t *testing.T) {
 	var n Netlink
 	if _, vfs, err := n.Read("lo"); err != nil || len(vfs) != 0 {

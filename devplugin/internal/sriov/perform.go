@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do performs one step on a function that Look has given.
+// Do performs one step on a function that Look has returned.
 func (h *Host) Do(f *Function, s Step) error {
 	var err error
 	switch s.Kind {
@@ -26,9 +26,9 @@ func (h *Host) Do(f *Function, s Step) error {
 	return nil
 }
 
-// make changes the number of functions. The kernel accepts a number only when
-// there are none. Functions that shall be quiet are left alone by drivers while
-// they come into being; afterwards the switch is as it was, whatever happened.
+// make changes the number of functions. The kernel accepts a number only if there are none. If
+// the new functions must be quiet, drivers are not bound while they are made; afterwards, the
+// setting is restored in every case.
 func (h *Host) make(f *Function, s Step) error {
 	dir := filepath.Join(h.Root, pciDevices, f.Address)
 	if f.Count > 0 {
@@ -40,14 +40,14 @@ func (h *Host) make(f *Function, s Step) error {
 	if err == nil || f.Count == 0 {
 		return err
 	}
-	// What was there before is better than nothing.
+	// The previous functions are better than none.
 	if back := h.fresh(dir, Step{Kind: Count, Number: f.Count, Quiet: s.Quiet}); back != nil {
 		return errors.Join(err, fmt.Errorf("and the %d functions that there were could not be made again: %w", f.Count, back))
 	}
 	return fmt.Errorf("%w; the %d functions that there were have been made again", err, f.Count)
 }
 
-// fresh makes functions where there are none.
+// fresh makes functions if there are none.
 func (h *Host) fresh(dir string, s Step) error {
 	if !s.Quiet {
 		return h.setNumber(dir, s.Number)
@@ -70,8 +70,8 @@ func (h *Host) setNumber(dir string, n int) error {
 	return err
 }
 
-// reset returns a function to its driver anew. The kernel does not say whether a
-// driver has taken it.
+// reset binds the driver of a function again. The kernel does not report whether a driver
+// accepted the function.
 func (h *Host) reset(f *Function, vf int) error {
 	if vf >= len(f.VFs) {
 		return fmt.Errorf("the card has %d virtual functions", len(f.VFs))

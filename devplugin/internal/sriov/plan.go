@@ -13,7 +13,7 @@ type Plan struct {
 	Problems []string
 }
 
-// generate is the value of addresses that makes them.
+// generate is the value of Addresses with which addresses are generated.
 const generate = "generate"
 
 // PlanFor compares the wanted with the present state. No function that a container may
@@ -106,8 +106,7 @@ func (p *planner) settable() bool {
 func (p *planner) vf(vf *VF) {
 	reset := false
 	if p.want.Addresses == generate {
-		// A function without a driver was left so by the process that made it without
-		// probing.
+		// A function without a driver was left so by the process that made it without probing.
 		reset = p.address(vf) || vf.Driver == "" && p.have.Probing
 	}
 	if t := Trust(p.want.Trust); t != TrustUnknown && vf.Trust != t {

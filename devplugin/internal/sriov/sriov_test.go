@@ -17,7 +17,7 @@ import (
 
 var free = &Use{}
 
-// The same card gives the same addresses for ever: these are golden.
+// TestDerive: the addresses of a card never change, so they are compared with fixed values.
 func TestDerive(t *testing.T) {
 	for _, c := range []struct {
 		identity  string
@@ -35,7 +35,7 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// Addresses are unicast, locally administered, and all different.
+// TestDerivedAddressesDiffer: addresses are unicast, locally administered and all different.
 func TestDerivedAddressesDiffer(t *testing.T) {
 	for _, n := range []int{6, 8} {
 		seen := map[string]string{}
@@ -55,9 +55,8 @@ func TestDerivedAddressesDiffer(t *testing.T) {
 	}
 }
 
-// From nothing to eight functions: they are made quietly, get their addresses,
-// and only then their drivers, which see the addresses. A second time there is
-// nothing to do.
+// TestApply: eight functions are made quietly, get their addresses, and only then their
+// drivers, which use the addresses. A second Apply does nothing.
 func TestApply(t *testing.T) {
 	for name, arphrd := range map[string]string{"Ethernet": "1", "InfiniBand": "32"} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +92,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Each combination of what is wanted and what is there: the steps and problems.
+// TestPlan checks the steps and problems for each combination of wanted and present state.
 func TestPlan(t *testing.T) {
 	two := func(change func(*Function)) Function {
 		f := Function{Address: pfAddress, Interface: "ens1", Identity: pfMAC, Max: 8, Count: 2, Probing: true}
@@ -162,7 +161,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A change of number by way of none takes the old functions away first.
+// TestResize: a change of the number removes the old functions first.
 func TestResize(t *testing.T) {
 	k, want := newKernel(t), wanted(2)
 	Apply(k.host(), want, free)
@@ -177,7 +176,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// Whatever fails is said, the rest is done, and the next attempt completes it.
+// TestFaults: each failed step is reported, the other steps are performed, and the next
+// attempt completes the work.
 func TestFaults(t *testing.T) {
 	mac3 := "vf 3: MAC address " + derive(pfMAC, 3, 6).String()
 	for what, c := range map[string]struct {
@@ -203,7 +203,7 @@ func TestFaults(t *testing.T) {
 		}
 		delete(k.fail, what)
 		if what == "sriov_drivers_autoprobe=1" {
-			k.SetAll(pciDevices+"/"+pfAddress, "sriov_drivers_autoprobe = 1") // as an admin would
+			k.SetAll(pciDevices+"/"+pfAddress, "sriov_drivers_autoprobe = 1") // as an administrator would do
 		}
 		if got := Apply(k.host(), want, free); got.State != Settled || len(k.bound) != 8 {
 			t.Errorf("%s, again: %+v, bound %v", what, got, k.bound)
@@ -211,8 +211,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A driver that does not take a function is noticed, though the kernel reports
-// success.
+// TestRefusingDriver: if a driver does not accept a function, this is noticed although the
+// kernel reports success.
 func TestRefusingDriver(t *testing.T) {
 	k := newKernel(t)
 	k.refuse = true
@@ -225,7 +225,7 @@ func TestRefusingDriver(t *testing.T) {
 	}
 }
 
-// A physical function without a driver.
+// TestNoDriver: the physical function has no driver.
 func TestNoDriver(t *testing.T) {
 	k := newKernel(t)
 	k.fail["sriov_numvfs=2"] = syscall.ENOENT
@@ -234,7 +234,7 @@ func TestNoDriver(t *testing.T) {
 	}
 }
 
-// Functions that cannot be given an address get their driver from the kernel.
+// TestNoInterface: functions whose addresses cannot be set get their drivers from the kernel.
 func TestNoInterface(t *testing.T) {
 	k := newKernel(t)
 	k.Remove(pciDir + "/" + pfAddress + "/net/ens1")
@@ -246,7 +246,7 @@ func TestNoInterface(t *testing.T) {
 	}
 }
 
-// A card that makes fewer functions than it said.
+// TestShortCard: the card makes fewer functions than it reports as its maximum.
 func TestShortCard(t *testing.T) {
 	k := newKernel(t)
 	k.short = 3
@@ -285,8 +285,8 @@ func TestLookErrors(t *testing.T) {
 	}
 }
 
-// The keeper waits for a card, settles it, leaves it alone, and does it again
-// when the card comes back; in between it tries again ever more rarely.
+// TestKeeper: the keeper waits for a card, settles it, leaves it unchanged, and applies the
+// configuration again when the card comes back. In between, the pause between attempts grows.
 func TestKeeper(t *testing.T) {
 	k := newKernel(t)
 	k.unplug()
@@ -306,14 +306,14 @@ func TestKeeper(t *testing.T) {
 	k.fail["sriov_numvfs=4"] = syscall.EBUSY
 	tend(Failed, 0)
 	delete(k.fail, "sriov_numvfs=4")
-	tend(Failed, 0) // too early for another attempt
+	tend(Failed, 0) // too early for the next attempt
 	now = now.Add(pauseFirst)
 	tend(Settled, 4)
 	if asked != 2 {
 		t.Errorf("asked %d times what is in use", asked)
 	}
 	k.said()
-	links{k}.vfs[2] = VF{Number: 2, Hardware: net.HardwareAddr{2, 0, 0, 0, 0, 1}} // by hand
+	links{k}.vfs[2] = VF{Number: 2, Hardware: net.HardwareAddr{2, 0, 0, 0, 0, 1}} // changed by hand
 	tend(Settled, 4)
 	if said := k.said(); said != "" {
 		t.Errorf("a settled card was written to: %s", said)
@@ -322,11 +322,12 @@ func TestKeeper(t *testing.T) {
 	tend(Absent, 0)
 	k.plug()
 	tend(Settled, 4)
-	k.numvfs(0) // its driver was loaded anew between two looks
+	k.numvfs(0) // its driver was loaded again between two calls of Tend
 	tend(Settled, 4)
 }
 
-// Attempts at what does not become better are ever rarer, but do not end.
+// TestKeeperBacksOff: the pause between attempts that do not succeed grows up to a bound, and
+// the attempts do not end.
 func TestKeeperBacksOff(t *testing.T) {
 	k := newKernel(t)
 	k.fail["sriov_numvfs=4"] = syscall.ENOMEM
@@ -342,8 +343,8 @@ func TestKeeperBacksOff(t *testing.T) {
 	}
 }
 
-// When the new number of functions cannot be made, those that were there come
-// back, with their addresses: a card that had 2 does not end with none.
+// TestResizeIsTakenBack: if the new number of functions cannot be made, the previous functions
+// are made again with their addresses. A card that had two functions does not end with none.
 func TestResizeIsTakenBack(t *testing.T) {
 	k := newKernel(t)
 	want := wanted(2)
@@ -362,7 +363,8 @@ func TestResizeIsTakenBack(t *testing.T) {
 	}
 }
 
-// never is a withdrawal where nothing is taken away.
+// never returns a withdraw function for tests in which no function is removed; a call fails
+// the test.
 func never(t *testing.T) func([]string, string) func() {
 	return func(addresses []string, _ string) func() {
 		t.Errorf("%v were withdrawn", addresses)
@@ -370,11 +372,12 @@ func never(t *testing.T) func([]string, string) func() {
 	}
 }
 
-// Functions are withdrawn before they are taken away, and who was given one
-// until then keeps it; afterwards they are offered again.
+// TestWithdrawnBeforeTheyAreTakenAway: functions are withdrawn before they are removed. A
+// container that was allocated one before that keeps it. Afterwards, the functions are offered
+// again.
 func TestWithdrawnBeforeTheyAreTakenAway(t *testing.T) {
 	for name, c := range map[string]struct {
-		late []string // devices that a container is given in between
+		late []string // devices that are allocated to a container in between
 		vfs  int
 		want State
 	}{
@@ -411,8 +414,8 @@ func TestWithdrawnBeforeTheyAreTakenAway(t *testing.T) {
 	}
 }
 
-// TestHeldByOthers: what other device plugins and DRA drivers call a function,
-// and an interface that a container has taken away, keep it from being taken.
+// TestHeldByOthers: a function is not removed if another device plugin or a DRA driver has
+// allocated it under its own name, or if a container has its interface.
 func TestHeldByOthers(t *testing.T) {
 	for what, c := range map[string]struct {
 		devices []string
