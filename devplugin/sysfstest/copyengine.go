@@ -5,8 +5,8 @@ import (
 	"path"
 )
 
-// Channel adds an I/OAT function and, when it is bound to vfio-pci, the files
-// of its IOMMU group.
+// Channel adds an I/OAT function and, if it is bound to vfio-pci, the files of its IOMMU
+// group.
 func (tree *Tree) Channel(f Function) {
 	tree.t.Helper()
 	tree.PCI(f)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Node is a whole machine: two NUMA nodes, each with an HCA, four I/OAT
-// channels and a DSA accelerator. The HCA of node 0 is an Ethernet one with two
-// virtual functions, that of node 1 InfiniBand.
+// Node is a whole machine: two NUMA nodes, each with an HCA, four I/OAT channels and a DSA
+// accelerator. Node 0 has an Ethernet HCA with two virtual functions, and node 1 has an
+// InfiniBand HCA.
 type Node struct {
 	*Tree
 	PF, InfiniBand *Adapter
@@ -16,7 +16,7 @@ type Node struct {
 	Accelerators   []*Accelerator
 }
 
-// NewNode builds it.
+// NewNode builds a node.
 func NewNode(t testing.TB) *Node {
 	t.Helper()
 	n := &Node{Tree: New(t)}

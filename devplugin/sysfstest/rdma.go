@@ -31,8 +31,7 @@ func (tree *Tree) HCA(a *Adapter) {
 	tree.Plug(a)
 }
 
-// Plug adds the RDMA device alone, as when its driver is loaded again after
-// Unplug.
+// Plug adds only the RDMA device, as when its driver is loaded again after Unplug.
 func (tree *Tree) Plug(a *Adapter) {
 	tree.t.Helper()
 	if a.Function.Address != "" {
@@ -70,7 +69,7 @@ func (tree *Tree) Port(a *Adapter, state, physical string) {
 	tree.SetAll(path.Join(a.dir(), "ports/1"), "state = "+state+"\nphys_state = "+physical)
 }
 
-// Unplug takes an adapter's RDMA device away, as when its driver is unloaded.
+// Unplug removes an adapter's RDMA device, as when its driver is unloaded.
 func (tree *Tree) Unplug(a *Adapter) {
 	tree.t.Helper()
 	verbs := fmt.Sprintf("uverbs%d", a.Verbs)
@@ -82,8 +81,8 @@ func (tree *Tree) Unplug(a *Adapter) {
 	}
 }
 
-// SRIOV says that the functions are the virtual ones of a physical one that
-// could have max of them. All of them have been added before.
+// SRIOV makes functions the virtual functions of a physical one, which can have most of them.
+// All functions must have been added before.
 func (tree *Tree) SRIOV(physical Function, most int, virtual ...Function) {
 	tree.t.Helper()
 	tree.SetAll(physical.dir(), fmt.Sprintf("sriov_totalvfs = %d\nsriov_numvfs = %d", most, len(virtual)))

@@ -1,6 +1,5 @@
-// Package sysfstest builds fake sys and dev directories for tests: the files
-// that the device plugin reads, with the contents and the symbolic links that
-// the kernel gives them.
+// Package sysfstest builds fake sys and dev directories for tests: the files that the device
+// plugin reads, with the contents and the symbolic links of the kernel.
 package sysfstest
 
 import (
@@ -20,7 +19,7 @@ type Tree struct {
 	t    testing.TB
 }
 
-// New makes an empty tree: a node whose drivers have not been loaded.
+// New returns an empty tree: a node whose drivers have not been loaded.
 func New(t testing.TB) *Tree {
 	t.Helper()
 	tree := &Tree{Root: t.TempDir(), t: t}
@@ -32,7 +31,7 @@ func New(t testing.TB) *Tree {
 // FS returns the tree as the inventory reads it.
 func (tree *Tree) FS() fs.FS { return os.DirFS(tree.Root) }
 
-// Set writes a file; its directories come into being.
+// Set writes a file, and creates its directories.
 func (tree *Tree) Set(name, content string) {
 	tree.t.Helper()
 	tree.mkdir(path.Dir(name))
@@ -51,9 +50,9 @@ func (tree *Tree) SetAll(dir, lines string) {
 	}
 }
 
-// Link makes name a symbolic link to target as the kernel does: up to the
-// nearest directory strictly above the target, then down, so that the link
-// always ends in the target's own name (Linux, kernfs_get_target_path).
+// Link makes name a symbolic link to target as the kernel does: up to the nearest directory
+// strictly above the target, then down, so that the link always ends with the name of the
+// target (Linux, kernfs_get_target_path).
 func (tree *Tree) Link(name, target string) {
 	tree.t.Helper()
 	tree.mkdir(path.Dir(name))
@@ -64,14 +63,14 @@ func (tree *Tree) Link(name, target string) {
 	tree.must(os.Symlink(up+strings.TrimPrefix(target, above+"/"), tree.path(name)))
 }
 
-// Remove takes away a file or a directory with all in it.
+// Remove removes a file, or a directory with its contents.
 func (tree *Tree) Remove(name string) {
 	tree.t.Helper()
 	tree.must(os.RemoveAll(tree.path(name)))
 }
 
-// Device makes a device file. It is a plain file: to the inventory its
-// existence is all that counts.
+// Device makes a device file. It is a plain file, since the inventory checks only whether it
+// exists.
 func (tree *Tree) Device(name string) {
 	tree.t.Helper()
 	tree.Remove(path.Join("dev", name)) // a test may have put a real device there
@@ -96,11 +95,11 @@ func (tree *Tree) must(err error) {
 type Function struct {
 	Address, Vendor, Product, Driver string
 	NUMA                             int
-	// Group is the IOMMU group, -1 for none.
+	// Group is the IOMMU group; -1 for none.
 	Group int
 }
 
-// dir returns where the function's attributes are.
+// dir returns the directory of the function's attributes.
 func (f Function) dir() string {
 	domain, rest, _ := strings.Cut(f.Address, ":")
 	bus, _, _ := strings.Cut(rest, ":")
@@ -120,7 +119,7 @@ func (tree *Tree) PCI(f Function) {
 	tree.Bind(f, f.Driver)
 }
 
-// Bind returns a function another driver; "" takes it away.
+// Bind binds a function to another driver; "" unbinds it.
 func (tree *Tree) Bind(f Function, driver string) {
 	tree.t.Helper()
 	tree.Remove(path.Join(f.dir(), "driver"))
