@@ -81,7 +81,7 @@ func (tree *Tree) Unplug(a *Adapter) {
 	}
 }
 
-// SRIOV makes functions the virtual functions of a physical one, which can have most of them.
+// SRIOV makes virtual the virtual functions of physical, which can have at most most of them.
 // All functions must have been added before.
 func (tree *Tree) SRIOV(physical Function, most int, virtual ...Function) {
 	tree.t.Helper()

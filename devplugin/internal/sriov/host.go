@@ -13,8 +13,8 @@ import (
 
 // Links reads and writes the attributes that a network interface's driver provides.
 type Links interface {
-	// Read gives the permanent address of an interface, nil when the driver
-	// tells none, and what it says of each virtual function, by number.
+	// Read returns the permanent address of an interface, nil if the driver does not provide
+	// it, and the attributes of its virtual functions, by number.
 	Read(name string) (net.HardwareAddr, map[int]VF, error)
 	// Write performs a step of kind MAC, GUID or SetTrust.
 	Write(name string, s Step) error
