@@ -7,27 +7,26 @@ import (
 	"net/netip"
 )
 
-// AddressesMax is how many pods one answer of an issuer is about: those whose numbers,
-// divided by it, are the same. It takes some 30 KiB, and a job of thousands of pods asks for
-// parts of them.
+// AddressesMax is the maximum number of pods in one answer of an issuer: the pods whose
+// numbers have the same quotient by AddressesMax. An answer takes about 30 KiB. A sidecar of a
+// job with thousands of pods requests the parts that it needs.
 const AddressesMax = 256
 
-// AddressesPart returns the part of a question, AddressesURL?part=N, that pod is in.
+// AddressesPart returns the part N of a request, AddressesURL?part=N, to which pod belongs.
 func AddressesPart(pod int) int { return pod / AddressesMax }
 
-// addressesEach bounds the addresses of one pod, which has one of each family.
+// addressesEach bounds the addresses of one pod, which has at most one per address family.
 const addressesEach = 2
 
-// Addresses is what an issuer answers: the addresses of the pods of one part, by number, as
-// far as they have some.
+// Addresses is an issuer's answer: the known addresses of the pods of one part, by number.
 type Addresses struct {
 	Pods map[int][]netip.Addr `json:"pods"`
 }
 
-// addressesBytes bounds an answer.
+// addressesBytes bounds an answer, in bytes.
 const addressesBytes = 64 << 10
 
-// ReadAddresses reads the answer about a part.
+// ReadAddresses reads and checks the answer about a part.
 func ReadAddresses(r io.Reader, part int) (map[int][]netip.Addr, error) {
 	var a Addresses
 	if err := json.NewDecoder(io.LimitReader(r, addressesBytes)).Decode(&a); err != nil {

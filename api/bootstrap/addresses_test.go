@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestReadAddresses: an answer is about the pods that were asked for, and no longer than
+// TestReadAddresses: an answer must be about the requested pods, and its length is bounded by
 // their addresses.
 func TestReadAddresses(t *testing.T) {
 	longest := []netip.Addr{netip.MustParseAddr("100.100.100.100"), netip.MustParseAddr("fdff:ffff:ffff:ffff:ffff:ffff:ffff:fffe")}
@@ -24,7 +24,7 @@ func TestReadAddresses(t *testing.T) {
 		`{"pods":{"256":["10.0.0.1","fd00::1"],"511":["10.0.0.2"]}}`: true,
 		`{}`:                            true,
 		`{"pods":null,"later":1}`:       true,
-		`{"pods":{"255":["10.0.0.1"]}}`: false, // of another part
+		`{"pods":{"255":["10.0.0.1"]}}`: false, // a pod of another part
 		`{"pods":{"512":["10.0.0.1"]}}`: false,
 		`{"pods":{"-1":["10.0.0.1"]}}`:  false,
 		`{"pods":{"256":[]}}`:           false,

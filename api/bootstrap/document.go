@@ -1,6 +1,6 @@
-// Package bootstrap is the job document: who the ranks of a job are, where
-// their sidecars listen, and how they are tuned. The operator or the local
-// runner writes it, every sidecar of the job reads the same one.
+// Package bootstrap defines the job document: the ranks of a job, the addresses at which their
+// sidecars listen, and their tuning. The operator or the local runner writes it, and every
+// sidecar of the job reads the same document.
 package bootstrap
 
 import (
@@ -16,16 +16,16 @@ import (
 	"strings"
 )
 
-// Version of the document's form.
+// Version is the version of the document's format.
 const Version = 1
 
-// SizeMax bounds a document.
+// SizeMax bounds a document, in bytes.
 const SizeMax = 16 << 20
 
 // RanksMax bounds the ranks of a job.
 const RanksMax = 1 << 20
 
-// ErrInvalid is wrapped by every complaint about a document's contents.
+// ErrInvalid is wrapped by every error about a document's contents.
 var ErrInvalid = errors.New("bootstrap document")
 
 // Document describes one job.
@@ -34,7 +34,7 @@ type Document struct {
 	Job     Job      `json:"job"`
 	Ranks   int      `json:"ranks"`
 	Pods    []Pod    `json:"pods,omitempty"`
-	Pattern *Pattern `json:"pattern,omitempty"` // instead of pods
+	Pattern *Pattern `json:"pattern,omitempty"` // replaces the list of pods
 	TLS     TLS      `json:"tls,omitzero"`
 	Memory  Memory   `json:"memory,omitzero"`
 	Tuning  Tuning   `json:"tuning,omitzero"`
@@ -54,10 +54,10 @@ type Pod struct {
 	Ranks     int    `json:"ranks"`
 }
 
-// TLS says how a sidecar comes by its credentials: they are in files, those of
-// the job's own authority and of this sidecar's certificate, where %d stands for
-// the pod's number; or the sidecar makes its key itself and asks an issuer for
-// the certificate. Keys are never in the document.
+// TLS describes how a sidecar gets its credentials. Either they are in files: the certificate
+// of the job's own authority, and this sidecar's certificate and key, in whose paths %d stands
+// for the pod's number. Or the sidecar makes its key itself and requests the certificate from
+// an issuer. The document never contains keys.
 type TLS struct {
 	CAFile   string  `json:"caFile,omitempty"`
 	CertFile string  `json:"certFile,omitempty"`
@@ -68,22 +68,22 @@ type TLS struct {
 
 // Issuer signs the certificates of a job's sidecars.
 type Issuer struct {
-	URL       string `json:"url"`       // where a request is sent, by https
-	CA        string `json:"ca"`        // who signs the issuer's own certificate, PEM
-	TokenFile string `json:"tokenFile"` // with which a sidecar shows whose it is
-	// AddressesURL, if it is not empty, is where the addresses of pods are asked for, by
-	// https: the hosts of their addresses are then names in this document alone, and not
-	// names of DNS.
+	URL       string `json:"url"`       // https URL to which a request is sent
+	CA        string `json:"ca"`        // authority that signs the issuer's own certificate, PEM
+	TokenFile string `json:"tokenFile"` // file of the token by which the issuer identifies a sidecar
+	// AddressesURL, if it is not empty, is the https URL at which the addresses of pods are
+	// requested. In that case the hosts of the pods' addresses are names only within this
+	// document, and not DNS names.
 	AddressesURL string `json:"addressesURL,omitempty"`
 }
 
-// secure reports whether text is the URL of a place of an issuer.
+// secure reports whether text is a valid https URL of an issuer.
 func secure(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "https" && u.Hostname() != ""
 }
 
-// validate finds what is missing of an issuer.
+// validate returns an error if a field of an issuer is missing.
 func (t *TLS) validate(bad func(format string, a ...any) error) error {
 	if t.Issuer == nil {
 		return nil
@@ -103,12 +103,12 @@ func (t *TLS) validate(bad func(format string, a ...any) error) error {
 	return nil
 }
 
-// Memory sizes what the sidecar reserves; 0 takes the default.
+// Memory sizes the memory that the sidecar reserves; 0 means the default.
 type Memory struct {
-	ArenaBytes int64 `json:"arenaBytes,omitempty"` // a rank; default 256 MiB
-	SlabBytes  int64 `json:"slabBytes,omitempty"`  // a rank; default 4 MiB
-	// Most of the ranks' memory that a sidecar keeps registered to send from, and as
-	// much for its peers to reach; default 512 MiB.
+	ArenaBytes int64 `json:"arenaBytes,omitempty"` // per rank; default 256 MiB
+	SlabBytes  int64 `json:"slabBytes,omitempty"`  // per rank; default 4 MiB
+	// PinnedBytes is the maximum of the ranks' memory that a sidecar keeps registered as the
+	// source of sends, and again the maximum for access by its peers; default 512 MiB.
 	PinnedBytes int64 `json:"pinnedBytes,omitempty"`
 }
 
@@ -130,12 +130,12 @@ func Load(path string) (*Document, error) {
 	return d, nil
 }
 
-// Parse reads and checks a document. Unknown fields are refused: they are
-// misspelt ones, or those of a later release, which this program would not obey.
+// Parse reads and checks a document. Unknown fields are errors: they are misspelled, or belong
+// to a later release, and this program would ignore them.
 func Parse(raw []byte) (*Document, error) { return parse(raw, true) }
 
-// Look reads and checks a document by whatever release it is, for what this one knows of it.
-// That is for programs which do not have to obey it.
+// Look reads and checks a document of any release, and ignores unknown fields. It is for
+// programs that do not have to follow the whole document.
 func Look(raw []byte) (*Document, error) { return parse(raw, false) }
 
 func parse(raw []byte, whole bool) (*Document, error) {
@@ -159,8 +159,8 @@ func parse(raw []byte, whole bool) (*Document, error) {
 	return d, d.Validate()
 }
 
-// foreign says of a document that cannot be read which release it is of, if it tells: of
-// another version, or with fields that a later release has added.
+// foreign returns an error that names the release of a document that cannot be read, if the
+// document has its release: it has another version, or fields that a later release has added.
 func foreign(raw []byte, cause error) error {
 	var d struct {
 		Version int `json:"version"`
@@ -174,7 +174,7 @@ func foreign(raw []byte, cause error) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, cause)
 }
 
-// Validate finds contradictions. The error names the field.
+// Validate checks the document for contradictions. The error names the field.
 func (d *Document) Validate() error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, a...))
@@ -218,7 +218,7 @@ func goodAddress(a string) bool {
 	return err == nil && err2 == nil && host != "" && n != 0
 }
 
-// PodOf returns the pod of every rank.
+// PodOf returns the pod of each rank.
 func (d *Document) PodOf() []int32 {
 	pods := make([]int32, d.Ranks)
 	for i, p := range d.Pods {

@@ -23,7 +23,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestContradictions: each is refused with the field's name.
+// TestContradictions: each contradiction is refused with the name of the field.
 func TestContradictions(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{`"version":1`, `"version":2`, "version"},
@@ -71,7 +71,8 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is accepted is consistent and stays so when written.
+// FuzzParse: an accepted document is consistent, and stays consistent when it is written and
+// read again.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte(`{}`))
@@ -96,12 +97,12 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDocumentsOfOtherReleases: a document of another version, or with fields that this one
-// does not know, is refused with both versions.
+// TestDocumentsOfOtherReleases: a document of another version, or with unknown fields, is
+// refused with both versions.
 func TestDocumentsOfOtherReleases(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version":2,"job":{"name":"j","id":"1"},"ranks":1,"rooms":[]}`: "version is 2, want 1",
-		`{"version":2,"job":"j"}`: "bootstrap document: ", // what it says of itself cannot be read
+		`{"version":2,"job":"j"}`: "bootstrap document: ", // its release cannot be read
 		`{"version":1,"job":{"name":"j","id":"1"},"ranks":1,"later":true}`: `unknown field "later": it is misspelt, or the document, of version 1, is of a later release than this program, which reads version 1`,
 		`{"later":true}`: "version is 0, want 1",
 	} {

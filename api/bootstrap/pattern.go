@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Pattern is pods that differ by their numbers alone, in a few words: thousands
-// of sidecars read the document, each the whole of it.
+// Pattern describes pods that differ only by their numbers. It is short because each of
+// thousands of sidecars reads the whole document.
 type Pattern struct {
 	Name        string `json:"name"`    // with %d for the number
-	Address     string `json:"address"` // likewise
+	Address     string `json:"address"` // with %d for the number
 	RanksPerPod int    `json:"ranksPerPod"`
 }
 
@@ -20,7 +20,8 @@ const number = "%d"
 // is not trusted: ranks+RanksPerPod may overflow an int.
 func (p *Pattern) count(ranks int) int { return (ranks-1)/p.RanksPerPod + 1 }
 
-// pods of a job of ranks ranks; the last one has those that are left.
+// pods returns the pods of a job with the given number of ranks. The last pod has the
+// remaining ranks.
 func (p *Pattern) pods(ranks int) []Pod {
 	list := make([]Pod, 0, p.count(ranks))
 	for i := range p.count(ranks) {
@@ -33,10 +34,10 @@ func (p *Pattern) pods(ranks int) []Pod {
 	return list
 }
 
-// patternMax bounds the words of a pattern: the pods are as long, each.
+// patternMax bounds the texts of a pattern, in bytes, because each pod's texts are as long.
 const patternMax = 512
 
-// expand makes the list of pods that a pattern stands for.
+// expand makes the list of pods that a pattern describes.
 func (d *Document) expand() error {
 	p := d.Pattern
 	if p == nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPattern: a pattern stands for its pods, and one that says nothing useful
-// is refused.
+// TestPattern: a pattern is expanded to its pods, and an invalid pattern is refused.
 func TestPattern(t *testing.T) {
 	document := func(ranks, pattern string) string {
 		return `{"version":1,"job":{"name":"j","id":"abc"},"ranks":` + ranks + `,"pattern":` + pattern + `}`

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// Tuning changes what the engine decides by itself; zero values leave it so.
+// Tuning overrides decisions of the engine. A zero value leaves the decision to the engine.
 type Tuning struct {
 	EagerBytes    int64    `json:"eagerBytes,omitempty"`    // largest eager message, at most 64 KiB
 	FragmentBytes int64    `json:"fragmentBytes,omitempty"` // payload of one data frame, at most 1 MiB
@@ -19,15 +19,15 @@ type Tuning struct {
 	DeadAfter     Duration `json:"deadAfter,omitempty"`
 	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
 	Transport     string   `json:"transport,omitempty"`   // auto; tcp; rdma, where a device is; or node: see TransportNode
-	InOrder       bool     `json:"inOrder,omitempty"`     // the network and the devices place RDMA writes in order, though the devices do not say so
-	Require       Names    `json:"require,omitempty"`     // data between pods goes by one of these transports, or the sidecar does not start
+	InOrder       bool     `json:"inOrder,omitempty"`     // the network and the devices place RDMA writes in order, although the devices do not report it
+	Require       Names    `json:"require,omitempty"`     // data between pods uses one of these transports, or the sidecar does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
-	Reuse         string   `json:"reuse,omitempty"`       // of buffers that are sent from, where links register memory: auto, off or always
-	Receives      string   `json:"receives,omitempty"`    // of RDMA connections: auto, own or shared
+	Reuse         string   `json:"reuse,omitempty"`       // reuse of registered source buffers, if links register memory: auto, off or always
+	Receives      string   `json:"receives,omitempty"`    // receive queues of RDMA connections: auto, own or shared
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
-	Exposure      string   `json:"exposure,omitempty"`    // of memory that ranks register themselves with an RDMA device: denied or allowed; default denied
-	Encrypt       string   `json:"encrypt,omitempty"`     // of data between sidecars: none or tls; default none
+	Exposure      string   `json:"exposure,omitempty"`    // memory that ranks register themselves with an RDMA device: denied or allowed; default denied
+	Encrypt       string   `json:"encrypt,omitempty"`     // encryption of data between sidecars: none or tls; default none
 }
 
 // Values of Tuning.Encrypt.
@@ -39,28 +39,28 @@ const (
 // Values of Tuning.Exposure.
 const (
 	ExposureDenied  = "denied"
-	ExposureAllowed = "allowed" // each rank is given a context of the device
+	ExposureAllowed = "allowed" // each rank gets a context of the device
 )
 
 // Values of Tuning.Reuse.
 const (
-	ReuseAuto   = "auto"   // registered when that pays, by what is measured
-	ReuseOff    = "off"    // copied, to compare with
-	ReuseAlways = "always" // registered at the first use, whatever it costs, to test with
+	ReuseAuto   = "auto"   // registered if measurements show that it pays
+	ReuseOff    = "off"    // always copied, for comparisons
+	ReuseAlways = "always" // registered at the first use at any cost, for tests
 )
 
 // Values of Tuning.Receives.
 const (
-	ReceivesAuto   = "auto"   // shared where every connection's own would be many
-	ReceivesOwn    = "own"    // to compare with
-	ReceivesShared = "shared" // where the device can, to test with
+	ReceivesAuto   = "auto"   // shared if one queue per connection would need many buffers
+	ReceivesOwn    = "own"    // for comparisons
+	ReceivesShared = "shared" // if the device supports it, for tests
 )
 
 // Transports between pods; TCP and RDMA for Tuning.Require.
 const (
 	TransportTCP  = "tcp"
 	TransportRDMA = "rdma"
-	TransportNode = "node" // memory of one machine, and tcp to pods on others
+	TransportNode = "node" // shared memory on one machine, and tcp to pods on other machines
 )
 
 // Names is a list of names; a single one may be written without brackets.
@@ -70,7 +70,7 @@ type Names []string
 func (n *Names) UnmarshalJSON(b []byte) error {
 	var one string
 	if string(b) == "null" {
-		return nil // as for any other list
+		return nil // null, as for any other list
 	}
 	if json.Unmarshal(b, &one) == nil {
 		*n = Names{one}

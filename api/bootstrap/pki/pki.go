@@ -1,5 +1,5 @@
-// Package pki makes the certificates of one job: an authority of its own and a
-// leaf for each sidecar, so that sidecars of other jobs are strangers.
+// Package pki makes the certificates of one job: an authority of its own and a leaf
+// certificate for each sidecar. Sidecars of other jobs have another authority and are refused.
 package pki
 
 import (
@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Authority signs the leaves of one job.
+// Authority signs the leaf certificates of one job.
 type Authority struct {
 	job  string
 	cert *x509.Certificate
@@ -33,7 +33,7 @@ type Authority struct {
 // Pair is a certificate and its key, PEM.
 type Pair struct{ Cert, Key []byte }
 
-// New makes the authority of a job; its certificates live for life.
+// New makes the authority of a job. Its certificates are valid for the duration life.
 func New(job string, life time.Duration) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *Authority) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// Leaf makes the certificate of the sidecar of pod.
+// Leaf makes a key and a certificate for the sidecar of a pod.
 func (a *Authority) Leaf(pod int) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *Authority) Leaf(pod int) (Pair, error) {
 	return Pair{Cert: cert, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})}, nil
 }
 
-// Certify makes the certificate, PEM, of the sidecar of pod for its own key.
+// Certify makes the certificate, PEM, of the sidecar of a pod for the sidecar's own key.
 func (a *Authority) Certify(key crypto.PublicKey, pod int) ([]byte, error) {
 	t := template(a.life)
 	t.Subject = pkix.Name{CommonName: "pod " + strconv.Itoa(pod)}
@@ -110,7 +110,7 @@ func (a *Authority) Certify(key crypto.PublicKey, pod int) ([]byte, error) {
 	return cert, nil
 }
 
-// Host makes the certificate, PEM, of a server that is called host.
+// Host makes the certificate, PEM, of a server with the given host name.
 func (a *Authority) Host(key crypto.PublicKey, host string) ([]byte, error) {
 	t := template(a.life)
 	t.Subject = pkix.Name{CommonName: host}
@@ -132,17 +132,17 @@ func (a *Authority) sign(t *x509.Certificate, key crypto.PublicKey) ([]byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// Identity returns the name in a leaf: outrigger://job/<id>/pod/<n>. The id is one
-// segment, whatever is in it, so that no id can pretend to be another's pod.
+// Identity returns the name in a leaf certificate: outrigger://job/<id>/pod/<n>. The id is one
+// segment for any content, so that no id can look like a pod of another job.
 func Identity(job string, pod int) *url.URL {
 	end := "/pod/" + strconv.Itoa(pod)
 	return &url.URL{Scheme: "outrigger", Host: "job", Path: "/" + job + end, RawPath: "/" + url.PathEscape(job) + end}
 }
 
-// ErrStranger reports a certificate that is not one of this job's sidecars.
+// ErrStranger is the error for a certificate that does not belong to a sidecar of this job.
 var ErrStranger = errors.New("not a sidecar of this job")
 
-// PodOf reads the pod from a verified leaf of the job.
+// PodOf returns the pod in a verified leaf certificate of the job.
 func PodOf(cert *x509.Certificate, job string) (int, error) {
 	for _, u := range cert.URIs {
 		if rest, ok := strings.CutPrefix(u.String(), "outrigger://job/"+url.PathEscape(job)+"/pod/"); ok {
@@ -154,8 +154,8 @@ func PodOf(cert *x509.Certificate, job string) (int, error) {
 	return 0, fmt.Errorf("%w: certificate %q names no pod of job %s", ErrStranger, cert.Subject.CommonName, job)
 }
 
-// Belongs checks that a certificate is that of a pod of the job, under the job's
-// authority: all peers would refuse another one, without a word of why.
+// Belongs checks that a certificate is that of a pod of the job, signed by the job's
+// authority. All peers would refuse another certificate without giving the reason.
 func Belongs(cert tls.Certificate, ca []byte, job string, pod int) error {
 	leaf, err := x509.ParseCertificate(cert.Certificate[0])
 	if err != nil {
@@ -173,7 +173,7 @@ func Belongs(cert tls.Certificate, ca []byte, job string, pod int) error {
 	return err
 }
 
-// Config loads one sidecar's credentials from files, for ConfigOf.
+// Config loads one sidecar's credentials from files and calls ConfigOf.
 func Config(caFile, certFile, keyFile string) (*tls.Config, error) {
 	ca, err := os.ReadFile(caFile)
 	if err != nil {
@@ -186,9 +186,9 @@ func Config(caFile, certFile, keyFile string) (*tls.Config, error) {
 	return ConfigOf(ca, caFile, cert)
 }
 
-// ConfigOf makes the TLS configuration of one sidecar for both roles: TLS 1.3,
-// both sides authenticated by the job's authority alone, whose certificate is
-// ca, PEM, from where. Names are not host names but identities, which the caller
+// ConfigOf returns the TLS configuration of one sidecar for both roles: TLS 1.3, and both
+// sides are authenticated only by the job's authority, whose certificate is ca (PEM), read
+// from where. The names in certificates are not host names but identities, which the caller
 // checks (PodOf).
 func ConfigOf(ca []byte, where string, cert tls.Certificate) (*tls.Config, error) {
 	pool := x509.NewCertPool()
@@ -198,8 +198,8 @@ func ConfigOf(ca []byte, where string, cert tls.Certificate) (*tls.Config, error
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
-		// The chain is verified below against the job's authority; what is
-		// left out is only the comparison with a host name.
+		// The chain is verified below against the job's authority. Only the comparison with a
+		// host name is left out.
 		InsecureSkipVerify: true, //nolint:gosec // see VerifyConnection
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {

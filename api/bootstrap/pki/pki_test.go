@@ -48,7 +48,7 @@ func parse(t *testing.T, raw []byte) *x509.Certificate {
 	return c
 }
 
-// files writes credentials as a sidecar finds them.
+// files writes credentials to files, as a sidecar gets them.
 func files(t *testing.T, ca []byte, p Pair) (caFile, certFile, keyFile string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,8 +69,8 @@ func config(t *testing.T, ca []byte, p Pair) *tls.Config {
 	return c
 }
 
-// TestIdentity: whatever a job is called, its leaves name it and the pod, and
-// no other job takes them for its own.
+// TestIdentity: for any name of a job, its leaf certificates name the job and the pod, and no
+// other job accepts them.
 func TestIdentity(t *testing.T) {
 	jobs := []string{
 		"0123456789abcdef", "a", "a/pod/1", "a/pod", "a b", "a;b,c", "a?b#c", "100%", "a%2Fpod%2F1", "é", "..", "a:b@c&d=e+f$g",
@@ -106,7 +106,7 @@ func TestLeafWithoutIdentity(t *testing.T) {
 	}
 }
 
-// shake connects two sidecars and returns what each says.
+// shake connects two sidecars and returns the error of each side.
 func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -118,11 +118,11 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 		if err == nil {
 			_, err = s.Write([]byte("x"))
 		}
-		_ = a.Close() // the other side shall not wait
+		_ = a.Close() // the other side must not wait
 		done <- err
 	}()
 	c := tls.Client(b, client)
-	_, clientErr = c.Read(make([]byte, 1)) // in TLS 1.3 the server's verdict comes after the handshake
+	_, clientErr = c.Read(make([]byte, 1)) // in TLS 1.3, the server verifies the client after the client's handshake has ended
 	_ = b.Close()
 	return <-done, clientErr
 }
@@ -151,7 +151,7 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("%s: taken as a server", what)
 		}
 	}
-	// Time alone makes a stranger: the same chain, looked at afterwards.
+	// Expired credentials are refused even if both sides have the same chain.
 	gone := config(t, expired.CA(), late)
 	if s, c := shake(t, gone, gone); s == nil && c == nil {
 		t.Error("two sidecars with expired credentials believe each other")

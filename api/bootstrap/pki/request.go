@@ -29,11 +29,11 @@ func NewRequest() (crypto.Signer, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// ErrRequest is wrapped by every complaint about a certificate request.
+// ErrRequest is wrapped by every error about a certificate request.
 var ErrRequest = errors.New("certificate request")
 
-// ReadRequest takes the key from a request whose sender has shown that it holds
-// the private one. Whatever else the request says counts for nothing.
+// ReadRequest returns the key in a request whose sender has proved that it holds the private
+// key. All other contents of the request are ignored.
 func ReadRequest(raw []byte) (crypto.PublicKey, error) {
 	if len(raw) > RequestMax {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrRequest, len(raw), RequestMax)
@@ -48,8 +48,9 @@ func ReadRequest(raw []byte) (crypto.PublicKey, error) {
 	}
 	key, ok := r.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() {
-		// Said before the signature is checked, which takes 40 ms with the largest RSA key
-		// that a request has room for, and callers have shown no token yet.
+		// The key is checked before the signature, because a signature check takes 40 ms with
+		// the largest RSA key that fits into a request, and the caller's token is not verified
+		// yet.
 		return nil, fmt.Errorf("%w: want a key of the curve P-256", ErrRequest)
 	}
 	if err := r.CheckSignature(); err != nil {

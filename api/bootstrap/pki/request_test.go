@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// TestFromSeed: authorities of one seed are one authority, though each makes a
-// certificate of its own; those of others are strangers.
+// TestFromSeed: authorities of the same seed accept each other's certificates, although each
+// makes its own authority certificate. Authorities of other seeds do not.
 func TestFromSeed(t *testing.T) {
 	from := func(job string, first byte) *Authority {
 		a, err := FromSeed(job, [ed25519.SeedSize]byte{first}, time.Hour)
@@ -56,7 +56,7 @@ func TestFromSeed(t *testing.T) {
 	}
 }
 
-// TestReadRequest: what is no request of a sidecar's is refused.
+// TestReadRequest: an input that is not a sidecar's request is refused.
 func TestReadRequest(t *testing.T) {
 	_, good, err := NewRequest()
 	if err != nil {
@@ -90,8 +90,8 @@ func TestReadRequest(t *testing.T) {
 	}
 }
 
-// TestKeysOfOtherKinds: a request with a key that no sidecar makes is refused before its
-// signature is checked.
+// TestKeysOfOtherKinds: a request with a kind of key that no sidecar makes is refused before
+// its signature is checked.
 func TestKeysOfOtherKinds(t *testing.T) {
 	of := func(key crypto.Signer, err error) crypto.Signer {
 		t.Helper()
@@ -111,7 +111,7 @@ func TestKeysOfOtherKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		der[len(der)-1] ^= 1 // else the order of the checks does not show
+		der[len(der)-1] ^= 1 // with a valid signature, the order of the checks would not show
 		_, err = ReadRequest(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 		if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "want a key of the curve P-256") {
 			t.Errorf("%s: %v", what, err)
@@ -119,8 +119,8 @@ func TestKeysOfOtherKinds(t *testing.T) {
 	}
 }
 
-// TestClocksBehind: whose clock is most of an hour behind takes what was signed
-// just now.
+// TestClocksBehind: a sidecar whose clock is almost an hour behind accepts a certificate that
+// was signed just now.
 func TestClocksBehind(t *testing.T) {
 	a := authority(t, "job", time.Hour)
 	_, signed := leaf(t, a, 1)
