@@ -249,7 +249,7 @@ func TestProbeAmongThousands(t *testing.T) {
 				if r.StatusCode != http.StatusOK {
 					t.Errorf("a probe: %s", r.Status)
 				}
-				_ = r.Body.Close() // short
+				_ = r.Body.Close() // the body is short
 			}
 			if open := list.Open(t); open > most {
 				t.Errorf("%d of %d connections are open, want %d at most", open, count, most)
@@ -376,7 +376,7 @@ func TestGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }() // all was read
+	defer func() { _ = c.Close() }() // all responses were read
 	const count = 6
 	begun := time.Now()
 	if _, err := io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", count)); err != nil {
