@@ -31,13 +31,13 @@ type Device struct {
 	// PCI are the addresses of its functions; an I/OAT device has one for each
 	// channel.
 	PCI []string `json:"pci,omitempty"`
-	// NUMA is the node of the device, -1 when it is unknown.
+	// NUMA is the NUMA node of the device; -1 if it is not known.
 	NUMA int `json:"numa"`
 	// Files are the device files in the container.
 	Files []string `json:"files"`
-	// LinkType is infiniband or ethernet, of an HCA.
+	// LinkType of an HCA is infiniband or ethernet.
 	LinkType string `json:"linkType,omitempty"`
-	// Shared says that other containers use the device too.
+	// Shared is whether other containers use the device too.
 	Shared bool `json:"shared,omitempty"`
 }
 

@@ -17,7 +17,7 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// What the plugin writes for two resources is what the sidecar reads.
+// TestRoundTrip: the sidecar reads what the plugin writes for two resources.
 func TestRoundTrip(t *testing.T) {
 	hca := Device{Kind: "hca", Name: "mlx5_2", PCI: []string{"0000:3b:00.2"}, Files: []string{"/dev/infiniband/uverbs2"}, LinkType: "ethernet", Shared: true}
 	ioat := Device{Kind: "ioat", Name: "0000:00:04.0", NUMA: 1, Files: []string{"/dev/vfio/vfio", "/dev/vfio/30"}}
@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzFromEnv: what is accepted can be written and read again.
+// FuzzFromEnv: an accepted value can be written and read again.
 func FuzzFromEnv(f *testing.F) {
 	f.Add(`[{"kind":"hca","name":"mlx5_0","numa":0,"files":["/dev/infiniband/uverbs0"]}]`)
 	f.Add(`[{"kind":"dsa","name":"wq0.1","numa":-1,"files":["/dev/dsa/wq0.1"],"shared":true}]`)
