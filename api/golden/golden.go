@@ -1,7 +1,7 @@
-// Package golden compares encoded bytes with files of hexadecimal digits, for
-// the tests of what crosses a process boundary. Other implementations of the
-// same layout (clientlib/c) read the same files. Text compares text, and Transcripts plays files
-// of commands and compares what they print.
+// Package golden compares encoded bytes with files of hexadecimal digits, for tests of the
+// formats that cross a process boundary. Other implementations of the same layout
+// (clientlib/c) read the same files. Text compares text, and Transcripts executes files of
+// commands and compares their output.
 //
 // A file has comment lines that begin with #, then lines of up to sixteen bytes
 // in hexadecimal, separated by blanks. `go test PACKAGE -update` writes the
@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 const lineBytes = 16
 
-// Compare fails the test unless got is what testdata/NAME.golden.hex says.
+// Compare fails the test unless got equals the bytes in testdata/NAME.golden.hex.
 func Compare(t testing.TB, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden.hex")
@@ -37,7 +37,7 @@ func Compare(t testing.TB, name string, got []byte) {
 	}
 }
 
-// Text fails the test unless got is what testdata/NAME.txt says.
+// Text fails the test unless got equals testdata/NAME.txt.
 func Text(t testing.TB, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".txt")
@@ -55,9 +55,10 @@ func Text(t testing.TB, name, got string) {
 	}
 }
 
-// Transcripts plays each file testdata/*.txt: paragraphs of comments, commands, a line "----" and what
-// the commands print. begin makes what the commands of a file are for, and returns what carries out one
-// of them, a line of words, and returns its output: lines, or nothing.
+// Transcripts executes each file testdata/*.txt. A file has paragraphs of comments, commands,
+// a line "----" and the output of the commands. begin prepares the state for the commands of a
+// file. It returns a function that executes one command, given as its words, and returns the
+// output: lines, or nothing.
 func Transcripts(t *testing.T, begin func(t *testing.T) (command func(words []string) string)) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -76,7 +77,7 @@ func Transcripts(t *testing.T, begin func(t *testing.T) (command func(words []st
 	}
 }
 
-// play returns a transcript with its outputs made anew.
+// play returns a transcript in which the outputs are those of the commands now.
 func play(transcript string, command func(words []string) string) string {
 	var paragraphs []string
 	for p := range strings.SplitSeq(strings.TrimSpace(transcript), "\n\n") {
@@ -115,11 +116,11 @@ func Read(t testing.TB, name string) []byte {
 	return b
 }
 
-// write keeps the comments of the file that is there.
+// write writes the file, and keeps the comments that it has.
 func write(t testing.TB, path string, b []byte) {
 	t.Helper()
 	var text strings.Builder
-	old, _ := os.ReadFile(path) // none is as good as one without comments
+	old, _ := os.ReadFile(path) // a missing file is like one without comments
 	for line := range strings.Lines(string(old)) {
 		if strings.HasPrefix(line, "#") {
 			text.WriteString(line)
