@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Refused is what the agent's refusals are, for errors.As.
+// Refused is the error of a request that the agent has refused, for errors.As.
 type Refused struct {
 	Op    Op
 	Cause string
@@ -19,16 +19,16 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("the node's agent refused %s: %s", r.Op, r.Cause)
 }
 
-// waitingMax bounds the connections that wait for Accept; what comes beyond is
-// closed, which its other end sees.
+// waitingMax bounds the connections that wait for Accept. Further ones are closed, which their
+// other ends see.
 const waitingMax = 64
 
-// Client is a sidecar's connection to the agent. It is for one goroutine. After
-// an error that is not a Refused, or whose context has ended, the two sides no
-// longer know what they talk about: Close it and dial again.
+// Client is a sidecar's connection to the agent. Only one goroutine may use it. After an error
+// that is not a Refused, or after the context of a call has ended, requests and answers may no
+// longer correspond: call Close and dial again.
 type Client struct {
 	conn    *net.UnixConn
-	waiting []Peer // events that came while an answer was awaited
+	waiting []Peer // events that arrived before an expected answer
 }
 
 // Peer is a connection to another sidecar of the job.
@@ -47,7 +47,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	return &Client{conn: c.(*net.UnixConn)}, nil
 }
 
-// Close ends the connection and closes what was not accepted.
+// Close ends the connection and closes the connections that were not accepted.
 func (c *Client) Close() error {
 	errs := []error{c.conn.Close()}
 	for _, p := range c.waiting {
@@ -57,8 +57,8 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Memlock raises this process's limit of locked memory to n bytes, or to the
-// node's bound. It gives the limit that holds now, in bytes (§3.1).
+// Memlock raises this process's limit of locked memory to n bytes, or to the node's bound. It
+// returns the resulting limit in bytes (§3.1).
 func (c *Client) Memlock(ctx context.Context, n uint64) (uint64, error) {
 	m, _, err := c.ask(ctx, &Message{Op: Memlock, Bytes: n})
 	if err != nil {
@@ -67,15 +67,15 @@ func (c *Client) Memlock(ctx context.Context, n uint64) (uint64, error) {
 	return m.Bytes, nil
 }
 
-// Join makes this connection the way to pod's sidecar for the others of the job
-// (§3.2).
+// Join registers this connection as the one by which other sidecars of the job reach the
+// sidecar of pod (§3.2).
 func (c *Client) Join(ctx context.Context, pod int) error {
 	_, _, err := c.ask(ctx, &Message{Op: Join, Pod: pod})
 	return err
 }
 
-// Connect gives a connection to the sidecar of a pod on the same node (§3.3). A
-// Refused error says that there is none.
+// Connect returns a connection to the sidecar of a pod on the same node (§3.3). The error is a
+// Refused if there is no such sidecar.
 func (c *Client) Connect(ctx context.Context, pod int) (*os.File, error) {
 	_, f, err := c.ask(ctx, &Message{Op: Connect, Pod: pod})
 	if err == nil && f == nil {
@@ -84,8 +84,7 @@ func (c *Client) Connect(ctx context.Context, pod int) (*os.File, error) {
 	return f, err
 }
 
-// Accept waits for a connection that another sidecar of the job has asked for
-// (§3.4).
+// Accept waits for a connection that another sidecar of the job has requested (§3.4).
 func (c *Client) Accept(ctx context.Context) (Peer, error) {
 	if len(c.waiting) > 0 {
 		p := c.waiting[0]
@@ -105,15 +104,15 @@ func (c *Client) Accept(ctx context.Context) (Peer, error) {
 	return Peer{Pod: m.Pod, Conn: f}, nil
 }
 
-// within lets reads and writes end when the context does, until the function
-// that it returns is called.
+// within makes reads and writes end when the context ends, until the returned function is
+// called.
 func (c *Client) within(ctx context.Context) func() bool {
-	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) }) // a closed connection has ended already
+	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) }) // an error means that the connection is closed, which also ends them
 }
 
-// ask sends a request and waits for its answer; events before it wait for
-// Accept. A request that cannot be sent may have been refused already: the
-// agent says why before it closes the connection.
+// ask sends a request and waits for its answer. Events that arrive before the answer are kept
+// for Accept. If a request cannot be sent, the agent may have refused the connection already:
+// it sends the reason before it closes the connection.
 func (c *Client) ask(ctx context.Context, m *Message) (*Message, *os.File, error) {
 	defer c.within(ctx)()
 	m.Version = Version
@@ -139,7 +138,7 @@ func (c *Client) ask(ctx context.Context, m *Message) (*Message, *os.File, error
 	}
 }
 
-// queuePeer keeps a connected peer until the caller asks for one, and closes it if waitingMax wait.
+// queuePeer keeps a connection for Accept. It closes the connection if waitingMax are waiting.
 func (c *Client) queuePeer(p Peer) error {
 	if len(c.waiting) >= waitingMax {
 		return p.Conn.Close()

@@ -15,15 +15,15 @@ const Version = 1
 // MessageMax is the length of a message in bytes (§1).
 const MessageMax = 4096
 
-// errorMax bounds the text of a refusal in bytes: each may become six in JSON,
-// and the whole is to fit into a message.
+// errorMax bounds the text of a refusal, in bytes. Each byte may become six in JSON, and the
+// whole message must fit into MessageMax.
 const errorMax = 600
 
-// Op is what a message is about (§3).
+// Op is the operation of a message (§3).
 type Op string
 
-// The operations. Incoming and End are events of the agent's, the others are
-// requests and their answers.
+// The operations. Incoming and End are events from the agent; all others are requests and
+// their answers.
 const (
 	Memlock  Op = "memlock"
 	Join     Op = "join"
@@ -39,12 +39,12 @@ const podMax = 1 << 20
 type Message struct {
 	Version int    `json:"version"`
 	Op      Op     `json:"op"`
-	Bytes   uint64 `json:"bytes,omitempty"` // of memlock
-	Pod     int    `json:"pod,omitempty"`   // of join, connect and incoming
-	Error   string `json:"error,omitempty"` // of an answer that refuses, and of end
+	Bytes   uint64 `json:"bytes,omitempty"` // in memlock
+	Pod     int    `json:"pod,omitempty"`   // in join, connect and incoming
+	Error   string `json:"error,omitempty"` // in an answer that refuses, and in end
 }
 
-// Encode writes a message. An error's text is cut when it is too long for one.
+// Encode returns the encoded message. It cuts the text of an error that is too long.
 func (m *Message) Encode() []byte {
 	out := *m
 	if len(out.Error) > errorMax {

@@ -24,7 +24,7 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted is the same after writing and reading it again.
+// FuzzParse: an accepted message is the same after it is written and read again.
 func FuzzParse(f *testing.F) {
 	for _, m := range []*Message{
 		{Version: 1, Op: Memlock, Bytes: 1 << 40},

@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMessage is a message that breaks the protocol.
+// ErrMessage is wrapped by the error about a message that violates the protocol.
 var ErrMessage = errors.New("bad message")
 
-// rightsMax is how many descriptors of one message are looked at; the kernel
-// drops the rest.
+// rightsMax is the maximum number of descriptors that are read with a message. The kernel
+// drops further ones.
 const rightsMax = 4
 
-// Send writes a message, with a descriptor when f is not nil. The sender keeps
-// f.
+// Send writes a message, with a descriptor if f is not nil. The sender keeps f.
 func Send(conn *net.UnixConn, m *Message, f *os.File) error {
 	var rights []byte
 	if f != nil {
@@ -28,9 +27,9 @@ func Send(conn *net.UnixConn, m *Message, f *os.File) error {
 	return err
 }
 
-// Receive reads a message and the descriptor that came with it, if any. A
-// message with several descriptors is bad, and they are closed. io.EOF is the
-// end.
+// Receive reads a message and its descriptor, if it has one. A message with several
+// descriptors is an error, and the descriptors are closed. At the end of the connection,
+// Receive returns io.EOF.
 func Receive(conn *net.UnixConn) (*Message, *os.File, error) {
 	text, rights := make([]byte, MessageMax+1), make([]byte, unix.CmsgSpace(rightsMax*4))
 	n, rn, flags, _, err := conn.ReadMsgUnix(text, rights)
