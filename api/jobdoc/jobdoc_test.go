@@ -18,8 +18,8 @@ func attempt() *Attempt {
 	return &Attempt{Job: j, Number: 2}
 }
 
-// TestDocument: pods have the names that an Indexed Job gives them, and the last
-// one has the ranks that are left.
+// TestDocument: pods have the names that an Indexed Job gives them, and the last pod has the
+// remaining ranks.
 func TestDocument(t *testing.T) {
 	d := attempt().Document("id")
 	if err := d.Validate(); err != nil {
@@ -34,8 +34,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestWords: whatever a profile and a job may say is something that a sidecar
-// understands, and only the engine's own choice is left out.
+// TestWords: a sidecar understands every value that a profile or a job may have. Only the
+// value for the engine's own choice is left out.
 func TestWords(t *testing.T) {
 	for _, wait := range []v1alpha1.WaitPolicy{"Auto", "Poll", "Yield", "Block"} {
 		for _, rendezvous := range []v1alpha1.Rendezvous{"Auto", "GetCQE", "Get", "Put", "PutNR", "RPut", "Stream"} {
@@ -62,8 +62,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestCredit: what is reserved for a job's size is what its sidecars are told to
-// use, and a profile has the last word.
+// TestCredit: the credit for which memory is reserved is the credit that the job's sidecars
+// use. A profile's value takes precedence.
 func TestCredit(t *testing.T) {
 	own := resource.MustParse("2Mi")
 	for _, c := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/v1alpha1"
 )
 
-// TestArenaCounted: the arena of an MPI program that does not ask for it counts little, and
-// every other one in whole.
+// TestArenaCounted: the arena of an MPI program that does not ask for it is counted in part,
+// and every other arena in full.
 func TestArenaCounted(t *testing.T) {
 	size := resource.MustParse("64Mi")
 	with := func(mpi v1alpha1.MPI, m v1alpha1.MemorySpec, env ...corev1.EnvVar) *v1alpha1.MPIJobSpec {
