@@ -6,51 +6,52 @@ package names
 const (
 	// EnvSocket is the path of the sidecar's Unix socket.
 	EnvSocket = "OUTRIGGER_SOCKET"
-	// EnvRank is the world rank that this process shall take.
+	// EnvRank is the world rank of this process.
 	EnvRank = "OUTRIGGER_RANK"
-	// EnvArena is the arena that this process asks for, in bytes (suffixes
-	// KiB, MiB, GiB are understood); the sidecar may grant less.
+	// EnvArena is the size of the arena that this process requests, in bytes (the suffixes
+	// KiB, MiB and GiB are allowed); the sidecar may grant less.
 	EnvArena = "OUTRIGGER_ARENA"
 	// EnvWait is the wait policy of the client: poll, yield or block.
 	EnvWait = "OUTRIGGER_WAIT"
-	// EnvProvider names the folder of liboutrigger-fi.so, for the case that it is not
-	// in the launcher's own folder.
+	// EnvProvider is the folder of liboutrigger-fi.so, if the library is not in the launcher's
+	// own folder.
 	EnvProvider = "OUTRIGGER_PROVIDER_PATH"
-	// EnvLibMPI is the libmpi of Open MPI programs, where outrigger-pmix does not
-	// find it as they do.
+	// EnvLibMPI is the path of the libmpi of Open MPI programs, if outrigger-pmix does not
+	// find the library in the same way as the programs.
 	EnvLibMPI = "OUTRIGGER_LIBMPI"
-	// EnvPMI is how MPICH and Intel MPI reach process management: fd, a descriptor
-	// that ranks inherit, or port, a port on the pod's loopback.
+	// EnvPMI is how MPICH and Intel MPI connect to process management: fd, by a descriptor
+	// that ranks inherit, or port, by a port on the pod's loopback address.
 	EnvPMI = "OUTRIGGER_PMI"
-	// EnvMPIRun says 1 where a program that is not called like one runs an mpirun or
-	// mpiexec: it is started once, and not once for each rank.
+	// EnvMPIRun is 1 if a program whose name does not show it runs mpirun or mpiexec. It is
+	// then started once, and not once for each rank.
 	EnvMPIRun = "OUTRIGGER_MPIRUN"
-	// EnvMPIArena says that the large allocations of an MPI program lie in the arena
-	// of its rank: on, or the smallest such allocation, as EnvArena says a size; off,
-	// or nothing.
+	// EnvMPIArena is whether the large allocations of an MPI program are placed in the arena
+	// of its rank: on, or the minimum size of such an allocation, in the form of EnvArena; off
+	// or empty for none.
 	EnvMPIArena = "OUTRIGGER_MPI_ARENA"
-	// EnvMPIReport says 1 where each rank of an MPI program tells at its end what it
-	// has sent and received in place and by copying.
+	// EnvMPIReport is 1 if each rank of an MPI program reports at its end how much data it has
+	// sent and received in place and by copying.
 	EnvMPIReport = "OUTRIGGER_MPI_REPORT"
-	// EnvMPIProgress says what goes on while an MPI program computes: messages, which a
-	// thread of the provider's moves; all, also the MPI's own steps, as those of
+	// EnvMPIProgress is what makes progress while an MPI program computes: messages, which a
+	// thread of the provider moves; all, which adds the MPI's own steps, such as those of
 	// non-blocking collectives; off, nothing.
 	EnvMPIProgress = "OUTRIGGER_MPI_PROGRESS"
-	// EnvMPICheck has liboutrigger-check.so end a process whose MPI has selected another
-	// transport (select), and tell the sidecar of processes that load an MPI, too (loaded).
-	// The library itself says cleared to what a wrapper starts with an environment of its own; a
-	// job says off for a program that each rank runs as a job of its own.
+	// EnvMPICheck makes liboutrigger-check.so end a process whose MPI has selected another
+	// transport (select), or in addition report to the sidecar each process that loads an MPI
+	// (loaded). The library itself sets it to cleared for the programs that a wrapper starts
+	// with a new environment. A job sets it to off for a program that each rank runs as a
+	// separate job.
 	EnvMPICheck = "OUTRIGGER_MPI_CHECK"
 	// EnvMPIRanks is how many ranks the job has, more than one, for those that an mpirun of
 	// the program starts: its world is that of all, or of one (clientlib/c/check).
 	EnvMPIRanks = "OUTRIGGER_MPI_RANKS"
-	// EnvMPIHere is which of these ranks the pod has, as FIRST-LAST.
+	// EnvMPIHere is the range of these ranks in the pod, in the form FIRST-LAST.
 	EnvMPIHere = "OUTRIGGER_MPI_HERE"
 	// EnvHost is the host name of a pod that shares its machine with other pods of the
 	// job, for the daemons of an mpirun (clientlib/c/host).
 	EnvHost = "OUTRIGGER_HOST"
-	// EnvAgent is the sidecar's process management for outrigger-ssh, by which an
-	// mpirun starts its daemons.
+	// EnvAgent is the address of the sidecar's process management for outrigger-ssh, with
+	// which an mpirun starts its daemons.
 	EnvAgent = "OUTRIGGER_AGENT"
 	// EnvPod is the number of a container's pod within its job, in Kubernetes.
 	EnvPod = "OUTRIGGER_POD"
@@ -63,21 +64,21 @@ const (
 	EnvGrantSocket = "OUTRIGGER_GRANT_SOCKET"
 )
 
-// Files that the parts of a pod find each other by.
+// Files by which the processes of a pod find each other.
 const (
 	// SocketFile is the sidecar's socket inside the shared directory.
 	SocketFile = "sidecar.sock"
-	// PMISuffix makes the path of the sidecar's process-management socket of that of
-	// its socket: several sidecars may share a directory.
+	// PMISuffix is appended to the path of the sidecar's socket to get the path of its
+	// process-management socket: several sidecars may share a directory.
 	PMISuffix = ".pmi"
-	// LaunchSuffix makes the path of the socket at which a launcher asks its sidecar of that
-	// of the sidecar's socket, in the same way.
+	// LaunchSuffix is appended in the same way to get the path of the socket for requests of
+	// launchers.
 	LaunchSuffix = ".run"
 	// BootstrapFile is the job document inside the sidecar's configuration.
 	BootstrapFile = "bootstrap.json"
-	// GrantSocket is the node agent's socket, on the node and in the containers
-	// that hold a device. Its directory has nothing else in it, because the
-	// whole of it is mounted: the socket is made anew when the agent restarts.
+	// GrantSocket is the path of the node agent's socket, on the node and in the containers
+	// that hold a device. Its directory contains nothing else, because the whole directory is
+	// mounted: a restarted agent makes a new socket.
 	GrantSocket = "/run/outrigger-agent/grant.sock"
 )
 
@@ -89,13 +90,13 @@ const (
 	LabelInject = Group + "/inject"
 	// LabelJob is the MPIJob that a pod or another object belongs to.
 	LabelJob = Group + "/job-name"
-	// LabelJobUID is which MPIJob of that name a pod of another controller has joined.
+	// LabelJobUID is the UID of the MPIJob that a pod of another controller has joined.
 	LabelJobUID = Group + "/job-uid"
-	// LabelPodNumber is a pod's number in its job, for pods whose controller
-	// does not tell it in a label of its own.
+	// LabelPodNumber is a pod's number in its job, for pods whose controller does not set a
+	// label with the number.
 	LabelPodNumber = Group + "/pod-number"
-	// AnnotationContainer names the application among a pod's containers. The operator's
-	// webhook sets it where a pod has none.
+	// AnnotationContainer is the name of the application's container in a pod. The operator's
+	// webhook sets it if a pod does not have it.
 	AnnotationContainer = Group + "/container"
 	// LabelAttempt is the attempt of the MPIJob, from 0.
 	LabelAttempt = Group + "/attempt"
@@ -106,21 +107,21 @@ const (
 	ResourceDSA  = Group + "/dsa"
 )
 
-// What is inside a pod with a sidecar.
+// Names and ports in a pod with a sidecar.
 const (
 	// ContainerSidecar and ContainerInstall are the containers that are added.
 	ContainerSidecar = "outrigger"
 	ContainerInstall = "outrigger-install"
-	// VolumeSHM is the volume for /dev/shm of an MPI program; not every pod has it.
+	// VolumeSHM is the volume for /dev/shm of an MPI program; other pods do not have it.
 	VolumeSHM = "outrigger-shm"
-	// VolumeShared, VolumeJob, VolumeToken and VolumeNone are the volumes that
-	// are added; only the first reaches the application.
+	// VolumeShared, VolumeJob, VolumeToken and VolumeNone are the added volumes; only the
+	// first one is mounted into the application.
 	VolumeShared = "outrigger"
 	VolumeJob    = "outrigger-job"
 	VolumeToken  = "outrigger-token" //nolint:gosec // the name of a volume
 	VolumeNone   = "outrigger-none"
-	// SharedDir, JobDir and TokenDir are where the first three are mounted. The
-	// last one, which is empty, covers the token of the pod's service account.
+	// SharedDir, JobDir and TokenDir are the mount paths of the first three. The last one,
+	// which is empty, covers the token of the pod's service account.
 	SharedDir = "/run/outrigger"
 	JobDir    = "/etc/outrigger/job"
 	TokenDir  = "/var/run/secrets/outrigger.dev" //nolint:gosec // a directory
@@ -128,13 +129,13 @@ const (
 	// the token; no other service accepts it.
 	TokenFile     = "token"
 	TokenAudience = Group + "/issuer"
-	// PortPeers is where sidecars listen for each other, PortMetrics where they
-	// serve metrics and health.
+	// PortPeers is the port on which sidecars listen for each other, and PortMetrics the port
+	// for metrics and health.
 	PortPeers   = 7077
 	PortMetrics = 9464
-	// PortIssuer is where the operator's pods serve sidecars their certificates.
+	// PortIssuer is the port on which the operator's pods issue certificates to sidecars.
 	PortIssuer = 9442
-	// PortMetricsLocal is where they serve metrics to their own pod alone, where
-	// the admin wants that; PortMetrics has health then.
+	// PortMetricsLocal is the port on which sidecars serve metrics only within their pods, if
+	// the administrator wants that; PortMetrics then serves only health.
 	PortMetricsLocal = 9465
 )
