@@ -42,8 +42,9 @@ const (
 	// with a new environment. A job sets it to off for a program that each rank runs as a
 	// separate job.
 	EnvMPICheck = "OUTRIGGER_MPI_CHECK"
-	// EnvMPIRanks is how many ranks the job has, more than one, for those that an mpirun of
-	// the program starts: its world is that of all, or of one (clientlib/c/check).
+	// EnvMPIRanks is the number of ranks of the job, if it is more than one, for the ranks
+	// that an mpirun of the program starts: the world of such a rank has all ranks of the job,
+	// or one (clientlib/c/check).
 	EnvMPIRanks = "OUTRIGGER_MPI_RANKS"
 	// EnvMPIHere is the range of these ranks in the pod, in the form FIRST-LAST.
 	EnvMPIHere = "OUTRIGGER_MPI_HERE"
