@@ -43,29 +43,30 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("rank %d (pod %d) %s", v.Rank, v.Pod, v.Text)
 }
 
-// Blame finds the first failure of a job; nil: no report has one. The rules:
+// Blame returns the first failure of a job; nil if no report has one. The rules:
 //
-//   - What the sidecars agreed on counts, with the words of the launcher of that
-//     rank, who knows how the process ended.
-//   - A launcher's first failure counts when its own sidecar had not agreed on
-//     another one by then; else it is a consequence. Both are times of one clock, and
-//     of when each saw it: a launcher ends other ranks after it has, and a sidecar
-//     sees a rank vanish after it did.
+//   - A failure that the sidecars agreed on counts, with the text of the launcher of
+//     that rank, which knows how the process ended.
+//   - A launcher's first failure counts if its own sidecar had not agreed on another
+//     one by then; otherwise it is a consequence. Both times are of one clock, and are
+//     the times at which each program saw the failure: a launcher ends other ranks
+//     after it has seen the failure, and a sidecar sees a rank vanish after the
+//     launcher did.
 //   - A launcher's later failures do not count: it ends its ranks when one has
-//     failed, and how they take that says nothing. Whether the sidecar had noted
+//     failed, and how they end then has no meaning. Whether the sidecar had recorded
 //     the vanished rank by then does not matter.
-//   - Of a rank that closed its session while others waited for it in a collective, the exits
-//     of others, from a second before the sidecar tells on, are consequences. Where the rank
-//     could not be started, or had ended badly by then, that is the failure: it left the job
-//     because of it.
-//   - The exits of others, from a second before a rank is refused on, are consequences of the
-//     refusal: an mpirun ends when one of its ranks does, and may do so before the sidecar of
-//     its pod has heard of the refusal.
+//   - If a rank closed its session while others waited for it in a collective, the
+//     exits of other ranks, from a second before the sidecar's report on, are
+//     consequences. If the rank could not be started, or had failed by then, that is
+//     the failure: the rank left the job because of it.
+//   - If a rank is refused, the exits of other ranks, from a second before the refusal
+//     on, are consequences: an mpirun ends when one of its ranks does, possibly before
+//     the sidecar of its pod has received the refusal.
 //   - A sidecar that ended by itself is the failure of its pod's first rank.
-//   - Of what is left, the earliest counts. Clocks of different nodes differ:
-//     this only decides between failures that know nothing of each other.
-//   - Ranks that were told to end count when nothing else does, also where their
-//     sidecar has seen them vanish by that.
+//   - Of the remaining failures, the earliest counts. Clocks of different nodes
+//     differ: this rule only decides between independent failures.
+//   - Ranks that were told to end count if no other failure does, even if their
+//     sidecar has seen them vanish because of that.
 func Blame(reports []Report) *Verdict {
 	in := inquiry{claims: map[int]*suspect{}, reports: reports}
 	for i := range reports {
@@ -101,8 +102,8 @@ type suspect struct {
 	absent bool // others have failed because the rank had closed its session
 }
 
-// tellAlone completes the text of a failure that no launcher has reported: the rank
-// ended with 0, or how it ended is not known.
+// tellAlone completes the text of a failure that no launcher has reported: the rank ended with
+// 0, or it is not known how it ended.
 func (s *suspect) tellAlone() {
 	if s.refused() {
 		s.Text = "was " + s.Text

@@ -21,7 +21,7 @@ func ended(rank int, t float64) Failure {
 	return Failure{Rank: rank, Code: 143, Signal: "SIGTERM", Reason: Terminated, Text: "was ended", Time: at(t)}
 }
 
-// printed returns a failure of a rank that has printed why.
+// printed returns the failure of a rank that has printed the reason.
 func printed(f Failure) Failure {
 	f.Clue = "no room"
 	return f
@@ -31,7 +31,7 @@ func seen(rank, code int, text string, t float64) Failure {
 	return Failure{Rank: rank, Code: code, Reason: ReasonOf(text), Text: text, Time: at(t)}
 }
 
-// failed returns a verdict that no launcher has said anything about.
+// failed returns the verdict about a rank on which no launcher has reported.
 func failed(rank int, reason Reason, text string, t float64) Failure {
 	return Failure{Rank: rank, Code: 1, Reason: reason, Text: "failed: " + text, Time: at(t)}
 }
@@ -42,7 +42,7 @@ func agree(f Failure) *Message { return &Message{Kind: KindSidecar, Failures: []
 
 var well = &Message{Kind: KindSidecar}
 
-// two pods with two ranks each.
+// two returns the reports of two pods with two ranks each.
 func two(a, b Report) []Report {
 	a.Ranks, b.Ranks = 2, 2
 	b.Pod, b.FirstRank = 1, 2
@@ -51,7 +51,7 @@ func two(a, b Report) []Report {
 
 const lost = TextLost + "1 (ranks 2-3) is lost"
 
-// TestBlame: the same rank is found whichever message is read first.
+// TestBlame: the result does not depend on the order of the reports.
 func TestBlame(t *testing.T) {
 	abort := TextAborted + ": no sense"
 	lie := TextExpelled + "it lied"

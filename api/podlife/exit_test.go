@@ -2,7 +2,7 @@ package podlife
 
 import "testing"
 
-// TestOfExit: of a rank without a launcher, the code says whether a signal ended it.
+// TestOfExit: for a rank without a launcher, the exit code shows whether a signal ended it.
 func TestOfExit(t *testing.T) {
 	for _, c := range []struct {
 		code   int
@@ -22,7 +22,7 @@ func TestOfExit(t *testing.T) {
 		{192, "", RankKilled, "SIG64", "was killed by SIG64"},
 		{193, "", RankExited, "", "exited with code 193"},
 		{255, "", RankExited, "", "exited with code 255"},
-		{1, "SIGTERM", RankKilled, "SIGTERM", "was killed by SIGTERM"}, // a signal that was reported
+		{1, "SIGTERM", RankKilled, "SIGTERM", "was killed by SIGTERM"}, // the signal was reported
 	} {
 		want := Verdict{0, Failure{Rank: 0, Code: c.code, Signal: c.name, Reason: c.want, Text: c.text, Time: at(5)}}
 		got := Blame([]Report{{Ranks: 1, Application: &Ending{Code: c.code, Signal: c.signal, Time: at(5)}}})

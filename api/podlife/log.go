@@ -27,8 +27,8 @@ func Open(path string) (*Log, error) {
 	return open(path, os.O_CREATE)
 }
 
-// Create makes the file at path with m in it. One that is there already is an
-// error that wraps fs.ErrExist.
+// Create makes the file at path with m in it. If the file exists already, the error wraps
+// fs.ErrExist.
 func Create(path string, m *Message) (*Log, error) {
 	l, err := open(path, os.O_CREATE|os.O_EXCL)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLog: the file has a whole message at all times, also when the next one is
-// shorter.
+// TestLog: the file has a whole message at all times, even if the next one is shorter.
 func TestLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(path, []byte("what an earlier container left: "+strings.Repeat("x", 900)), 0o600); err != nil {
@@ -41,7 +40,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestCreate: a file that is there stays as it is.
+// TestCreate: an existing file is not changed.
 func TestCreate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "once")
 	m := &Message{Kind: KindSidecar, Pod: 3}
@@ -49,7 +48,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // it was written
+	defer func() { _ = l.Close() }() // the message was written
 	if _, err := Create(path, &Message{Kind: KindRanks}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("made twice: %v", err)
 	}
@@ -58,7 +57,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestNoLog: a program that was given no file works the same.
+// TestNoLog: a program without a file for its message works in the same way.
 func TestNoLog(t *testing.T) {
 	l, err := Open("")
 	if err := errors.Join(err, l.Write(&Message{}), l.Close()); err != nil {
@@ -70,7 +69,7 @@ func TestNoLog(t *testing.T) {
 	}
 }
 
-// TestReadWhatIsNoFile: whatever an application puts there, Read answers.
+// TestReadWhatIsNoFile: Read returns for anything that an application puts at the path.
 func TestReadWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link, zeros := filepath.Join(dir, "pipe"), filepath.Join(dir, "link"), filepath.Join(dir, "zeros")

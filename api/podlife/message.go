@@ -151,7 +151,7 @@ func lines(text string) string {
 	return text
 }
 
-// notStart is what is left of a character that was cut.
+// notStart reports whether r is a part of a character that was cut.
 func notStart(r rune) bool { return r == utf8.RuneError }
 
 // clean makes text printable and at most limit bytes long.
@@ -165,8 +165,9 @@ func clean(text string, limit int) string {
 	return Cut(text, limit, TextCut)
 }
 
-// Cut makes text at most limit bytes long. What is cut ends with mark, at a character's end
-// and not within a number: a part of one would be another one.
+// Cut shortens text to at most limit bytes. A shortened text ends with mark. It is cut at the
+// end of a character and not within a number, since a part of a number would be another
+// number.
 func Cut(text string, limit int, mark string) string {
 	if len(text) <= limit {
 		return text
@@ -184,14 +185,13 @@ func Cut(text string, limit int, mark string) string {
 	return text[:at] + mark
 }
 
-// Parse reads a message. An application can write into its container's
-// termination message too, so that nothing in one may be trusted further than
-// Parse has checked it.
+// Parse reads a message. An application can also write into its container's termination
+// message, so only what Parse has checked may be relied on.
 func Parse(raw []byte) (*Message, error) {
 	if len(raw) > SizeMax {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrInvalid, len(raw), SizeMax)
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw)) // a field that is not known is of a later release
+	dec := json.NewDecoder(bytes.NewReader(raw)) // an unknown field is of a later release
 	m := new(Message)
 	if err := dec.Decode(m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestForm fixes what others read.
+// TestForm checks the encoded form, which other programs read.
 func TestForm(t *testing.T) {
 	m := &Message{Kind: KindRanks, Pod: 1, Failures: []Failure{{
 		Rank: 2, Code: 137, Signal: "SIGKILL", Reason: RankKilled, Text: "was killed by SIGKILL", Time: time.Unix(1, 0).UTC(),
@@ -32,8 +32,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestTruncation: whatever is said, what is written is whole, fits and can be
-// read; the first failure is what stays longest.
+// TestTruncation: a message with any content is encoded as a complete message that fits and
+// can be read. The first failure is kept longest.
 func TestTruncation(t *testing.T) {
 	for what, text := range map[string]string{
 		"long": strings.Repeat("x", 10_000), "quotes": strings.Repeat(`"`, 10_000), "control": strings.Repeat("\x00\n", 5_000),
@@ -109,7 +109,7 @@ func TestStrictness(t *testing.T) {
 	}
 }
 
-// TestLaterRelease: a message with a field that this release does not know is read.
+// TestLaterRelease: a message with an unknown field is accepted.
 func TestLaterRelease(t *testing.T) {
 	m, err := Parse([]byte(`{"kind":"ranks","pod":1,"weather":"fine"}`))
 	if err != nil || m.Pod != 1 {
@@ -117,7 +117,7 @@ func TestLaterRelease(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted can be written again, and is then the same.
+// FuzzParse: an accepted message is the same after it is encoded and parsed again.
 func FuzzParse(f *testing.F) {
 	for _, m := range []*Message{
 		{Kind: KindSidecar, Traffic: []Traffic{{Transport: "tcp", Peers: 1, Messages: 2, Bytes: 3}}},
@@ -143,7 +143,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestCut: what is cut says so, and no number loses digits.
+// TestCut: a shortened text ends with the mark, and no number loses digits.
 func TestCut(t *testing.T) {
 	for _, c := range []struct {
 		text  string
@@ -155,7 +155,7 @@ func TestCut(t *testing.T) {
 		{"called abort: step 123456 failed", 28, "called abort: step 123456…"},
 		{"residual 0.125 at last", 16, "residual …"},
 		{"müßig", 6, "mü…"},
-		{"123456789", 6, "123…"}, // nothing but a number
+		{"123456789", 6, "123…"}, // the whole text is a number
 		{"abc", 2, "ab"},
 	} {
 		if got := Cut(c.text, c.limit, TextCut); got != c.want || len(got) > c.limit {

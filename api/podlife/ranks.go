@@ -2,7 +2,7 @@ package podlife
 
 import "fmt"
 
-// RankRange names consecutive ranks for a person: rank 2, or ranks 2-3.
+// RankRange formats consecutive ranks for a reader: rank 2, or ranks 2-3.
 func RankRange(first, last int) string {
 	if first == last {
 		return fmt.Sprintf("rank %d", first)

@@ -98,48 +98,49 @@ const (
 	JobFailed Reason = "JobFailed"
 )
 
-// How the text of a failure begins that sidecars tell each other. Text is what
-// travels between them (PROTOCOL §7).
+// Beginnings of the texts of failures that sidecars send to each other (PROTOCOL §7).
 const (
 	TextVanished = "its process ended without closing its session"
-	// TextLastError follows TextVanished, and goes on with the last call of the rank that
-	// failed, as its client has told.
+	// TextLastError follows TextVanished. The text continues with the last failed call of the
+	// rank, as its client has recorded it.
 	TextLastError = "; its last error: "
-	// TextAbsent is of a rank that had said goodbye, and goes on with the rank that waited
-	// for it, TextAbsentFrom, and the collective.
+	// TextAbsent is for a rank that had closed its session. The text continues with the rank
+	// that waited for it, TextAbsentFrom, and the collective.
 	TextAbsent     = "closed its session while rank "
 	TextAbsentFrom = " waited for it in "
-	// TextBadly is of a rank that had said goodbye, or had not attached: its launcher tells.
+	// TextBadly is for a rank that had closed its session, or had not attached; its launcher
+	// reports the failure.
 	TextBadly = "its process ended badly"
-	// TextIdle is of a rank whose launcher has gone, when others came to wait for it.
+	// TextIdle is for a rank whose launcher has gone, if other ranks wait for the rank.
 	TextIdle = "its process ended without having called MPI_Init"
-	// TextOver is of a rank that has run fewer MPI programs than others.
+	// TextOver is for a rank that has run fewer MPI programs than others.
 	TextOver     = "its process ended, and other ranks run another MPI program"
 	TextExpelled = "expelled: "
 	TextAborted  = "called abort"
-	// TextRefused goes on with why a rank's MPI cannot use Outrigger.
+	// The text continues after TextRefused with the reason why a rank's MPI cannot use
+	// Outrigger.
 	TextRefused = "refused: "
-	// TextDisagrees goes on with what the other rank does.
+	// The text continues after TextDisagrees with the collective of the other rank.
 	TextDisagrees = "disagrees with "
 	TextLost      = "sidecar of pod "
-	// TextEnded goes on with why who started the job has ended it.
+	// The text continues after TextEnded with the reason why the program that started the job
+	// has ended it.
 	TextEnded = "ended by its launcher: "
 	// TextCut ends a text that was too long to travel between sidecars.
 	TextCut = "…"
 )
 
-// TextNoRDMA is the message of a sidecar's log whose job prefers RDMA and has none; outrigger run
-// shows it.
+// TextNoRDMA is the log message of a sidecar whose job prefers RDMA if no RDMA device can be
+// used; outrigger run shows it.
 const TextNoRDMA = "data between pods does not go by RDMA"
 
-// adviceVanished follows TextVanished when the process did not end badly, as far
-// as anybody knows.
+// adviceVanished follows TextVanished if no failure of the process is known.
 const adviceVanished = ": call Close (MPI_Finalize) before the program ends, or becomes another one"
 
 // adviceAbsent follows TextAbsent.
 const adviceAbsent = ": all ranks of a communicator call its collectives, in one order, before they close"
 
-// ReasonOf finds the reason of a failure that sidecars agreed on.
+// ReasonOf returns the reason of a failure that sidecars agreed on.
 func ReasonOf(text string) Reason {
 	for _, c := range []struct {
 		begins string
