@@ -6,12 +6,12 @@ import "math/bits"
 // as long as the schedule needs no more scratch than CollScratch returns.
 const (
 	collHalvedBytes  = 512 << 10 // a reduce-scatter of more combines block by block
-	collForwardBytes = 64 << 10  // blocks of a gather or scatter from here on go directly
-	collForwardTotal = 32 << 20  // and so do those of a larger sum
-	collRotateBytes  = 64 << 10  // an allgather of more has no scratch
-	collBundleBytes  = 256       // blocks of an alltoall that are larger go one by one
-	collRingBytes    = 1 << 20   // an allreduce from here on, with a share of
-	collRingShare    = 64 << 10  // so much for each rank, works on one share at a time
+	collForwardBytes = 64 << 10  // blocks of at least this size in a gather or scatter are sent directly
+	collForwardTotal = 32 << 20  // and so are blocks with a larger sum
+	collRotateBytes  = 64 << 10  // a larger allgather has no scratch
+	collBundleBytes  = 256       // larger blocks of an alltoall are sent one by one
+	collRingBytes    = 1 << 20   // an allreduce of at least this size, and
+	collRingShare    = 64 << 10  // of at least this size per rank, works on one share at a time
 )
 
 // CollScratch returns how many bytes of scratch are sufficient for the part of rank in the

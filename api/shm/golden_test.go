@@ -68,7 +68,7 @@ func TestGoldenCollBlock(t *testing.T) {
 	}
 }
 
-// TestWrongSizes: a message that is not exactly as long as it should be is none.
+// TestWrongSizes: a message with another length than the fixed one is refused.
 func TestWrongSizes(t *testing.T) {
 	for _, n := range []int{0, 1, HelloBytes - 1, HelloBytes + 1} {
 		if _, err := DecodeHello(append(golden.Read(t, "hello"), 0)[:n]); err == nil {
@@ -96,8 +96,7 @@ func TestWrongSizes(t *testing.T) {
 	}
 }
 
-// FuzzCollBlock: a block is refused, or means the same after being written
-// again.
+// FuzzCollBlock: a block is refused, or has the same meaning after it is encoded again.
 func FuzzCollBlock(f *testing.F) {
 	f.Add(make([]byte, CollBlockBytes))
 	f.Add(golden.Read(f, "collblock"))

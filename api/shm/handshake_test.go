@@ -13,8 +13,8 @@ func TestHandshakeRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzHandshake: bytes from the other side never panic, and what is accepted
-// means the same when written again.
+// FuzzHandshake: no bytes from the other side cause a panic, and an accepted message has the
+// same meaning after it is encoded again.
 func FuzzHandshake(f *testing.F) {
 	f.Add((&Hello{ABI: 1}).Encode())
 	f.Add((&Welcome{ABI: 1, Text: "no"}).Encode())
@@ -32,8 +32,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// FuzzDescriptor: a ring entry is bounded whatever it says, and survives being
-// written again.
+// FuzzDescriptor: a ring entry with any content is within its bounds, and is the same after it
+// is encoded again.
 func FuzzDescriptor(f *testing.F) {
 	f.Add(make([]byte, DescriptorBytes))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -34,7 +34,8 @@ func TestGoldenPieces(t *testing.T) {
 	}
 }
 
-// TestPieceEnd: a piece holds what is needed, is whole units, and no more than the arena.
+// TestPieceEnd: a piece contains the needed memory, consists of whole units, and does not
+// exceed the arena.
 func TestPieceEnd(t *testing.T) {
 	for _, c := range []struct{ ready, end, size, want uint64 }{
 		{0, 1, 256 << 20, 1 << 20},
@@ -51,7 +52,7 @@ func TestPieceEnd(t *testing.T) {
 	}
 }
 
-// FuzzPieces: a message is refused, or means the same after being written again.
+// FuzzPieces: a message is refused, or has the same meaning after it is encoded again.
 func FuzzPieces(f *testing.F) {
 	f.Add(golden.Read(f, "ask"))
 	f.Add(golden.Read(f, "answer"))

@@ -10,7 +10,7 @@ func TestPlace(t *testing.T) {
 	if q := p.Waiting(false); q != 0 || q.Waits() || q.Timed(true).WaitsForGood() {
 		t.Errorf("%#x after a wait", q)
 	}
-	const earlier = Place(1<<30 | 7) // of a client that says its processor, and that it computes
+	const earlier = Place(1<<30 | 7) // set by earlier clients: a CPU, and the flag that the client computes
 	if earlier.Waits() || !earlier.Waiting(true).WaitsForGood() {
 		t.Errorf("%#x of an earlier release", earlier)
 	}

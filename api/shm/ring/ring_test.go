@@ -48,8 +48,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestHostileHead: a consumer that claims to have read what was never written
-// is found out.
+// TestHostileHead: a consumer that claims to have read entries that were never written is
+// detected.
 func TestHostileHead(t *testing.T) {
 	p, _, mem := both(t, 4)
 	var d shm.Descriptor
@@ -64,7 +64,7 @@ func TestHostileHead(t *testing.T) {
 	}
 }
 
-// TestOrder: two goroutines, every entry once and in order.
+// TestOrder: two goroutines transfer every entry once and in order.
 func TestOrder(t *testing.T) {
 	p, c, _ := both(t, 16)
 	const n = 20_000

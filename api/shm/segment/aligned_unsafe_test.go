@@ -2,7 +2,7 @@ package segment
 
 import "unsafe"
 
-// aligned returns memory that begins at a page, as a mapping does.
+// aligned returns memory that begins at a page boundary, as a mapping does.
 func aligned(n int) []byte {
 	b := make([]byte, n+pageBytes)
 	skip := -uintptr(unsafe.Pointer(&b[0])) & (pageBytes - 1)

@@ -49,7 +49,7 @@ func TestGoldenHeader(t *testing.T) {
 	golden.Compare(t, "header", mem[:512])
 }
 
-// TestBothSides: the client sees in the memory what the sidecar made of it.
+// TestBothSides: the client reads in the memory the values that the sidecar wrote.
 func TestBothSides(t *testing.T) {
 	fd, mem := create(t, small.Bytes())
 	c, err := Format(mem, small, 7)
@@ -60,7 +60,7 @@ func TestBothSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = Unmap(other) }() // as far as this test goes
+	defer func() { _ = Unmap(other) }() // unmapped at the end of the test; an error does not matter
 	d, err := Read(other)
 	if err != nil {
 		t.Fatal(err)
@@ -87,14 +87,14 @@ func TestBothSides(t *testing.T) {
 	if d.Sleeping() {
 		t.Error("still asleep")
 	}
-	// A client that lies about the length reads its own memory and no more.
+	// A client that writes a wrong length makes the sidecar read only the client's own memory.
 	binary.LittleEndian.PutUint32(other[offFailure:], math.MaxUint32)
 	if got := len(c.Failure()); got != failureMax {
 		t.Errorf("a failure of %d bytes", got)
 	}
 }
 
-// TestSeals: neither side can change the size, nor take the seals off.
+// TestSeals: neither side can change the size, nor remove the seals.
 func TestSeals(t *testing.T) {
 	fd, mem := create(t, 4*pageBytes)
 	for _, size := range []int64{0, pageBytes, 4*pageBytes - 1, 4*pageBytes + 1, 1 << 30} {
@@ -149,9 +149,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestImpossibleSize is an error, and leaves no descriptor. (A size that is
-// only too large must not be tried: it is the caller who has to know what the
-// machine can give.)
+// TestImpossibleSize: an impossible size is an error, and leaves no open descriptor. A size
+// that is only too large must not be tried: the caller has to know how much memory the machine
+// has.
 func TestImpossibleSize(t *testing.T) {
 	before := descriptors(t)
 	if fd, _, err := Create("test", -1); err == nil || fd != -1 {
@@ -204,7 +204,7 @@ func TestGeometry(t *testing.T) {
 	}
 }
 
-// TestContradictions: a header that does not fit its memory is refused.
+// TestContradictions: a header that does not match its memory is refused.
 func TestContradictions(t *testing.T) {
 	_, mem := create(t, small.Bytes())
 	for what, c := range map[string]struct {
@@ -246,8 +246,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// FuzzRead: a header from a stranger is refused, or all its parts are inside
-// the memory.
+// FuzzRead: an untrusted header is refused, or all its parts are within the memory.
 func FuzzRead(f *testing.F) {
 	mem := make([]byte, small.Bytes())
 	if _, err := Format(mem, small, 1); err != nil {
@@ -276,8 +275,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestSealLater: memory that both sides have mapped is sealed afterwards. Both go on, pages
-// can be allocated, and none can be taken away.
+// TestSealLater: memory is sealed after both sides have mapped it. Both mappings still work,
+// pages can be allocated, and no pages can be removed.
 func TestSealLater(t *testing.T) {
 	const size = 64 * pageBytes
 	fd, mem, err := CreateToSeal("test", size, 0)
@@ -293,7 +292,7 @@ func TestSealLater(t *testing.T) {
 	if n, err := Allocate(fd, 0, 4*pageBytes); n != 4*pageBytes || err != nil {
 		t.Fatal(n, err)
 	}
-	for range 2 { // the other side may have done it
+	for range 2 { // the other side may have added the seals
 		if err := Seal(fd); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +321,7 @@ func TestSealLater(t *testing.T) {
 	}
 }
 
-// TestSealedInAnotherWay: memory that takes no more seals, and lacks one, is refused.
+// TestSealedInAnotherWay: memory that lacks a seal and accepts no more seals is refused.
 func TestSealedInAnotherWay(t *testing.T) {
 	fd, mem, err := CreateToSeal("test", pageBytes, pageBytes)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNoDevice: whatever is no RDMA device is told by name, and nothing is registered.
-// What a device answers is tested in virtual machines (e2e/rdmavm).
+// TestNoDevice: the error for a file that is not an RDMA device names it, and nothing is
+// registered. Virtual machines test the answers of a device (e2e/rdmavm).
 func TestNoDevice(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	if err != nil {
@@ -31,8 +31,8 @@ func TestNoDevice(t *testing.T) {
 	}
 }
 
-// TestExplain: a refusal says what it means, and of the limit of locked memory how much
-// that is.
+// TestExplain: an error explains the refusal, and, for the limit of locked memory, has the
+// limit.
 func TestExplain(t *testing.T) {
 	for cause, want := range map[error]struct {
 		err  error

@@ -26,7 +26,7 @@ func Ring(fd int) error {
 	for {
 		_, err := unix.Write(fd, b[:])
 		switch {
-		case err == nil, errors.Is(err, unix.EAGAIN): // a full counter is a rung bell
+		case err == nil, errors.Is(err, unix.EAGAIN): // a full counter has rung the bell already
 			return nil
 		case errors.Is(err, unix.EINTR):
 		default:

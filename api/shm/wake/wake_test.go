@@ -22,20 +22,20 @@ func TestWakeBeforeWaitIsNotLost(t *testing.T) {
 		if err := Wake(&word); err != nil {
 			t.Fatal(err)
 		}
-		if err := Wait(&word, 1, 0); err != nil { // without limit: it would hang
+		if err := Wait(&word, 1, 0); err != nil { // without a limit: a lost wake-up would hang
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestEveryTurnIsSeen passes a turn back and forth with the protocol of
-// LAYOUT §8, many times: a lost wake-up would hang.
+// TestEveryTurnIsSeen passes a turn back and forth many times with the protocol of LAYOUT §8:
+// a lost wake-up would hang.
 func TestEveryTurnIsSeen(t *testing.T) {
 	const turns = 20_000
-	var turn, waiting [2]uint32 // whose turn number, who may be blocked
+	var turn, waiting [2]uint32 // the number of each player's last turn; whether the player may be blocked
 	play := func(me int) {
 		for n := uint32(1); n <= turns; n++ {
-			if me == 1 { // the first move is player 0's
+			if me == 1 { // player 0 moves first
 				await(&turn[1], &waiting[1], n)
 			}
 			other := 1 - me
@@ -56,14 +56,14 @@ func TestEveryTurnIsSeen(t *testing.T) {
 	both.Wait()
 }
 
-// await is the client's side: set the word, look once more, wait.
+// await is the client's side: set the word, poll once more, wait.
 func await(turn, waiting *uint32, n uint32) {
 	for atomic.LoadUint32(turn) != n {
 		atomic.StoreUint32(waiting, 1)
 		if atomic.LoadUint32(turn) == n {
 			break
 		}
-		_ = Wait(waiting, 1, 0) // looked at again above
+		_ = Wait(waiting, 1, 0) // the loop checks the turn again
 	}
 	atomic.StoreUint32(waiting, 0)
 }
@@ -130,7 +130,7 @@ func TestDoorbell(t *testing.T) {
 	if !rung(t, fd) {
 		t.Error("a rung doorbell is silent")
 	}
-	// A client may have filled the counter: ringing does not fail, nor block.
+	// A client may have filled the counter: Ring neither fails nor blocks.
 	if _, err := unix.Write(fd, []byte{0xfb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {
 		t.Fatal(err)
 	}
