@@ -2,22 +2,22 @@ package why
 
 import "fmt"
 
-// behindLeast is how many ranks make a line about the one that they wait for: fewer
-// can be followed line by line.
+// behindLeast is the minimum number of waiting ranks for a line about the rank that they wait
+// for. Fewer ranks can be followed line by line.
 const behindLeast = 8
 
 // behindMost bounds the lines about such ranks.
 const behindMost = 4
 
-// behind tells of a rank for which many wait, most of them for one that waits for it:
-// the rounds of a collective in a job of many ranks hide who has not come. Rings, and
-// ranks that have left or are stopped, are told as such.
+// behind reports a rank for which many ranks wait, most of them indirectly, through ranks that
+// wait themselves: in a job of many ranks, the rounds of a collective hide which rank has not
+// arrived. Rings, and ranks that have left or are stopped, are reported by other functions.
 func behind(ranks []Rank) (lines []string) {
 	at := make(map[int]*Rank, len(ranks))
 	for i := range ranks {
 		at[ranks[i].Rank] = &ranks[i]
 	}
-	ends := make(map[int]int, len(ranks)) // rank -> the last one of its chain; Any: it has none
+	ends := make(map[int]int, len(ranks)) // rank -> last rank of its chain; Any: there is none
 	for i := range ranks {
 		var path []int
 		end := ranks[i].Rank
@@ -26,7 +26,7 @@ func behind(ranks []Rank) (lines []string) {
 				end = known
 				break
 			}
-			ends[end] = Any // until its end is known: who comes back to it is in a ring
+			ends[end] = Any // until its end is known: a chain that returns to this rank is a ring
 			path = append(path, end)
 			x := at[end]
 			if x == nil {
@@ -48,7 +48,7 @@ func behind(ranks []Rank) (lines []string) {
 		r := &ranks[i]
 		if end := ends[r.Rank]; end != Any && end != r.Rank {
 			count[end]++
-			if r.next(at) == end { // a sidecar may tell of a rank twice
+			if r.next(at) == end { // a sidecar may report a rank twice
 				direct[end]++
 			}
 		}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Begun are collectives of one kind that a rank has begun one after the other, whether
-// they have ended or not.
+// Begun has consecutive collectives of one kind that a rank has begun, whether they have ended
+// or not.
 type Begun struct {
 	Context uint32 `json:"context,omitempty"` // communicator
 	Lead    int    `json:"lead,omitempty"`    // its rank 0, a world rank
-	Number  uint32 `json:"number"`            // of the last of them on the communicator, from 1 on
+	Number  uint32 `json:"number"`            // number of the last one on the communicator, from 1
 	Name    string `json:"name"`              // with its root, a world rank, if it has one
 	Order   string `json:"order,omitempty"`   // as in Wait
-	Count   uint32 `json:"count,omitempty"`   // how many there are; 0: one
+	Count   uint32 `json:"count,omitempty"`   // number of collectives; 0: one
 }
 
 // has reports that the collective of a number is one of them. Numbers wrap.
@@ -30,19 +30,19 @@ type position struct {
 	number uint32
 }
 
-// side is what some of the ranks call a collective.
+// side has the ranks that call the same collective at a position.
 type side struct {
 	name, order string
 	ranks       []int
-	waits       bool // one of them is still in it
+	waits       bool // one of the ranks is still in the collective
 }
 
-// Disagreements tells of ranks that are in different collectives at one position of a
-// communicator's order, or were, while one of them waits: a program in which that
-// happens is wrong (MPI 4.1, section 6.1), however far apart its ranks are.
+// Disagreements reports ranks that are or were in different collectives at one position of a
+// communicator's order, while one of them waits. A program in which that happens is wrong (MPI
+// 4.1, section 6.1), however far apart its ranks are.
 func Disagreements(ranks []Rank) []string { return disagreements(ranks, false) }
 
-// Disagreed is the same for a job that has failed, whose ranks wait no more.
+// Disagreed is like Disagreements, for a job that has failed, whose ranks no longer wait.
 func Disagreed(ranks []Rank) []string { return disagreements(ranks, true) }
 
 // disagreeMost bounds the lines.
@@ -98,7 +98,7 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 	return lines
 }
 
-// group is a communicator, told apart as in position.
+// group identifies a communicator, as in position.
 type group struct {
 	generation uint64
 	context    uint32
@@ -108,11 +108,11 @@ type group struct {
 // group returns the communicator of a collective that the rank has begun.
 func (r *Rank) group(b *Begun) group { return group{r.Generation, b.Context, b.Lead} }
 
-// numbers are collectives of communicators, which ranks are held against each other at.
+// numbers has, by communicator, the numbers of the collectives at which ranks are compared.
 type numbers map[group][]uint32
 
-// numbersMost bounds those of one communicator, some of which other programs make up:
-// ranks of a program wait in few at a time.
+// numbersMost bounds the numbers of one communicator, because an untrusted program may make
+// some up. The ranks of a program wait in few collectives at a time.
 const numbersMost = 256
 
 func (n numbers) add(g group, number uint32) {
@@ -121,7 +121,7 @@ func (n numbers) add(g group, number uint32) {
 	}
 }
 
-// note adds a rank to the side of a position that it is on.
+// note adds a rank to its side at a position.
 func note(at map[position][]side, r *Rank, b *Begun, waits bool) {
 	if b.Number == 0 {
 		return // it has no position yet
@@ -137,18 +137,18 @@ func note(at map[position][]side, r *Rank, b *Begun, waits bool) {
 		i = len(sides) - 1
 	}
 	s := &sides[i]
-	if i, is := slices.BinarySearch(s.ranks, rank); !is { // else it waits in what it has begun
+	if i, is := slices.BinarySearch(s.ranks, rank); !is { // otherwise, the rank waits in the collective that it has begun
 		s.ranks = slices.Insert(s.ranks, i, rank)
 	}
 	s.waits = s.waits || waits
 	at[p] = sides
 }
 
-// sidesMost bounds those of a position, whose names another program may make up.
+// sidesMost bounds the sides of a position, because an untrusted program may make names up.
 const sidesMost = 16
 
-// doubled reports that a rank is on two sides: its client has used a communicator's
-// number again, and it was in one of the two on the communicator of before.
+// doubled reports whether a rank is on two sides: its client has used a communicator's number
+// again, and one of the two collectives was on the earlier communicator.
 func doubled(sides []side) bool {
 	on := map[int]bool{}
 	for i := range sides {
@@ -188,8 +188,8 @@ func disagreement(p position, sides []side) string {
 	return line
 }
 
-// TextDisagreement is what a disagreement's line begins with.
+// TextDisagreement is the beginning of a line about a disagreement.
 const TextDisagreement = "ranks disagree about a collective: "
 
-// sameOrder: a sidecar that says nothing of it does not disagree.
+// sameOrder compares two orders. An unknown order equals every other one.
 func sameOrder(a, b string) bool { return a == b || a == "" || b == "" }

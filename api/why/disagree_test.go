@@ -19,7 +19,7 @@ func TestDisagreements(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ranks []Rank
-		want  string // "": nothing
+		want  string // "": no line
 	}{
 		"two roots": {[]Rank{waiting(0, in("reduce of root 0", 3)), waiting(1, in("reduce of root 1", 3))}, "rank 0 is in reduce of root 0, rank 1 is in reduce of root 1"},
 		"one has left": {
@@ -72,9 +72,9 @@ func TestDisagreements(t *testing.T) {
 	}
 }
 
-// TestRightProgramsAgree: ranks of a right program are asked one after the other, each
-// at any place of it, in the world and in communicators that splits make, of which
-// several have one number at a time.
+// TestRightProgramsAgree: ranks of a correct program are asked one after the other, each at
+// any position of the program, in the world and in communicators that splits make, several of
+// which have the same number at a time.
 func TestRightProgramsAgree(t *testing.T) {
 	names := []string{"barrier", "gather of root 0", "reduce of root 1", "alltoallv", "fence of window 2"}
 	for range 300 {

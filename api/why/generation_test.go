@@ -13,8 +13,8 @@ func of(generation uint64, r Rank) Rank {
 	return r
 }
 
-// TestGenerationsAreNotCompared: ranks of one pod are in their second program, those of another
-// one have begun, or begin, something else in their first.
+// TestGenerationsAreNotCompared: the ranks of one pod are in their second program, while those
+// of another pod have begun, or begin, different collectives in their first one.
 func TestGenerationsAreNotCompared(t *testing.T) {
 	barrier := Wait{Kind: Collective, Name: "barrier", Number: 1, Rounds: 2, Peer: Any, For: []int{2}, Seconds: 4}
 	gather := Wait{Kind: Collective, Name: "gather of root 2", Number: 1, Peer: Any, For: []int{0}, Seconds: 4}
@@ -26,8 +26,8 @@ func TestGenerationsAreNotCompared(t *testing.T) {
 		return Wait{Kind: Recv, MPI: MPICollective, Context: communicator, Peer: peer, Seconds: 4}
 	}
 	for name, x := range map[string]struct {
-		first, second Rank   // the latter is in its second program
-		line          string // part of one where both are in one program
+		first, second Rank   // second is in its second program
+		line          string // part of a line if both are in one program
 	}{
 		"a history":      {Rank{Rank: 2, State: Left, Past: past}, waiting(0, barrier), TextDisagreement},
 		"of one started": {Rank{Rank: 2, State: NotStarted, Returns: true, Past: past}, waiting(0, barrier), TextDisagreement},
@@ -55,8 +55,8 @@ func TestGenerationsAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestLaterProgramDisagrees: a disagreement in a second program is found, and names none of
-// those that are still in the first one.
+// TestLaterProgramDisagrees: a disagreement in a second program is found, and names no rank
+// that is still in the first one.
 func TestLaterProgramDisagrees(t *testing.T) {
 	in := func(name string) Wait { return Wait{Kind: Collective, Name: name, Number: 1, Peer: Any} }
 	ranks := []Rank{of(2, waiting(0, in("barrier"))), of(2, waiting(1, in("scan"))), of(1, waiting(2, in("allreduce")))}
@@ -65,8 +65,8 @@ func TestLaterProgramDisagrees(t *testing.T) {
 	}
 }
 
-// TestBehindAnEarlierProgram: many ranks wait for one that is still in its first program, and
-// those of the first program for none of the second.
+// TestBehindAnEarlierProgram: many ranks wait for a rank that is still in its first program.
+// Ranks of the first program wait for no rank of the second one.
 func TestBehindAnEarlierProgram(t *testing.T) {
 	var up, down []Rank
 	for r := 1; r <= behindLeast+1; r++ {
@@ -81,8 +81,8 @@ func TestBehindAnEarlierProgram(t *testing.T) {
 	}
 }
 
-// TestStuckBeforeTheNextProgram: a rank that has left an earlier program than others are in may
-// still come, unless its process has ended.
+// TestStuckBeforeTheNextProgram: a rank that has left an earlier program may still join the
+// one in which the others are, unless its process has ended.
 func TestStuckBeforeTheNextProgram(t *testing.T) {
 	stopped := of(2, Rank{Rank: 1, Stopped: 77})
 	for name, x := range map[string]struct {

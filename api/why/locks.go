@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Lock is the lock of a window which others wait for.
+// Lock is the lock of a window for which other ranks wait.
 type Lock struct {
 	Window  uint32   `json:"window"`
 	Holders []Holder `json:"holders,omitempty"` // the longest first
@@ -16,16 +16,17 @@ type Lock struct {
 // Holder is a rank that has a lock.
 type Holder struct {
 	Rank    int     `json:"rank"`
-	Seconds float64 `json:"seconds"` // for so long
+	Seconds float64 `json:"seconds"` // time for which it has held the lock
 }
 
 // LockName is the Name of a wait for a window's lock.
 const LockName = "lock"
 
-// findLocks tells those who wait for a lock who has it: its target knows.
+// findLocks adds the holders of a lock to the ranks that wait for it, as the lock's target
+// reports them.
 func findLocks(ranks []Rank) {
 	type windowKey struct {
-		generation uint64 // windows are numbered anew in each
+		generation uint64 // windows have new numbers in each generation
 		target     int
 		window     uint32
 	}
@@ -41,7 +42,7 @@ func findLocks(ranks []Rank) {
 	}
 	for i := range ranks {
 		r := &ranks[i]
-		r.Waits = slices.Clone(r.Waits) // the caller's own are not changed
+		r.Waits = slices.Clone(r.Waits) // the caller's waits are not changed
 		for j := range r.Waits {
 			if w := &r.Waits[j]; w.Kind == OneSided && w.Name == LockName {
 				w.lock = locks[windowKey{r.Generation, w.Peer, w.Context}]

@@ -8,28 +8,28 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// What a wait or a message of a program over MPI is, as its tag says.
+// Kinds of waits and messages of a program over MPI, according to the tag.
 const (
-	MPIUser       = "user"       // of a call that the program has made
-	MPICollective = "collective" // of one of the MPI's collectives
-	MPIUnknown    = "unknown"    // how this MPI makes its tags is not known
+	MPIUser       = "user"       // a call of the program
+	MPICollective = "collective" // one of the MPI's collectives
+	MPIUnknown    = "unknown"    // the layout of this MPI's tags is not known
 )
 
-// Bits of such tags.
+// Bits of tags of MPI.
 const (
 	openMPICommunicator = 34
 	openMPINegative     = 1 << 31
-	openMPIAnyTag       = openMPINegative - 1 // MPICH's as well: both have 31 bits for the program's tags
+	openMPIAnyTag       = openMPINegative - 1 // also for MPICH: both have 31 bits for the program's tags
 
 	mpichCollective   = 1 << 31
-	mpichCommunicator = 34            // above 2 bits for communicators of MPICH's own within one
-	mpichOwn          = 51            // the first bit of MPICH's own
-	mpichSends        = 1<<54 | 1<<55 // of them, those that say how a message is sent
+	mpichCommunicator = 34            // above 2 bits for MPICH's own communicators within one
+	mpichOwn          = 51            // the first bit of MPICH's own bits
+	mpichSends        = 1<<54 | 1<<55 // those of MPICH's own bits that have the kind of a send
 	mpichContexts     = 1<<(mpichOwn-mpichCommunicator) - 1
 )
 
-// ofMPI takes a context and a tag apart; ok: it is a context of MPI. A world of so many
-// ranks is communicator 0.
+// ofMPI splits a context and a tag. ok reports whether the context is one of MPI. The world is
+// communicator 0.
 func ofMPI(context uint32, tag uint64, layout uint32) (kind string, communicator, number uint32, ok bool) {
 	switch {
 	case context < shm.ProviderContext:
@@ -56,8 +56,9 @@ func ofMPI(context uint32, tag uint64, layout uint32) (kind string, communicator
 	return MPIUnknown, 0, 0, true
 }
 
-// FromMPI makes the terms of MPI of a wait as the sidecar has it, if it is one of MPI: what
-// is not known for certain is left out. ranks are those of the job.
+// FromMPI converts a wait that is reported by a sidecar to the terms of MPI, if it is a wait
+// of MPI. Terms that are not known for certain are left out. ranks is the number of ranks of
+// the job.
 func (w *Wait) FromMPI(layout uint32, ranks int) {
 	if w.Kind != Recv && w.Kind != Send && w.Kind != Probe {
 		return
@@ -80,7 +81,7 @@ func (w *Wait) FromMPI(layout uint32, ranks int) {
 	}
 }
 
-// FromMPI is the same for a message.
+// FromMPI converts a message in the same way.
 func (m *Message) FromMPI(layout uint32) {
 	kind, communicator, tag, ok := ofMPI(m.Context, m.Tag, layout)
 	if !ok {
@@ -92,7 +93,7 @@ func (m *Message) FromMPI(layout uint32) {
 	}
 }
 
-// mpiText returns a wait in the words of MPI.
+// mpiText returns the text of a wait in the terms of MPI.
 func (w *Wait) mpiText() string {
 	call := map[string]string{Recv: "MPI_Recv", Probe: "MPI_Probe", Send: "MPI_Send"}[w.Kind]
 	peer := w.mpiPeer()
@@ -122,8 +123,8 @@ func (w *Wait) mpiText() string {
 	return text
 }
 
-// mpiPeer returns the other rank. Its number is that of the job, which is another one in
-// communicators other than the world.
+// mpiPeer returns the text for the other rank. Its number is the rank in the job, which
+// differs from its rank in communicators other than the world.
 func (w *Wait) mpiPeer() string {
 	role := "source"
 	if w.Kind == Send {
@@ -159,12 +160,13 @@ func (m Message) mpiText() string {
 	return fmt.Sprintf("from %d, %s", m.Source, memory.Text(m.Bytes))
 }
 
-// crossedMost bounds the lines about communicators that disagree.
+// crossedMost bounds the lines about ranks in collectives of two communicators.
 const crossedMost = 4
 
-// crossed tells of ranks that are in an MPI's collectives of two communicators and wait for
-// each other there, so that neither can end. An MPI may carry out one collective in several
-// communicators of its own: that ranks are in different ones says nothing by itself.
+// crossed reports ranks that are in an MPI's collectives of two communicators and wait for
+// each other there, so that neither collective can end. An MPI may implement one collective
+// with several communicators of its own, so it is not sufficient that ranks are in different
+// ones.
 func crossed(ranks []Rank) (lines []string) {
 	at := make(map[int]*Rank, len(ranks))
 	for i := range ranks {
@@ -197,7 +199,8 @@ func crossed(ranks []Rank) (lines []string) {
 	return lines
 }
 
-// collective returns the rank's oldest wait if that is a receive in a collective of an MPI.
+// collective returns the rank's oldest wait if it is a receive in a collective of an MPI;
+// otherwise nil.
 func (r *Rank) collective() *Wait {
 	if len(r.Waits) > 0 && r.Waits[0].MPI == MPICollective && r.Waits[0].Kind == Recv && !r.Waits[0].Moving {
 		return &r.Waits[0]
@@ -205,8 +208,8 @@ func (r *Rank) collective() *Wait {
 	return nil
 }
 
-// crosses reports that two ranks are in collectives of two communicators, and neither has a
-// request in the other one's.
+// crosses reports whether two ranks are in collectives of two communicators, and neither has a
+// request in the communicator of the other.
 func (r *Rank) crosses(o *Rank) bool {
 	a, b := r.collective(), o.collective()
 	return a != nil && b != nil && r.Generation == o.Generation && a.Context != b.Context && !r.waitsOf(b.Context) && !o.waitsOf(a.Context)
@@ -216,8 +219,8 @@ func (r *Rank) waitsOf(context uint32) bool {
 	return r.More > 0 || slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.MPI != "" && w.Context == context })
 }
 
-// surrounded returns all other ranks if each of them is in a collective of one other communicator
-// and waits for this rank, which waits for any of them.
+// surrounded returns all other ranks if each of them is in a collective of one other
+// communicator and waits for this rank, which waits for any rank.
 func (r *Rank) surrounded(ranks []Rank) (others []int) {
 	for i := range ranks {
 		o := &ranks[i]

@@ -7,7 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// mpi returns a wait as a sidecar has it of a rank over Open MPI: a communicator, and a tag.
+// mpi returns a wait of a rank over Open MPI as a sidecar reports it, given a communicator and
+// a tag.
 func mpi(kind string, peer int, communicator uint64, tag int32, ignore uint64) Wait {
 	w := Wait{Kind: kind, Peer: peer, Context: shm.ProviderContext + 4, Tag: communicator<<34 | uint64(uint32(tag)), Ignore: 1<<32 | ignore, Bytes: 8, Seconds: 4}
 	w.FromMPI(shm.TagsOpenMPI, 4)
@@ -17,8 +18,8 @@ func mpi(kind string, peer int, communicator uint64, tag int32, ignore uint64) W
 // in returns a wait in a collective of MPI.
 func in(peer int, communicator uint64) Wait { return mpi(Recv, peer, communicator, -16, 0) }
 
-// TestMPITerms: what a rank over MPI waits for is told in the terms of MPI, and nothing is
-// told that is not known for certain.
+// TestMPITerms: a wait of a rank over MPI is reported in the terms of MPI, without terms that
+// are not known for certain.
 func TestMPITerms(t *testing.T) {
 	unknown := func(kind string, context uint32) Wait {
 		w := Wait{Kind: kind, Peer: 3, Context: context, Tag: 99 << 7, Ignore: 1 << 61, Bytes: 8}
@@ -46,7 +47,8 @@ func TestMPITerms(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 	}
-	// Over MPICH the lowest two bits of a communicator are for those of its own within one.
+	// With MPICH, the lowest two bits of a communicator are for MPICH's own communicators
+	// within one.
 	mpich := func(kind string, own, communicator, tag, ignore uint64) string {
 		w := Wait{Kind: kind, Peer: 3, Context: shm.ProviderContext + 4, Tag: own<<51 | communicator<<32 | tag, Ignore: 3<<54 | ignore, Bytes: 8}
 		w.FromMPI(shm.TagsMPICH, 4)
@@ -83,13 +85,14 @@ func TestMPITerms(t *testing.T) {
 }
 
 // TestCommunicatorsDisagree: ranks in collectives of two communicators that wait for each
-// other are told; those of one collective that an MPI carries out in several are not.
+// other are reported. Ranks of one collective that an MPI implements with several
+// communicators are not.
 func TestCommunicatorsDisagree(t *testing.T) {
 	more := waiting(1, in(0, 4))
 	more.More = 1
 	for name, x := range map[string]struct {
 		ranks []Rank
-		want  string // "": nothing
+		want  string // "": no line
 	}{
 		"of each other":           {[]Rank{waiting(0, in(1, 3)), waiting(1, in(0, 4))}, "rank 0 is in a collective of one, and rank 1 is in a collective of another one"},
 		"all of one":              {[]Rank{waiting(0, in(Any, 3), in(Any, 3)), waiting(1, in(0, 4)), waiting(2, in(0, 4))}, "rank 0 is in a collective of one, and ranks 1 and 2 are in a collective of another one"},
@@ -106,8 +109,8 @@ func TestCommunicatorsDisagree(t *testing.T) {
 	}
 }
 
-// TestMPIRanksAreTold: ranks whose waits differ are not merged, a collective's many receives
-// are told once, and a rank whose MPI has only receives of its own open waits all the same.
+// TestMPIRanksAreTold: ranks with different waits are not merged, the many receives of a
+// collective are reported once, and a rank that has only receives of its MPI open still waits.
 func TestMPIRanksAreTold(t *testing.T) {
 	lines := Explain([]Rank{
 		{Rank: 0, Own: 16, Quiet: 9},

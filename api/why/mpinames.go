@@ -2,9 +2,9 @@ package why
 
 import "github.com/outrigger-hpc/outrigger/api/shm"
 
-// mpiNames are the collectives to which an MPI gives a tag of their own. Others, as those that do
-// not block, have numbers that say nothing. A collective may be made of others: an MPI_Allreduce of
-// MPI_Reduce and MPI_Bcast, for example.
+// mpiNames are the collectives that have a fixed tag in an MPI. Other collectives, such as
+// non-blocking ones, have numbers from which the collective is not known. A collective may be
+// made of others: an MPI_Allreduce of MPI_Reduce and MPI_Bcast, for example.
 var mpiNames = map[uint32]map[uint32]string{
 	shm.TagsOpenMPI: openMPINames, // ompi/mca/coll/base/coll_tags.h, 4.1 and 5.0: the tag is -10 less its place
 	shm.TagsMPICH:   mpichNames,   // src/include/mpir_tags.h, 4 and 5
@@ -30,7 +30,7 @@ var mpichNames = map[uint32]string{
 // mpiRooted are the collectives with a root.
 var mpiRooted = []string{"MPI_Bcast", "MPI_Gather", "MPI_Gatherv", "MPI_Scatter", "MPI_Scatterv", "MPI_Reduce"}
 
-// mpiName returns the collective that a tag of a layout is of; empty: it does not say.
+// mpiName returns the collective of a tag in a layout; empty if it is not known.
 func mpiName(layout uint32, kind string, tag uint32) string {
 	if kind != MPICollective {
 		return ""
@@ -38,7 +38,7 @@ func mpiName(layout uint32, kind string, tag uint32) string {
 	return mpiNames[layout][tag]
 }
 
-// mpiPart returns a name within the parentheses of a collective's text.
+// mpiPart returns a name for use within the parentheses of a collective's text.
 func mpiPart(name string) string {
 	if name == "" {
 		return ""

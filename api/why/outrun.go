@@ -5,15 +5,17 @@ import (
 	"strings"
 )
 
-// Bounds of what is told of ranks that are past a collective: how long the other
-// one must have waited, so that nothing is on its way any more, and how many lines.
+// Bounds of reports about ranks that are past a collective: the minimum time for which the
+// other rank must have waited, so that no message is in flight any more, and the number of
+// lines.
 const (
 	outrunAfter = 1.0 // seconds
 	outrunMost  = 8
 )
 
-// outrun tells of ranks that wait in a collective for one of their generation which is past
-// it: it has begun a later one of the communicator, and has nothing left of this one.
+// outrun reports ranks that wait in a collective for a rank of their generation that is past
+// it: that rank has begun a later collective of the communicator, and has no request left of
+// this one.
 func outrun(ranks []Rank) (lines []string) {
 	at := map[int]*Rank{}
 	for i := range ranks {
@@ -40,13 +42,13 @@ func outrun(ranks []Rank) (lines []string) {
 	return lines
 }
 
-// past reports that the rank has begun a later collective of w's communicator, and
-// that all its requests are known and w's is not among them.
+// past reports whether the rank has begun a later collective of w's communicator, and all its
+// requests are known and none belongs to w's collective.
 func (r *Rank) past(w *Wait) bool {
 	later := false
-	for i := range r.Past { // the last ones first
+	for i := range r.Past { // the last ones are first
 		b := &r.Past[i]
-		// The message of the last one may be on its way.
+		// The message of the last one may be in flight.
 		later = later || b.Context == w.Context && b.Lead == w.Lead && int32(b.Number-w.Number) > 1
 	}
 	for i := range r.Waits {
@@ -63,7 +65,7 @@ func (r *Rank) past(w *Wait) bool {
 	return later && r.More == 0
 }
 
-// ahead says by how many collectives the rank is further on, where those are many.
+// ahead returns by how many collectives the rank is ahead, as text, if there are many.
 func (r *Rank) ahead(w *Wait) string {
 	most := int32(0)
 	for i := range r.Past {
@@ -77,8 +79,8 @@ func (r *Rank) ahead(w *Wait) string {
 	return fmt.Sprintf(" by %d collectives", most)
 }
 
-// suspects are what ranks of a collective may give so that one ends it without the
-// message which another waits for.
+// suspects returns the arguments of a collective in which ranks may differ so that one of them
+// ends the collective without sending the message for which another waits.
 func suspects(w *Wait) string {
 	if w.Kind != Collective {
 		return ""

@@ -14,7 +14,7 @@ func TestOutrun(t *testing.T) {
 	elsewhere.Context = 4
 	for name, c := range map[string]struct {
 		ranks []Rank
-		want  string // "": nothing of the kind is told
+		want  string // "": no such line
 	}{
 		"counts":             {[]Rank{waiting(0, in("barrier", 2, 3, 1)), waiting(1, in("alltoallv", 1, 3, 0))}, "rank 1 waits in alltoallv for rank 0, which is past it: do their counts disagree?"},
 		"roots":              {[]Rank{waiting(0, in("barrier", 2, 3)), waiting(1, in("gather of root 1", 1, 3, 0))}, "rank 1 waits in gather of root 1 for rank 0, which is past it: do their roots disagree?"},
@@ -35,7 +35,8 @@ func TestOutrun(t *testing.T) {
 	}
 }
 
-// An operation that is commutative on some ranks only is one of two ways to combine.
+// TestOtherOrder: an operation that is commutative on some ranks only is combined in two
+// different ways.
 func TestOtherOrder(t *testing.T) {
 	in := func(order string) Wait {
 		return Wait{Kind: Collective, Name: "allreduce", Number: 1, Seconds: 2, Order: order}

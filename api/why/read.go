@@ -10,20 +10,21 @@ import (
 	"unicode"
 )
 
-// Bounds of what is believed of a rank that another program tells of.
+// Bounds of the data that is accepted about a rank from another program.
 const (
 	waitsMax = 8
 	pastMax  = 16
 	forMax   = 16
 	nameMax  = 32
-	// Of a rank's JSON, in bytes: one with all that these bounds allow has some 10,000.
+	// rankMax bounds the JSON of a rank, in bytes. A rank with the maximum that these bounds
+	// allow takes about 10,000.
 	rankMax = 16 << 10
 )
 
-// Read reads the ranks of a pod, most at most, as its sidecar tells of them. Another
-// program may answer in its place: two bytes of JSON may be a Wait, which takes a hundred
-// times as many, so that ranks are read one by one, and of each no more is kept than a
-// sidecar says.
+// Read reads at most most ranks of a pod from the answer of its sidecar. An untrusted program
+// may answer in place of the sidecar: two bytes of JSON can become a Wait, which takes a
+// hundred times as much memory. Ranks are therefore read one by one, and no more is kept of
+// each than a sidecar sends.
 func Read(from io.Reader, most int) ([]Rank, error) {
 	part := &io.LimitedReader{R: from, N: rankMax}
 	d := json.NewDecoder(part)
@@ -31,7 +32,7 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 	case err != nil:
 		return nil, err
 	case begin == nil:
-		return nil, nil // it has none
+		return nil, nil // the pod has none
 	case begin != json.Delim('['):
 		return nil, errors.New("want a list of ranks")
 	}
@@ -54,11 +55,11 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 		}
 		ranks = append(ranks, r.bounded())
 	}
-	_, err := d.Token() // the list's end
+	_, err := d.Token() // the end of the list
 	return ranks, err
 }
 
-// bounded returns a copy of the rank with no more in it than a sidecar says.
+// bounded returns a copy of the rank with no more in it than a sidecar sends.
 func (r Rank) bounded() Rank {
 	r.State, r.Awaits = word(r.State), strings.Map(printable, strings.ToValidUTF8(strings.Clone(r.Awaits[:min(len(r.Awaits), AwaitsMax)]), "?"))
 	r.Waits, r.Here, r.Past, r.Locks = few(r.Waits, waitsMax), few(r.Here, waitsMax), few(r.Past, pastMax), few(r.Locks, waitsMax)
@@ -79,7 +80,7 @@ func (r Rank) bounded() Rank {
 	return r
 }
 
-// AwaitsMax bounds what a sidecar says that it waits for, in bytes.
+// AwaitsMax bounds the text about what a sidecar waits for, in bytes.
 const AwaitsMax = 512
 
 func printable(r rune) rune {
@@ -89,8 +90,8 @@ func printable(r rune) rune {
 	return ' '
 }
 
-// word returns the beginning of a text, and few are the first of a list: copies, or the whole
-// of it would stay in memory.
+// word returns a copy of the beginning of a text, and few copies the first elements of a list.
+// Without the copies, the whole text or list would stay in memory.
 func word(s string) string { return strings.Clone(s[:min(len(s), nameMax)]) }
 
 func few[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fullest returns a rank with all that a sidecar may say of one.
+// fullest returns a rank with the maximum that a sidecar may report.
 func fullest(rank int) Rank {
 	name := strings.Repeat("x", nameMax)
 	r := Rank{Rank: rank, State: name, Stopped: math.MaxInt32, Frozen: true, Quiet: math.Pi * 1e6, Free: true, More: math.MaxInt32, Count: math.MaxInt32}
@@ -35,7 +35,7 @@ func fullest(rank int) Rank {
 	return r
 }
 
-// TestRead: what a sidecar says is read as it is, also where it says all that it may.
+// TestRead: the report of a sidecar is read unchanged, even if it has the maximum size.
 func TestRead(t *testing.T) {
 	for _, n := range []int{0, 1, 300} {
 		var said []Rank
@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadRefuses: what is no list of the pod's ranks is an error.
+// TestReadRefuses: an input that is not a list of the pod's ranks is an error.
 func TestReadRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing": "", "an object": `{"rank":0}`, "a page": "<html>", "half": `[{"rank":0}`, "a string": `["rank"]`,
@@ -66,7 +66,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// costs returns how many bytes something allocates, and how many of them are kept.
+// costs returns how many bytes a function allocates, and how many of them its result keeps.
 func costs(what func() any) (all, kept uint64) {
 	var before, after, later runtime.MemStats
 	runtime.GC()
@@ -88,7 +88,7 @@ func TestReadOfStrangers(t *testing.T) {
 	many := func(rank string) string { return `[` + strings.Repeat(rank+",", ranks-1) + `{}]` }
 	for name, c := range map[string]struct {
 		text  string
-		ranks uint64 // that are looked at
+		ranks uint64 // number of ranks that are read
 	}{
 		"ranks":      {`[{}` + long(",{}") + `]`, ranks},
 		"waits":      {`[{"waits":[{}` + long(",{}") + `]}]`, 1},
@@ -99,7 +99,7 @@ func TestReadOfStrangers(t *testing.T) {
 		"long words": {many(`{"state":"` + strings.Repeat("x", 15<<10) + `"}`), ranks},
 	} {
 		all, kept := costs(func() any {
-			got, _ := Read(strings.NewReader(c.text), ranks) // an error for most
+			got, _ := Read(strings.NewReader(c.text), ranks) // most cases return an error
 			return got
 		})
 		if all > c.ranks*8<<20 {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Stuck reports that every rank that has not left has been in a call that waits for so
-// long, for something that is not under way, and has begun and ended no call meanwhile: a
-// suspected deadlock. It is no proof: another thread of a rank may compute. A rank that is
-// stopped may go on, and so may one that is in no call that waits for good, or has not taken
-// what has come for it.
+// Stuck reports whether, for at least that long, every rank that has not left has been in a
+// call that waits for something that is not in flight, and has begun and ended no call: a
+// suspected deadlock. It is no proof, because another thread of a rank may compute. A stopped
+// rank may continue, and so may a rank that is in no call without a time limit, or that has
+// not read the completions that have arrived.
 func Stuck(ranks []Rank, least time.Duration) bool {
 	ranks = onTheirWay(ranks)
 	waiting := false
@@ -19,21 +19,22 @@ func Stuck(ranks []Rank, least time.Duration) bool {
 		case r.State == Left:
 		case !r.stuck(least):
 			return false
-		case r.Meeting == 0: // where all meet none waits for a call of another
+		case r.Meeting == 0: // if all ranks meet, none of them waits for a call of another one
 			waiting = true
 		}
 	}
 	return waiting
 }
 
-// Seen returns the ranks as if no MPI carried messages within a pod by itself; hidden: one does. If they
-// are stuck so, the job may be, or be at work where that is not seen.
+// Seen returns the ranks as if no MPI transferred messages within a pod by itself. hidden
+// reports whether one does. If the returned ranks are stuck, the job may be stuck, or may make
+// progress that is not visible.
 func Seen(ranks []Rank) (seen []Rank, hidden bool) {
 	for i := range ranks {
 		if !ranks[i].Local {
 			continue
 		}
-		if !hidden { // the caller's own are not changed
+		if !hidden { // the caller's ranks are not changed
 			ranks, hidden = slices.Clone(ranks), true
 		}
 		ranks[i].Local = false
@@ -41,14 +42,15 @@ func Seen(ranks []Rank) (seen []Rank, hidden bool) {
 	return ranks, hidden
 }
 
-// Unseen returns the sentence about ranks that are stuck as far as is seen.
+// Unseen returns the sentence about ranks that are stuck as far as is visible.
 func Unseen(least time.Duration) string {
 	return fmt.Sprintf("no rank has begun or ended a call for %s or longer, as far as is seen: the MPI carries messages within a pod by shared memory of its own, and a deadlock cannot be told from work there; with MPIR_CVAR_NOLOCAL=1 it can", Time(least.Seconds()))
 }
 
-// onTheirWay returns the ranks, with those that have left for good alone as Left: where some
-// ranks are in a later generation, one that has left an earlier one, and may attach again,
-// has not come yet. A sidecar knows that by itself only once another one has said so.
+// onTheirWay returns the ranks, of which only those that have left for good are in the state
+// Left. If some ranks are in a later generation, a rank that has left an earlier one and may
+// attach again has not arrived yet. A sidecar learns of a later generation only from another
+// sidecar.
 func onTheirWay(ranks []Rank) []Rank {
 	last := uint64(0)
 	for i := range ranks {
@@ -59,7 +61,7 @@ func onTheirWay(ranks []Rank) []Rank {
 		if r := &ranks[i]; r.State != Left || !r.Returns || r.Generation == last {
 			continue
 		}
-		if !copied { // the caller's own are not changed
+		if !copied { // the caller's ranks are not changed
 			ranks, copied = slices.Clone(ranks), true
 		}
 		ranks[i].State = NotStarted
@@ -67,8 +69,8 @@ func onTheirWay(ranks []Rank) []Rank {
 	return ranks
 }
 
-// Halted returns the ranks that are stopped by a signal or frozen, if all others that have not left have
-// only waited for so long: the job goes on when these do.
+// Halted returns the ranks that are stopped by a signal or frozen, if all others that have not
+// left have only waited for that long: the job continues when these ranks do.
 func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
 	ranks = onTheirWay(ranks)
 	for i := range ranks {
@@ -82,27 +84,27 @@ func Halted(ranks []Rank, least time.Duration) (halted []Rank) {
 	return halted
 }
 
-// Alone reports that every rank that is not stopped has left: none waits for
-// those that are.
+// Alone reports whether every rank that is not stopped has left, so that none waits for the
+// stopped ones.
 func Alone(ranks []Rank) bool {
 	return !slices.ContainsFunc(onTheirWay(ranks), func(r Rank) bool { return r.Stopped == 0 && r.State != Left })
 }
 
-// Holds reports that a rank has been in a call that waits for so long: the others may be
-// at work, or wait for something that Outrigger does not know of.
+// Holds reports whether a rank has been in a call that waits for that long. The others may
+// compute, or wait for something that Outrigger does not know.
 func Holds(ranks []Rank, least time.Duration) bool {
 	for i := range ranks {
 		r := &ranks[i]
-		if r.State != Left && !r.Free && len(r.Waits) > 0 && min(r.Quiet, r.Waits[0].Seconds) >= least.Seconds() { // the oldest
+		if r.State != Left && !r.Free && len(r.Waits) > 0 && min(r.Quiet, r.Waits[0].Seconds) >= least.Seconds() { // the oldest wait
 			return true
 		}
 	}
 	return false
 }
 
-// Moves reports that a rank does something, so that its job is in no deadlock:
-// who asks sidecar by sidecar needs to ask no more of them. A rank that is stopped does
-// nothing.
+// Moves reports whether a rank does something else than wait, so that its job is not in a
+// deadlock. A caller that asks one sidecar after the other then need not ask the remaining
+// ones. A stopped rank does nothing.
 func Moves(ranks []Rank, least time.Duration) bool {
 	for i := range ranks {
 		if r := &ranks[i]; r.State != Left && r.Stopped == 0 && !r.stuck(least) {
@@ -112,7 +114,7 @@ func Moves(ranks []Rank, least time.Duration) bool {
 	return false
 }
 
-// InCollective reports that a rank waits in a collective for that long: its ranks may
+// InCollective reports whether a rank has waited in a collective for that long: the ranks may
 // disagree about it (Disagreements).
 func InCollective(ranks []Rank, least time.Duration) bool {
 	for i := range ranks {
@@ -125,7 +127,7 @@ func InCollective(ranks []Rank, least time.Duration) bool {
 	return false
 }
 
-// Idle is for how many seconds the rank has done nothing but wait; 0: it does not.
+// Idle returns for how many seconds the rank has only waited; 0: it does not only wait.
 func (r *Rank) Idle() float64 {
 	switch {
 	case r.Meeting > 0:
@@ -138,10 +140,10 @@ func (r *Rank) Idle() float64 {
 	return min(r.Quiet, r.Waits[0].Seconds)
 }
 
-// stuck reports whether a rank has been in a call that waits for that long, and does
-// nothing but wait.
+// stuck reports whether a rank has been in a call that waits for that long, and does nothing
+// else.
 func (r *Rank) stuck(least time.Duration) bool {
-	if r.Meeting > 0 { // it waits for all others, whatever of its MPI's own is open
+	if r.Meeting > 0 { // it waits for all others, whatever requests of its MPI are open
 		return r.Stopped == 0 && r.Meeting >= least.Seconds()
 	}
 	if r.Stopped != 0 || r.Free || r.Unread || r.Moves {
@@ -155,10 +157,10 @@ func (r *Rank) stuck(least time.Duration) bool {
 			return false
 		}
 	}
-	return !r.Local // else it may be talking to ranks of its pod
+	return !r.Local // otherwise, it may exchange messages with ranks of its pod
 }
 
-// Suspicion returns the sentence that a suspected deadlock begins with.
+// Suspicion returns the first sentence about a suspected deadlock.
 func Suspicion(least time.Duration) string {
 	return fmt.Sprintf("suspected deadlock: every rank has waited for %s or longer, and nothing is under way", Time(least.Seconds()))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// quiet returns a rank that waits, and has done nothing else for s seconds.
+// quiet returns a rank that has only waited for s seconds.
 func quiet(rank int, s float64, w ...Wait) Rank { return Rank{Rank: rank, Quiet: s, Waits: w} }
 
 func TestStuck(t *testing.T) {
@@ -52,14 +52,15 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// Ranks that are stopped, or may go on by themselves, make no deadlock.
+// TestHalted: ranks that are stopped, or that may continue by themselves, are not in a
+// deadlock.
 func TestHalted(t *testing.T) {
 	wait := quiet(0, 5, recv(1, 1, 5))
 	stopped := quiet(1, 5, recv(0, 1, 5))
 	stopped.Stopped = 77
 	for name, x := range map[string]struct {
 		ranks []Rank
-		want  int // ranks that are halted
+		want  int // number of halted ranks
 	}{
 		"one is stopped":             {[]Rank{wait, stopped}, 1},
 		"all are stopped":            {[]Rank{stopped, stopped}, 2},
@@ -77,8 +78,8 @@ func TestHalted(t *testing.T) {
 	}
 }
 
-// TestAlone: ranks that have left do not wait for one that is stopped, and those that are to come
-// in a later program do.
+// TestAlone: ranks that have left do not wait for a stopped one. Ranks that will join a later
+// program do.
 func TestAlone(t *testing.T) {
 	stopped, left := Rank{Rank: 1, Stopped: 77}, Rank{Rank: 0, State: Left}
 	for name, x := range map[string]struct {
@@ -103,7 +104,8 @@ func TestSuspicion(t *testing.T) {
 	}
 }
 
-// TestStuckWithLocal: a rank whose MPI carries messages within its pod by itself may be at work there.
+// TestStuckWithLocal: a rank whose MPI transfers messages within its pod by itself may make
+// progress there.
 func TestStuckWithLocal(t *testing.T) {
 	waits := []Wait{{Kind: Recv, Seconds: 100}}
 	ranks := []Rank{{Rank: 0, Quiet: 100, Waits: waits}, {Rank: 1, Quiet: 100, Waits: waits}}
@@ -122,9 +124,9 @@ func TestStuckWithLocal(t *testing.T) {
 	}
 }
 
-// TestStuckWhereAllMeet: a rank in MPI_Finalize waits for all others; where others wait for it,
-// the job is stuck, whatever the rank's MPI has open. Where all are there, or one computes, it is
-// not.
+// TestStuckWhereAllMeet: a rank in MPI_Finalize waits for all others. If other ranks wait for
+// it, the job is stuck, whatever requests the rank's MPI has open. If all ranks are in
+// MPI_Finalize, or one computes, it is not.
 func TestStuckWhereAllMeet(t *testing.T) {
 	meets := Rank{Rank: 3, Meeting: 12, Free: true, Quiet: 1}
 	waits := Rank{Rank: 0, Quiet: 12, Waits: []Wait{{Kind: Recv, Seconds: 12}}}

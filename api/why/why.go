@@ -1,6 +1,5 @@
-// Package why explains what the ranks of a job wait for: it turns what every
-// sidecar knows of its own ranks into the few lines that a person needs when a
-// program hangs.
+// Package why explains what the ranks of a job wait for. It reduces the reports of all
+// sidecars about their own ranks to the few lines that a user needs if a program hangs.
 package why
 
 import (
@@ -22,32 +21,32 @@ const (
 	OneSided   = "one-sided"
 )
 
-// Any is the rank of a wait for any of them.
+// Any is the peer of a wait for any rank.
 const Any = -1
 
-// Rank is one rank and what it waits for.
+// Rank is a rank and its waits.
 type Rank struct {
 	Rank    int       `json:"rank"`
 	State   string    `json:"state,omitempty"`   // "": attached
-	Meeting float64   `json:"meeting,omitempty"` // seconds that it has been where an MPI's ranks meet all others, as in MPI_Init
-	Stopped int       `json:"stopped,omitempty"` // its process, if that is stopped by a signal, or frozen
+	Meeting float64   `json:"meeting,omitempty"` // seconds for which it has been in a call in which all ranks of an MPI meet, such as MPI_Init
+	Stopped int       `json:"stopped,omitempty"` // id of its process, if the process is stopped by a signal, or frozen
 	Frozen  bool      `json:"frozen,omitempty"`  // a control group of its process is frozen
-	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it has last begun or ended a call
-	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call that waits for good: it may compute, or go on at a time
-	Own     int       `json:"own,omitempty"`     // receives that its MPI keeps open for itself, and that are not among the waits
-	Unread  bool      `json:"unread,omitempty"`  // what has come for it lies unread
-	Moves   bool      `json:"moves,omitempty"`   // a message of its requests is under way, or one to another pod
+	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it last began or ended a call
+	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call without a time limit: it may compute, or continue at any time
+	Own     int       `json:"own,omitempty"`     // receives that its MPI keeps open for itself; they are not among the waits
+	Unread  bool      `json:"unread,omitempty"`  // it has unread completions
+	Moves   bool      `json:"moves,omitempty"`   // a message of its requests is in flight, or one to another pod
 	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
 	More    int       `json:"more,omitempty"`    // number of further requests
-	Here    []Message `json:"here,omitempty"`    // the oldest messages that it has not asked for
-	Count   int       `json:"count,omitempty"`   // all of them
-	Locks   []Lock    `json:"locks,omitempty"`   // of its windows, those that are waited for
-	Local   bool      `json:"local,omitempty"`   // its MPI carries messages within the pod by shared memory of its own, which is not seen here
-	Awaits  string    `json:"awaits,omitempty"`  // what its sidecar, which starts, waits for outside of the pod
-	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last ones first; also of a rank that has left
+	Here    []Message `json:"here,omitempty"`    // the oldest messages for which it has no receive yet
+	Count   int       `json:"count,omitempty"`   // number of all such messages
+	Locks   []Lock    `json:"locks,omitempty"`   // those of its windows' locks for which ranks wait
+	Local   bool      `json:"local,omitempty"`   // its MPI transfers messages within the pod by its own shared memory, which is not visible here
+	Awaits  string    `json:"awaits,omitempty"`  // what its starting sidecar waits for outside of the pod
+	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last one first; also for a rank that has left
 
-	// Generation of its attachment, from 1 on: all of a pod's ranks have one. 0: the sidecar
-	// is of a release without it, or starts.
+	// Generation is the generation of its attachment, from 1; all ranks of a pod have the
+	// same. 0: the sidecar is of a release without it, or is starting.
 	Generation uint64 `json:"generation,omitempty"`
 	Returns    bool   `json:"returns,omitempty"` // it has left this generation, and its process may attach in a later one
 }
@@ -55,34 +54,34 @@ type Rank struct {
 // States of a rank that is not attached.
 const (
 	NotStarted = "not started" // it has never attached
-	Left       = "left"        // it has said goodbye
-	Ended      = "ended"       // its process has, without MPI
+	Left       = "left"        // it has closed its session
+	Ended      = "ended"       // its process has ended without MPI
 )
 
 // Wait is a request that has not ended.
 type Wait struct {
 	Kind    string  `json:"kind"`
-	Name    string  `json:"name,omitempty"` // of a collective or one-sided operation; of MPI the collective whose message it is
+	Name    string  `json:"name,omitempty"` // for a collective or one-sided operation; for MPI the collective to which the message belongs
 	Seconds float64 `json:"seconds"`
 	Peer    int     `json:"peer"`              // the other rank, or Any
-	Context uint32  `json:"context,omitempty"` // communicator; of a one-sided operation the window
+	Context uint32  `json:"context,omitempty"` // communicator; for a one-sided operation the window
 	Tag     uint64  `json:"tag"`
 	Ignore  uint64  `json:"ignore,omitempty"`
 	Bytes   uint64  `json:"bytes"`
-	Moving  bool    `json:"moving,omitempty"` // its message is matched, and under way
+	Moving  bool    `json:"moving,omitempty"` // its message is matched and in flight
 	Round   int     `json:"round,omitempty"`
 	Rounds  int     `json:"rounds,omitempty"`
-	Number  uint32  `json:"number,omitempty"` // of a collective on its communicator, from 1 on; 0: it has none yet
-	Lead    int     `json:"lead,omitempty"`   // rank 0 of the communicator: disjoint ones may have one number
-	Group   int     `json:"group,omitempty"`  // ranks of the communicator
-	For     []int   `json:"for,omitempty"`    // ranks that a collective's round waits for
-	MPI     string  `json:"mpi,omitempty"`    // of a program over MPI: MPIUser, MPICollective or MPIUnknown; context and tag are the MPI's
-	Order   string  `json:"order,omitempty"`  // in which a reduction's operation combines: commutative or not
+	Number  uint32  `json:"number,omitempty"` // for a collective: its number on the communicator, from 1; 0: it has none yet
+	Lead    int     `json:"lead,omitempty"`   // rank 0 of the communicator: disjoint communicators may have the same number
+	Group   int     `json:"group,omitempty"`  // number of ranks of the communicator
+	For     []int   `json:"for,omitempty"`    // ranks for which a collective's round waits
+	MPI     string  `json:"mpi,omitempty"`    // for a program over MPI: MPIUser, MPICollective or MPIUnknown; context and tag are the MPI's
+	Order   string  `json:"order,omitempty"`  // order in which a reduction's operation combines: commutative or not
 
-	lock *Lock // of a wait for a lock, if its target has told who has it
+	lock *Lock // for a wait for a lock, if its target has reported the holders
 }
 
-// Message is one that is here.
+// Message is a message that has arrived.
 type Message struct {
 	Source  int    `json:"source"`
 	Context uint32 `json:"context,omitempty"`
@@ -92,28 +91,28 @@ type Message struct {
 	Name    string `json:"name,omitempty"` // as in Wait
 }
 
-// lineLimit bounds the lines about single ranks: those who wait longest are told.
+// lineLimit bounds the lines about single ranks: those that have waited longest are reported.
 const lineLimit = 32
 
-// Explain tells what the ranks of a job wait for: first what is wrong by itself,
-// then a line for each rank, or for ranks that wait for the same.
+// Explain returns what the ranks of a job wait for: first the mistakes that are visible on
+// their own, then a line for each rank, or for each set of ranks with the same waits.
 func Explain(ranks []Rank) []string {
 	ranks = slices.Clone(onTheirWay(ranks))
 	slices.SortFunc(ranks, func(a, b Rank) int { return cmp.Compare(a.Rank, b.Rank) })
 	findLocks(ranks)
 	lines := Disagreements(ranks)
 	lines = append(lines, crossed(ranks)...)
-	if len(lines) == 0 { // else they wait for each other because of that
+	if len(lines) == 0 { // otherwise, they wait for each other because of those
 		lines = append(cycles(ranks), behind(ranks)...)
 	}
-	lines = append(stopped(ranks), lines...) // nothing else need be wrong
+	lines = append(stopped(ranks), lines...) // a stopped rank may be the only problem
 	lines = append(lines, outrun(ranks)...)
 	lines = append(lines, deserted(ranks)...)
 	lines = append(lines, forsaken(ranks)...)
 	return append(lines, perRank(ranks)...)
 }
 
-// perRank returns a line for each group of ranks that wait alike.
+// perRank returns a line for each group of ranks with the same waits.
 func perRank(ranks []Rank) []string {
 	type group struct {
 		text  string
@@ -126,7 +125,7 @@ func perRank(ranks []Rank) []string {
 	idle := []int{}
 	for _, r := range ranks {
 		if r.State == "" && r.Meeting == 0 && len(r.Waits) == 0 && r.Count == 0 && !r.inMPI() {
-			if r.Stopped == 0 { // else that is said
+			if r.Stopped == 0 { // otherwise, that is reported
 				idle = append(idle, r.Rank)
 			}
 			continue
@@ -151,7 +150,7 @@ func perRank(ranks []Rank) []string {
 	if len(groups) > lineLimit {
 		slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(b.since, a.since) })
 	}
-	// What may be a mistake of its own first: the others may wait because of it.
+	// Waits that may be mistakes themselves come first: the others may be their consequences.
 	slices.SortStableFunc(groups, func(a, b *group) int {
 		switch {
 		case a.hint == b.hint:
@@ -195,8 +194,8 @@ func perRank(ranks []Rank) []string {
 	return lines
 }
 
-// contexts tells ranks apart whose waits have the same words, in communicators of MPI that
-// have no name for a person.
+// contexts distinguishes ranks whose waits have the same text, in communicators of MPI that
+// have no name for a user.
 func (r *Rank) contexts() string {
 	var contexts []uint32
 	for i := range r.Waits {
@@ -207,7 +206,7 @@ func (r *Rank) contexts() string {
 	return fmt.Sprint(slices.Compact(contexts))
 }
 
-// plural returns what ranks in a state are, for n of them.
+// plural returns the text about a state for n ranks.
 func plural(text string, n int) string {
 	if rest, is := strings.CutPrefix(text, "has "); is && n > 1 {
 		return "have " + rest
@@ -217,7 +216,7 @@ func plural(text string, n int) string {
 
 // text returns what a rank waits for, without its number and time.
 func (r *Rank) text() string {
-	if r.Meeting > 0 { // an MPI may have receives of its own by then
+	if r.Meeting > 0 { // an MPI may have receives of its own at that time
 		return "in MPI_Init or MPI_Finalize, for all ranks"
 	}
 	if r.State == NotStarted && r.Awaits != "" {
@@ -231,7 +230,7 @@ func (r *Rank) text() string {
 	}
 	var parts []string
 	for i := range r.Waits {
-		if x := r.Waits[i].text(); r.Waits[i].MPI == "" || !slices.Contains(parts, x) { // a collective may have many
+		if x := r.Waits[i].text(); r.Waits[i].MPI == "" || !slices.Contains(parts, x) { // a collective may have many equal ones
 			parts = append(parts, x)
 		}
 	}
@@ -268,10 +267,10 @@ func (r *Rank) text() string {
 	return text
 }
 
-// inMPI reports that it has no request of its own, and its MPI looks for something.
+// inMPI reports whether the rank has no request of its own while its MPI polls.
 func (r *Rank) inMPI() bool { return r.Own > 0 && !r.Free && len(r.Waits) == 0 }
 
-// hint names the mistake that a message which nearly fits suggests.
+// hint returns the likely mistake if a message almost matches a wait.
 func (r *Rank) hint() string {
 	for _, w := range r.Waits {
 		if w.Kind != Recv && w.Kind != Probe || w.Moving || w.MPI == MPIUnknown || w.MPI == MPICollective {
@@ -359,7 +358,7 @@ func rankName(r int) string {
 	return fmt.Sprint(r)
 }
 
-// Names lists ranks for a person: rank 3, ranks 0 to 7, ranks 1, 4 and 6.
+// Names lists ranks for a reader: rank 3, ranks 0 to 7, ranks 1, 4 and 6.
 func Names(ranks []int) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)
@@ -392,7 +391,7 @@ func Names(ranks []int) string {
 	return "ranks " + parts[0]
 }
 
-// Time writes seconds as people do.
+// Time formats seconds for a reader.
 func Time(s float64) string {
 	d := time.Duration(s * float64(time.Second))
 	switch {

@@ -121,8 +121,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestHintIsNotLost: of many ranks that wait, the one of which a mistake is suspected
-// comes first, however short it waits.
+// TestHintIsNotLost: of many waiting ranks, the one with a suspected mistake comes first,
+// however short its wait is.
 func TestHintIsNotLost(t *testing.T) {
 	ranks := make([]Rank, 10_000)
 	for i := range ranks {
@@ -135,7 +135,8 @@ func TestHintIsNotLost(t *testing.T) {
 	}
 }
 
-// TestManyRanks: a large job is explained in few lines, in time that grows with it.
+// TestManyRanks: a large job is explained in few lines, and the time grows linearly with the
+// job.
 func TestManyRanks(t *testing.T) {
 	ranks := make([]Rank, 65_536)
 	for i := range ranks {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// needs returns the ranks that a rank's oldest wait is for, if it is for certain ones.
+// needs returns the ranks for which a rank's oldest wait is, if it is for certain ranks.
 func (r *Rank) needs() []int {
 	if len(r.Waits) == 0 {
 		return nil
@@ -25,9 +25,9 @@ func (r *Rank) needs() []int {
 	return []int{w.Peer}
 }
 
-// next returns the rank that the oldest wait is for, the first one of several; Any: none. One of a
-// later generation is none: it has left the rank's own, so that the wait ends with an error.
-// One of an earlier generation may still come.
+// next returns the first rank for which the oldest wait is; Any if there is none. A rank of a
+// later generation does not count: it has left the waiting rank's generation, so that the wait
+// ends with an error. A rank of an earlier generation may still arrive.
 func (r *Rank) next(at map[int]*Rank) int {
 	needs := r.needs()
 	if len(needs) == 0 {
@@ -96,7 +96,7 @@ func cycleLine(at map[int]*Rank, ring []int) string {
 	return fmt.Sprintf("%s wait for each other in a ring: %s", Names(ring), text)
 }
 
-// differ reports that ranks of a ring wait in different communicators.
+// differ reports whether ranks of a ring wait in different communicators.
 func differ(at map[int]*Rank, ring []int) bool {
 	first := &at[ring[0]].Waits[0]
 	for _, r := range ring {
@@ -109,9 +109,9 @@ func differ(at map[int]*Rank, ring []int) bool {
 	return false
 }
 
-// doubt is what may be wrong with ranks of a ring that all wait for messages of an MPI's collectives;
-// empty: nothing is known. Different ones may be parts of one collective, but such parts do not
-// wait for each other; nor do ranks of one with a root.
+// doubt returns the possible mistake of ranks in a ring that all wait for messages of an MPI's
+// collectives; empty if none is known. Different collectives may be parts of one collective,
+// but such parts do not wait for each other; neither do ranks of a collective with a root.
 func doubt(at map[int]*Rank, ring []int) string {
 	first, same := at[ring[0]].Waits[0].Name, true
 	for _, r := range ring {
@@ -130,7 +130,7 @@ func doubt(at map[int]*Rank, ring []int) string {
 	return ""
 }
 
-// stopped tells of ranks whose processes do not run, for whom others may wait.
+// stopped reports ranks whose processes do not run, and for which others may wait.
 func stopped(ranks []Rank) (lines []string) {
 	const most = 4
 	for _, r := range ranks {
@@ -149,8 +149,8 @@ func stopped(ranks []Rank) (lines []string) {
 	return lines
 }
 
-// forsaken tells of a rank that waits for a message of any rank, when all others have
-// left. It may still send itself one.
+// forsaken reports a rank that waits for a message of any rank after all others have left. It
+// may still send one to itself.
 func forsaken(ranks []Rank) []string {
 	var last *Rank
 	for i := range ranks {
@@ -171,7 +171,7 @@ func forsaken(ranks []Rank) []string {
 	return nil
 }
 
-// deserted tells of ranks that wait for one which has left, or never came.
+// deserted reports ranks that wait for a rank that has left, or never arrived.
 func deserted(ranks []Rank) (lines []string) {
 	gone := map[int]string{}
 	for _, r := range ranks {
