@@ -21,7 +21,8 @@ func startReceive(t *testing.T, s *Session, f *fake) (Request, shm.Descriptor) {
 	return r, f.next(shm.OpRecv)
 }
 
-// While a message is awaited the sidecar sees that; afterwards it does not.
+// TestPlaceOfWait: the sidecar sees that the client waits for a message, and that the wait has
+// ended.
 func TestPlaceOfWait(t *testing.T) {
 	for _, policy := range []string{"yield", "block"} {
 		s, f := attachTo(t, shape{wait: policy})
@@ -50,8 +51,8 @@ func TestPlaceOfWait(t *testing.T) {
 	}
 }
 
-// One of two goroutines comes back: the other one still waits. So does one that only
-// polls.
+// TestPlaceOfSeveral: if one of two goroutines returns, the other one still counts as waiting.
+// This also holds if that one only polls.
 func TestPlaceOfSeveral(t *testing.T) {
 	for _, policy := range []string{"yield", "poll"} {
 		s, f := attachTo(t, shape{wait: policy})
@@ -119,7 +120,7 @@ func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 			}
 		}
 	}
-	waitIn(day, shm.Place.WaitsForGood)() // by then no call waits for it
+	waitIn(day, shm.Place.WaitsForGood)() // at that time no call waits for it
 	end := waitIn(t.Context(), shm.Place.WaitsForGood)
 	endTimed := waitIn(limited, func(p shm.Place) bool { return p.Waits() && !p.WaitsForGood() })
 	endTimed()
@@ -136,7 +137,7 @@ func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 	}
 }
 
-// A sidecar that does not look is not told.
+// TestPlaceIsNegotiated: the client publishes nothing to a sidecar without the feature.
 func TestPlaceIsNegotiated(t *testing.T) {
 	s, f := attachTo(t, shape{features: shm.FeaturesRequired})
 	if f.hello.Features&shm.FeaturePlace == 0 {
@@ -152,8 +153,9 @@ func TestPlaceIsNegotiated(t *testing.T) {
 	}
 }
 
-// A call that waits says again and again that it looks, and hands back what it has taken:
-// what lies unread then is seen (LAYOUT §8.1).
+// TestWaitSaysThatItLooks: a waiting call repeatedly publishes the time of its polls and
+// releases the entries that it has read, so that the sidecar sees which entries are unread
+// (LAYOUT §8.1).
 func TestWaitSaysThatItLooks(t *testing.T) {
 	for _, policy := range []string{"yield", "poll", "block"} {
 		s, f := attachTo(t, shape{wait: policy})

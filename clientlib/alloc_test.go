@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// A small message costs the application no allocation: neither one that is
-// sent silently, nor one of a slot, nor a receive with its wait.
+// TestSmallMessagesAllocateNothing: a small message causes no allocation in the application:
+// neither a silent send, nor a send in a slot, nor a receive with its wait.
 func TestSmallMessagesAllocateNothing(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	c, ctx := s.World(), t.Context()
@@ -45,7 +45,8 @@ func TestSmallMessagesAllocateNothing(t *testing.T) {
 	}
 }
 
-// A small message of structs costs no allocation either, nor a look at their type.
+// TestSmallStructsAllocateNothing: a small message of structs causes no allocation and no
+// inspection of their type.
 func TestSmallStructsAllocateNothing(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	c, ctx, x := s.World(), t.Context(), structOf[[2]uint32](t)
@@ -64,8 +65,8 @@ func TestSmallStructsAllocateNothing(t *testing.T) {
 	}
 }
 
-// iprobeAnswered is a probe that finds nothing, taken apart so that the test
-// can answer it.
+// iprobeAnswered is a probe that finds no message, split into steps so that the test can
+// answer it.
 func (c *Comm) iprobeAnswered(f *fake) (Status, bool, error) {
 	r, err := c.startProbe(context.Background(), "iprobe", shm.OpProbe, shm.FlagNow, 1, 1)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// What cannot be allocated is refused by its kind, and says what to do.
+// TestAllocRefused: a request that cannot be allocated is refused with its kind and the
+// remedy.
 func TestAllocRefused(t *testing.T) {
 	s, _ := attachTo(t, shape{})
 	if _, err := Alloc[int64](s, -1); !errors.Is(err, ErrInvalid) {
@@ -33,7 +34,8 @@ func TestAllocRefused(t *testing.T) {
 	}
 }
 
-// A block is found again, also by who asked for another size than it got.
+// TestBorrowedBlocksAreFoundAgain: a block is found again, even by a caller that requested
+// another size than it got.
 func TestBorrowedBlocksAreFoundAgain(t *testing.T) {
 	var a arena
 	a.init(1 << 20)
@@ -49,8 +51,9 @@ func TestBorrowedBlocksAreFoundAgain(t *testing.T) {
 	}
 }
 
-// Memory that an operation reads or writes is not freed, or the next Alloc would be
-// written into: whatever the operation is, and whichever part of the allocation it has.
+// TestFreeInUse: memory that an operation reads or writes is not freed, for any operation and
+// any part of the allocation. Otherwise the operation could write to the memory of the next
+// Alloc.
 func TestFreeInUse(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	w := s.World()
@@ -96,11 +99,11 @@ func TestFreeInUse(t *testing.T) {
 	}
 }
 
-// given starts a receive that its caller gives up, and the engine does not.
+// given starts a receive that its caller abandons and that the engine has not ended.
 func given(w *Comm, b []int64) (Request, error) {
 	r, err := Irecv(w, b, 1, 7)
 	if err == nil {
-		_ = r.abandon() // it says that the memory stays in use
+		_ = r.abandon() // its error says that the memory stays in use
 	}
 	return r, err
 }

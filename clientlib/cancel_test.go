@@ -8,7 +8,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// What happened before the context's end is what the caller is told.
+// TestResultBeatsContext: a result that arrived before the context ended is returned to the
+// caller.
 func TestResultBeatsContext(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	r, err := Irecv(s.World(), make([]byte, 100), 1, 7)
@@ -40,8 +41,8 @@ func TestMatchedProbeBeatsContext(t *testing.T) {
 	}
 }
 
-// A matched probe whose caller has given up claims a message that no receive will
-// match: the message is dropped.
+// TestAbandonedMatchedProbeDropsMessage: if the caller of a matched probe has returned, the
+// message that the probe claims is dropped, because no receive will match it.
 func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	r, err := s.World().startProbe(t.Context(), "mprobe", shm.OpMprobe, 0, AnySource, AnyTag)
@@ -61,8 +62,8 @@ func TestAbandonedMatchedProbeDropsMessage(t *testing.T) {
 	}
 }
 
-// A lock that is granted after its caller has given up is released: otherwise no other
-// rank could get it.
+// TestAbandonedLockIsGivenBack: a lock that is granted after its caller has returned is
+// released, because no other rank could get it otherwise.
 func TestAbandonedLockIsGivenBack(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	w := &Window[byte]{comm: s.World(), number: 9}
@@ -90,8 +91,8 @@ func TestAbandonedLockIsGivenBack(t *testing.T) {
 	}
 }
 
-// Memory that an abandoned operation lent the engine comes back with the
-// operation's end, and not before.
+// TestAbandonedOperationKeepsItsMemory: memory that an abandoned operation has lent to the
+// engine is returned when the operation ends, and not before.
 func TestAbandonedOperationKeepsItsMemory(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *Session) error{
 		"window": func(ctx context.Context, s *Session) error {
@@ -133,8 +134,8 @@ func TestAbandonedOperationKeepsItsMemory(t *testing.T) {
 	}
 }
 
-// An abandoned receive writes nothing more to its caller's memory, and takes
-// the rest of its message all the same.
+// TestAbandonedReceiveLeavesBufferAlone: an abandoned receive does not write to its caller's
+// memory any more, but still receives the rest of its message.
 func TestAbandonedReceiveLeavesBufferAlone(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	buf := make([]byte, 100<<10)

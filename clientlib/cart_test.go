@@ -32,7 +32,7 @@ func TestDims(t *testing.T) {
 	}
 }
 
-// TestCartNeighbours: 2 x 3, the second dimension is a circle.
+// TestCartNeighbours uses a grid of 2 x 3 whose second dimension is periodic.
 func TestCartNeighbours(t *testing.T) {
 	for rank, want := range []string{
 		"[0 0] up -2 3, left 2 1", "[0 1] up -2 4, left 0 2", "[0 2] up -2 5, left 1 0",

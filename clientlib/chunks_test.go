@@ -17,7 +17,7 @@ func allFree(t *testing.T, s *Session) {
 	}
 }
 
-// chunks counts those that come for a request.
+// chunks counts the chunks that arrive for a request.
 func (f *fake) chunks(req uint32) (n int) {
 	for d, ok := f.poll(); ok; d, ok = f.poll() {
 		if d.Op == shm.OpStage && d.Req == req {
@@ -27,16 +27,16 @@ func (f *fake) chunks(req uint32) (n int) {
 	return n
 }
 
-// meets says that a receive has met a message of n bytes.
+// meets reports that a receive has matched a message of n bytes.
 func (f *fake) meets(req uint32, n uint64) {
 	d := shm.Descriptor{Op: shm.OpMatched, Req: req, Peer: 1}
 	d.SetBody(0, n, 0, 0)
 	f.tell(d)
 }
 
-// TestWhatMovesGetsAChunk: however many operations wait for ever, and however large the messages, a
-// matched send and a matched receive get memory. Otherwise two ranks that exchange messages could
-// wait for each other.
+// TestWhatMovesGetsAChunk: with any number of operations that wait forever, and messages of
+// any size, a matched send and a matched receive get memory. Otherwise two ranks that exchange
+// messages could wait for each other.
 func TestWhatMovesGetsAChunk(t *testing.T) {
 	for _, size := range []int{1 << 18, 1 << 20, 4 << 20} {
 		s, f := attachTo(t, shape{slab: size})
@@ -49,7 +49,7 @@ func TestWhatMovesGetsAChunk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for tag := range 40 { // for ever
+		for tag := range 40 { // these never end
 			start(Isend(s.World(), large, 1, tag))
 			start(Irecv(s.World(), large[:s.slab.chunkBytes], 1, tag))
 			start(Isend(s.World(), large[:s.slab.chunkBytes], 1, tag))
@@ -75,10 +75,10 @@ func TestWhatMovesGetsAChunk(t *testing.T) {
 	}
 }
 
-// TestOneSideDoesNotWaitForTheOther: a send that was asked for gets the next chunk of the
-// sends, though a receive has waited for one of the receives' for longer, and the other way
-// round. Two ranks whose receives wait for what the other's sends wait to send would wait
-// for ever.
+// TestOneSideDoesNotWaitForTheOther: a send that the receiver has asked for gets the next
+// chunk of the sends, although a receive has waited longer for a chunk of the receives, and
+// the reverse. Otherwise two ranks whose receives wait for the other's sends would wait
+// forever.
 func TestOneSideDoesNotWaitForTheOther(t *testing.T) {
 	for first := range 2 {
 		s, f := attachTo(t, shape{slab: 1 << 18})
@@ -118,7 +118,8 @@ func TestOneSideDoesNotWaitForTheOther(t *testing.T) {
 	}
 }
 
-// TestTruncatedReceives have the beginning of the message, whatever carries them.
+// TestTruncatedReceives: a truncated receive has the beginning of the message, for every way
+// of transfer.
 func TestTruncatedReceives(t *testing.T) {
 	for _, n := range []int{40, 4 << 10, 32 << 10} {
 		s, f := attachTo(t, shape{})
@@ -138,8 +139,7 @@ func TestTruncatedReceives(t *testing.T) {
 	}
 }
 
-// TestLengthsOfALyingSidecar: a length that is larger than possible is cut, or
-// is an error.
+// TestLengthsOfALyingSidecar: a length that is larger than possible is reduced or is an error.
 func TestLengthsOfALyingSidecar(t *testing.T) {
 	for _, n := range []int{4 << 10, 32 << 10, 256 << 10} {
 		for _, lie := range []uint64{0, 1 << 16, 1<<16 + 1, 1 << 31, 1 << 63, 1<<64 - 1} {
@@ -162,7 +162,7 @@ func TestLengthsOfALyingSidecar(t *testing.T) {
 				}
 				f.tell(said)
 				s.mu.Lock()
-				_ = s.progress() // it is said by this, or by nothing: there is no panic
+				_ = s.progress() // an error is allowed, a panic is not
 				s.mu.Unlock()
 				f.hangUp()
 			}
@@ -170,7 +170,7 @@ func TestLengthsOfALyingSidecar(t *testing.T) {
 	}
 }
 
-// exchange is a session with operations that a fake sidecar ends in any order.
+// exchange is a session with operations that a fake sidecar ends in random order.
 type exchange struct {
 	t    *testing.T
 	s    *Session
@@ -194,7 +194,7 @@ func (x *exchange) start() {
 	}
 }
 
-// listen keeps what is open: operations, and not their chunks.
+// listen records the open operations, without their chunks.
 func (x *exchange) listen() {
 	for d, ok := x.f.poll(); ok; d, ok = x.f.poll() {
 		if d.Op != shm.OpStage && d.Flags&shm.FlagSilent == 0 {
@@ -212,7 +212,7 @@ func (x *exchange) step(d *shm.Descriptor, i int) {
 		x.f.done(d.Req, status, min(d.Len(), 1<<20))
 		x.open = append(x.open[:i], x.open[i+1:]...)
 		if q, ok := x.kind[d.Req]; ok {
-			_, _ = q.Wait(x.t.Context()) // its status was drawn
+			_, _ = q.Wait(x.t.Context()) // its status is random
 			delete(x.kind, d.Req)
 		}
 	}
@@ -220,8 +220,8 @@ func (x *exchange) step(d *shm.Descriptor, i int) {
 	x.listen()
 }
 
-// TestChunksAreCounted: whatever ends when, no side has more than its half of the slab's
-// chunks, and in the end all memory is free.
+// TestChunksAreCounted: for any order of ends, each side has at most its half of the slab's
+// chunks, and at the end all memory is free.
 func TestChunksAreCounted(t *testing.T) {
 	for seed := range uint64(12) {
 		s, f := attachTo(t, shape{slab: 1 << (18 + seed%4), arena: 1 << (12 + seed)})

@@ -11,7 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Every call after Close says so, and none touches memory that is gone.
+// TestCallsAfterClose: every call after Close returns an error that says so, and none accesses
+// unmapped memory.
 func TestCallsAfterClose(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	c := s.World()
@@ -60,7 +61,7 @@ func TestCallsAfterClose(t *testing.T) {
 	}
 }
 
-// Close while other goroutines are in calls ends those calls.
+// TestCloseEndsCallsOfOthers: Close ends the calls of other goroutines.
 func TestCloseEndsCallsOfOthers(t *testing.T) {
 	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestCloseEndsCallsOfOthers(t *testing.T) {
 			for range 4 {
 				f.next(shm.OpRecv)
 			}
-			time.Sleep(5 * time.Millisecond) // for the calls to be asleep, where they sleep
+			time.Sleep(5 * time.Millisecond) // time for the calls to sleep, if the policy sleeps
 			inTime(t, "close", func() {
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -107,8 +108,8 @@ func TestCloseEndsCallsOfOthers(t *testing.T) {
 	}
 }
 
-// Close waits for sends whose callers went on, and reports what became of
-// them.
+// TestCloseReportsLateFailure: Close waits for sends whose callers have returned, and reports
+// their results.
 func TestCloseReportsLateFailure(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	if err := Send(t.Context(), s.World(), make([]byte, 4<<10), 3, 8); err != nil {
@@ -143,8 +144,8 @@ func TestCloseWaitsForSilentSends(t *testing.T) {
 	f.next(shm.OpDetach)
 }
 
-// TestCloseWaitsForOpenSends: a send that was started and never waited for is waited
-// for by Close, which tells its failure.
+// TestCloseWaitsForOpenSends: Close waits for a send that was started and never waited for,
+// and reports its failure.
 func TestCloseWaitsForOpenSends(t *testing.T) {
 	for _, status := range []shm.Status{shm.StatusOK, shm.StatusPeerLeft} {
 		s, f := attachTo(t, shape{})
@@ -166,12 +167,13 @@ func TestCloseWaitsForOpenSends(t *testing.T) {
 	}
 }
 
-// Close reports an open receive or collective that no goroutine waits for;
-// not one that a goroutine is in, or that was cancelled, nor of a job that has failed.
+// TestCloseTellsWhatIsOpen: Close reports an open receive or collective for which no goroutine
+// waits. It does not report one with a waiting goroutine, a cancelled one, or one of a failed
+// job.
 func TestCloseTellsWhatIsOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		play func(t *testing.T, s *Session, f *fake)
-		want string // "": Close is content
+		want string // "": Close returns nil
 	}{
 		"a receive": {func(t *testing.T, s *Session, _ *fake) {
 			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
@@ -222,7 +224,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			go func() { _ = WaitAll(context.WithoutCancel(t.Context()), requests) }()
 		}, ""},
 		"a goroutine's in WaitAllPacked": {func(t *testing.T, s *Session, f *fake) {
-			requests := make([]*PackedRequest, 4) // the last one is none
+			requests := make([]*PackedRequest, 4) // the last one is nil
 			for i := range 3 {
 				r, err := IrecvStrided(s.World(), make([]int64, 8), Layout{Count: 4, Block: 1, Stride: 2}, 1, i)
 				if err != nil {
@@ -244,7 +246,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			}()
 		}, ""},
 		"many goroutines' that have just begun": {func(t *testing.T, s *Session, f *fake) {
-			for tag := range 100 { // of which half stay in the ring
+			for tag := range 100 { // half of them stay in the ring
 				go func() { _, _ = Recv(context.WithoutCancel(t.Context()), s.World(), make([]byte, 80), 1, tag) }()
 			}
 			for range 50 { // the others may find it closed
@@ -268,7 +270,8 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 	}
 }
 
-// Once Close has its sends behind it nothing begins: it would be lost without a word.
+// TestNothingBeginsWhenCloseEnds: after Close has waited for its sends, no operation begins,
+// because it would be lost without an error.
 func TestNothingBeginsWhenCloseEnds(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil { // Close checks for a while whether a goroutine waits for it
@@ -299,7 +302,7 @@ func TestFailureTextOutlivesMemory(t *testing.T) {
 	f.control.SetFailure("rank 2 was killed")
 	f.hangUp()
 	<-s.watched
-	_ = s.Close() // the sidecar is gone, as it should say
+	_ = s.Close() // the sidecar is gone, which Close should report
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.withFailure(ErrAborted); !contains(err, "rank 2 was killed") {
@@ -307,14 +310,15 @@ func TestFailureTextOutlivesMemory(t *testing.T) {
 	}
 }
 
-// A close that gives up says what it gives up, and says goodbye.
+// TestCloseContext: if its context ends, Close reports the sends that it abandons, and closes
+// the session in order.
 func TestCloseContext(t *testing.T) {
 	for taken, want := range map[int]string{1: "2 sends have not been received", 2: "1 send has not been received"} {
 		t.Run(want, func(t *testing.T) { closeEarly(t, taken, want) })
 	}
 }
 
-// closeEarly closes when so many of three sends were taken over.
+// closeEarly closes a session when taken of its three sends have been taken over.
 func closeEarly(t *testing.T, taken int, want string) {
 	s, f := attachTo(t, shape{})
 	for range 3 {

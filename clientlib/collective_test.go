@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// A broadcast needs room for its operand and no more: one of three quarters of
-// the arena is submitted.
+// TestScratchIsWhatTheScheduleNeeds: a broadcast needs room only for its operand, so that one
+// of three quarters of the arena is submitted.
 func TestScratchIsWhatTheScheduleNeeds(t *testing.T) {
 	s, f := attachTo(t, shape{arena: 4 << 20})
 	if _, err := Ibcast(s.World(), make([]byte, 3<<20), 0); err != nil {
@@ -20,8 +20,8 @@ func TestScratchIsWhatTheScheduleNeeds(t *testing.T) {
 	}
 }
 
-// The counts of a reduce-scatter are held against the slices before the
-// engine sees them.
+// TestReduceScatterSizes: the counts of a reduce-scatter are compared with the slices before
+// the engine gets them.
 func TestReduceScatterSizes(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 2})
 	for _, c := range []struct {

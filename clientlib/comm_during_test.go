@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The collective that a call is built on is told as the call's own.
+// TestErrorsNameTheCall: an error of the collective that implements a call names the call.
 func TestErrorsNameTheCall(t *testing.T) {
 	s := &Session{rank: 1, ranks: 2}
 	w := newWorld(s)
@@ -28,7 +28,8 @@ func TestErrorsNameTheCall(t *testing.T) {
 	}
 }
 
-// A rank that waits in a collective for a rank that has left gets the possible mistake.
+// TestDesertedCollective: a rank that waits in a collective for a rank that has left gets an
+// error with the possible mistake.
 func TestDesertedCollective(t *testing.T) {
 	for what, want := range map[string]string{
 		"gather":    "the peer has failed or left before this gather has ended: do all ranks name the same root?",

@@ -30,8 +30,8 @@ func TestFreedCommunicatorIsNotUsed(t *testing.T) {
 	f.quiet()
 }
 
-// Agreements of two communicators run at once and both come out as 5: the
-// second to see it proposes again.
+// TestAgreementsAtOnce: concurrent agreements of two communicators both result in 5; the
+// second one to see this proposes again.
 func TestAgreementsAtOnce(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	numbers := make(chan uint32, 2)
@@ -49,7 +49,7 @@ func TestAgreementsAtOnce(t *testing.T) {
 		for _, d := range []shm.Descriptor{a, b} {
 			f.answerColl(&d, 5)
 		}
-		for yes := 0; yes < 2; { // everybody agrees with this rank from here on
+		for yes := 0; yes < 2; { // from here on every rank agrees with this rank
 			d := f.next(shm.OpColl)
 			if f.collType(&d) == shm.TypeUint8 && f.operand(&d)[0] == 1 {
 				yes++
@@ -101,8 +101,8 @@ func TestOperationOfAnotherType(t *testing.T) {
 	}
 }
 
-// A Dup lists no ranks where the sidecar shares groups, and is made by a split
-// where it does not.
+// TestDupSharesTheGroup: a Dup sends no list of ranks if the sidecar shares groups, and
+// otherwise uses a split.
 func TestDupSharesTheGroup(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	wait := f.answering(func() {
@@ -122,7 +122,7 @@ func TestDupSharesTheGroup(t *testing.T) {
 	}
 }
 
-// A Dup that the sidecar has no room for says that it was a Dup.
+// TestDupThatFails: the error of a Dup for which the sidecar has no room names Dup.
 func TestDupThatFails(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	wait := f.answering(func() {

@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// A rank of a communicator is told with its world rank, by which the launcher and the
-// other ranks' errors call it.
+// TestErrorNamesWorldRanks: the error for a rank of a communicator has its world rank, which
+// the launcher and the errors of other ranks use.
 func TestErrorNamesWorldRanks(t *testing.T) {
 	s := &Session{rank: 3}
 	pair := &Comm{session: s, rank: 1, group: newGroup([]uint32{2, 3})}
@@ -27,8 +27,9 @@ func TestErrorNamesWorldRanks(t *testing.T) {
 	}
 }
 
-// A call that ends without a message is told with what it asked for: the completion
-// of such a probe has no envelope, and that of a receive not more than it was given.
+// TestErrorsWithoutAMessage: the error of a call that ends without a message has the requested
+// envelope: the completion of such a probe has no envelope, and that of a receive has only
+// what was requested.
 func TestErrorsWithoutAMessage(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 4})
 	ctx, w := t.Context(), s.World()
@@ -61,8 +62,8 @@ func TestErrorsWithoutAMessage(t *testing.T) {
 	}
 }
 
-// A message of another type than the buffer's is an error that names both; raw bytes, and a
-// message whose type is not known, are received by every buffer.
+// TestTypesOfMessages: the error for a message of another type than the buffer's names both
+// types. Raw bytes, and a message of an unknown type, are received into every buffer.
 func TestTypesOfMessages(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 2})
 	ctx, w := t.Context(), s.World()
@@ -122,7 +123,8 @@ func TestTypesOfMessages(t *testing.T) {
 	}
 }
 
-// What a rank gives to Include and Cart is judged before any other rank is asked.
+// TestCartAndIncludeRefuse: the arguments of Include and Cart are checked before the rank
+// communicates.
 func TestCartAndIncludeRefuse(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 2})
 	_, include := s.World().Include(t.Context(), []int{1, 1})
@@ -137,7 +139,7 @@ func TestCartAndIncludeRefuse(t *testing.T) {
 	f.quiet()
 }
 
-// A mistake with memory or with a list is told as what it is.
+// TestMistakesAreNamed: the error for wrong memory or a wrong list names the mistake.
 func TestMistakesAreNamed(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 3})
 	b, err := Alloc[int32](s, 100)
@@ -165,8 +167,8 @@ func TestMistakesAreNamed(t *testing.T) {
 	f.quiet()
 }
 
-// TestDifference: lists of which the beginnings are equal are not shown as two that
-// look alike.
+// TestDifference: two lists with equal beginnings are shown so that their difference is
+// visible.
 func TestDifference(t *testing.T) {
 	mine, theirs := []int64{1, 10, 0, 1, 2, 3, 4, 5, 6, 7}, []int64{2, 10, 0, 1, 2, 3, 4, 5, 6, 7}
 	if got, want := difference(mine, theirs, 3), "10 numbers that begin with [0 1 2 3 4 5 6 7] here; rank 3 gives the same numbers up to there, and differs after them; all ranks must give the same"; got != want {

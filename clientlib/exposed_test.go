@@ -10,8 +10,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// exposing returns a session with a device that is none, and memory that it believes to be
-// exposed as number 2: the kernel's part is tested in virtual machines (e2e/rdmavm).
+// exposing returns a session with a file that is not a device, and with memory that the
+// session regards as exposed with number 2. Virtual machines test the kernel's part
+// (e2e/rdmavm).
 func exposing(t *testing.T) (s *Session, f *fake, mem []byte) {
 	t.Helper()
 	s, f = attachTo(t, shape{})
@@ -20,8 +21,8 @@ func exposing(t *testing.T) (s *Session, f *fake, mem []byte) {
 	return s, f, mem
 }
 
-// TestExposedMessage: a large message of exposed memory names it, and its chunks are
-// supplied when they are asked for, and not before.
+// TestExposedMessage: a large message in exposed memory refers to it. Its chunks are supplied
+// only when they are requested.
 func TestExposedMessage(t *testing.T) {
 	s, f, mem := exposing(t)
 	buf := mem[100_000:300_000]
@@ -43,7 +44,7 @@ func TestExposedMessage(t *testing.T) {
 	if _, err := r.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = Isend(s.World(), buf, 1, 5); err != nil { // and one that the device does not take
+	if r, err = Isend(s.World(), buf, 1, 5); err != nil { // and one that the device does not read
 		t.Fatal(err)
 	}
 	d = f.next(shm.OpSend)
@@ -59,7 +60,7 @@ func TestExposedMessage(t *testing.T) {
 	}
 }
 
-// TestExposedReceive: the device fills the buffer, or chunks do.
+// TestExposedReceive: the device or chunks fill the buffer.
 func TestExposedReceive(t *testing.T) {
 	s, f, mem := exposing(t)
 	r, err := Irecv(s.World(), mem[8:500_000], 1, 5)
@@ -79,8 +80,8 @@ func TestExposedReceive(t *testing.T) {
 	}
 }
 
-// TestPlainBesideExposed: what is not wholly inside of exposed memory, what is exposed no
-// more, and what fits a slot go as ever.
+// TestPlainBesideExposed: a message that is not wholly within exposed memory, is no longer
+// exposed, or fits into a slot is sent in the usual way.
 func TestPlainBesideExposed(t *testing.T) {
 	s, f, mem := exposing(t)
 	for what, x := range map[string]struct {
@@ -105,7 +106,7 @@ func TestPlainBesideExposed(t *testing.T) {
 	}
 }
 
-// TestNotExposed: the error has the reason, by name where there is one.
+// TestNotExposed: the error has the reason, and its name if there is one.
 func TestNotExposed(t *testing.T) {
 	s, _ := attachTo(t, shape{})
 	s.device.why = "the job does not allow it"
@@ -114,7 +115,7 @@ func TestNotExposed(t *testing.T) {
 	if !errors.Is(err, ErrNotExposed) || !strings.Contains(err.Error(), s.device.why) {
 		t.Error(err)
 	}
-	null, err := os.Open(os.DevNull) // a descriptor of no RDMA device
+	null, err := os.Open(os.DevNull) // a descriptor of a file that is not an RDMA device
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func TestNotExposed(t *testing.T) {
 	}
 }
 
-// TestExposuresAreBounded: of more than the contract has room for none is begun.
+// TestExposuresAreBounded: an exposure above the limit of the protocol is not begun.
 func TestExposuresAreBounded(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	for i := range shm.MaxExposures {
@@ -201,8 +202,8 @@ func TestExposeGivenUp(t *testing.T) {
 	f.quiet()
 }
 
-// TestExposeRefused: a number that the sidecar has refused, and one that it has forgotten
-// after its caller had gone, are free.
+// TestExposeRefused: a number that the sidecar has refused is free, and so is one that it has
+// removed after its caller had returned.
 func TestExposeRefused(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	gone, cancel := context.WithCancel(t.Context())

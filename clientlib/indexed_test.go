@@ -38,7 +38,8 @@ func TestIndexedIsChecked(t *testing.T) {
 	}
 }
 
-// A receive is refused exactly if an element has two blocks.
+// TestIndexedBlocksAreApart: a receive is refused if, and only if, an element is in two
+// blocks.
 func TestIndexedBlocksAreApart(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -67,8 +68,8 @@ func TestIndexedBlocksAreApart(t *testing.T) {
 	}
 }
 
-// What is sent are the blocks in the list's order, and what is received goes there,
-// as far as it reaches; nothing else is touched, and no memory stays lent.
+// TestIndexedMessage: the blocks are sent in the order of the list, and received into the
+// blocks as far as the message reaches. No other memory is changed, and no memory stays lent.
 func TestIndexedMessage(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	ctx, c := t.Context(), s.World()
@@ -114,8 +115,8 @@ func TestIndexedMessage(t *testing.T) {
 	}
 }
 
-// Errors name what is wrong before anything is sent, and a message of another type
-// after it has come.
+// TestIndexedErrors: errors name the mistake before anything is sent. The error for a message
+// of another type comes after its arrival.
 func TestIndexedErrors(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	ctx, c := t.Context(), s.World()

@@ -37,7 +37,8 @@ func inPlaceCalls() map[string]func(context.Context, *Comm, []int64) error {
 	}
 }
 
-// What would give wrong numbers, or none, is refused before any other rank is asked.
+// TestCollectivesRefuse: arguments that would give wrong results, or none, are refused before
+// the rank communicates.
 func TestCollectivesRefuse(t *testing.T) {
 	s, f := attachTo(t, shape{ranks: 4})
 	ctx, w := t.Context(), s.World()
@@ -77,8 +78,8 @@ func TestCollectivesRefuse(t *testing.T) {
 	wait()
 }
 
-// The engine is told that a collective is in place, of one operand that has all
-// elements, in memory of Go's and in the arena's.
+// TestInPlaceHasOneOperand: the engine gets an in-place collective with one operand that has
+// all elements, in Go memory and in the arena.
 func TestInPlaceHasOneOperand(t *testing.T) {
 	for name, call := range inPlaceCalls() {
 		for _, shared := range []bool{false, true} {
@@ -119,7 +120,7 @@ func TestInPlaceHasOneOperand(t *testing.T) {
 	}
 }
 
-// Other operands are two.
+// TestTwoOperandsAreNotInPlace: a collective with separate operands has two.
 func TestTwoOperandsAreNotInPlace(t *testing.T) {
 	s, f := attachTo(t, shape{rank: 2, ranks: 4})
 	in, out := make([]int64, 8), make([]int64, 8)
@@ -140,7 +141,8 @@ func TestTwoOperandsAreNotInPlace(t *testing.T) {
 	}
 }
 
-// A buffer that is not one block a rank, or too short for its counts, is refused.
+// TestInPlaceSizes: a buffer that does not have one block per rank, or is too short for its
+// counts, is refused.
 func TestInPlaceSizes(t *testing.T) {
 	s, f := attachTo(t, shape{rank: 2, ranks: 4})
 	buf := make([]int64, 7)
