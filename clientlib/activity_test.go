@@ -92,8 +92,9 @@ func TestPlaceOfSeveral(t *testing.T) {
 	}
 }
 
-// A wait whose context has a deadline ends by itself: it is said, as long as one of them
-// lasts, and a wait without a deadline is not told as one with it.
+// TestPlaceOfWaitsWithADeadline: the client publishes that it has waits with a deadline as
+// long as one of them lasts. A wait without a deadline is not published as one with a
+// deadline.
 func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "block"})
 	r, d := startReceive(t, s, f)

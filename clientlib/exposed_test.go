@@ -165,9 +165,9 @@ func TestExposuresAreBounded(t *testing.T) {
 	}
 }
 
-// TestExposeGivenUp: the number of an exposure whose caller has gone before the sidecar has
-// answered is not used again before the sidecar has forgotten it: another one by that
-// number would end the session.
+// TestExposeGivenUp: if the caller of an exposure returns before the sidecar answers, the
+// exposure's number is not used again before the sidecar has removed it. A second exposure
+// with that number would end the session.
 func TestExposeGivenUp(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	gone, cancel := context.WithCancel(t.Context())

@@ -8,8 +8,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// The sidecar is told of a call that fails before the call returns, and not of what follows
-// from another failure or is the program's own wish.
+// TestLastErrorIsTold: the sidecar gets the error of a failed call before the call returns. It
+// does not get an error that is the consequence of another failure, or that the program itself
+// has caused on purpose.
 func TestLastErrorIsTold(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	w := s.World()
@@ -21,7 +22,7 @@ func TestLastErrorIsTold(t *testing.T) {
 		d := shm.Descriptor{Op: shm.OpDone, Req: f.next(shm.OpRecv).Req, Status: status, Peer: 1, Tag: 7}
 		d.SetBody(0, 1600, 0, 0)
 		f.tell(d)
-		_, _ = r.Wait(t.Context()) // its error is what is looked at below
+		_, _ = r.Wait(t.Context()) // its error is checked below
 	}
 	want := func(when, text string, absent uint32) {
 		t.Helper()

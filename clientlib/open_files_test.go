@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// welcome answers a client, over a socket of its own, with n descriptors.
+// welcome answers a client over a socket of its own, with n descriptors.
 func welcome(t *testing.T, n int) *net.UnixConn {
 	t.Helper()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -28,16 +28,17 @@ func welcome(t *testing.T, n int) *net.UnixConn {
 		t.Fatal(err)
 	}
 	f := os.NewFile(uintptr(ends[0]), "client")
-	defer func() { _ = f.Close() }() // the connection has its own
+	defer func() { _ = f.Close() }() // the connection has its own descriptor
 	c, err := net.FileConn(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = c.Close(), unix.Close(ends[1]) }) // of the test
+	t.Cleanup(func() { _, _ = c.Close(), unix.Close(ends[1]) }) // the test has ended
 	return c.(*net.UnixConn)
 }
 
-// TestDescriptorsThatFindNoRoom: the limit of open files is named, as the C client does.
+// TestDescriptorsThatFindNoRoom: the error names the limit of open files, as that of the C
+// client does.
 func TestDescriptorsThatFindNoRoom(t *testing.T) {
 	conn := welcome(t, 3)
 	var old unix.Rlimit
@@ -48,7 +49,7 @@ func TestDescriptorsThatFindNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = unix.Close(free) // the lowest number that is free
+	_ = unix.Close(free) // the lowest free number
 	few := unix.Rlimit{Cur: uint64(free), Max: old.Max}
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &few, nil); err != nil {
 		t.Fatal(err)
@@ -63,7 +64,8 @@ func TestDescriptorsThatFindNoRoom(t *testing.T) {
 	}
 }
 
-// TestDescriptorsOfAWrongNumber: another sidecar than ours.
+// TestDescriptorsOfAWrongNumber: a sidecar that passes another number of descriptors is an
+// error.
 func TestDescriptorsOfAWrongNumber(t *testing.T) {
 	for n, want := range map[int]string{1: "the sidecar passed 1 descriptors, want 3", 4: "the sidecar passed 4 descriptors, want 3"} {
 		if _, _, err := attach(context.Background(), welcome(t, n), &Config{}); err == nil || !strings.Contains(err.Error(), want) {

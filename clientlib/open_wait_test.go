@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// TestOpenWaitsForASidecarThatStarts: the time that Open gives up after is for a sidecar that
-// is not there. One that listens may answer when it likes.
+// TestOpenWaitsForASidecarThatStarts: the timeout of Open applies to a sidecar that does not
+// listen. A sidecar that listens may take any time to answer.
 func TestOpenWaitsForASidecarThatStarts(t *testing.T) {
 	was := openTimeout
 	openTimeout = time.Nanosecond
@@ -40,7 +40,7 @@ func TestOpenWaitsForASidecarThatStarts(t *testing.T) {
 	if _, err := conn.Read(make([]byte, shm.HelloBytes)); err != nil {
 		t.Fatal(err)
 	}
-	// It has greeted, and its time has been over for long.
+	// The client has sent its Hello, and openTimeout has passed long ago.
 	w := shm.Welcome{ABI: shm.ABIVersion, Features: shm.FeaturesAll, Text: "this is the answer"}
 	if _, err := conn.Write(w.Encode()); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestOpenWaitsForASidecarThatStarts(t *testing.T) {
 	if err := <-opened; err == nil || !strings.Contains(err.Error(), "this is the answer") {
 		t.Errorf("a sidecar that answers late: %v", err)
 	}
-	// One that has ended is not there, though its socket is.
+	// A sidecar that has ended does not listen, although its socket file exists.
 	l.SetUnlinkOnClose(false)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

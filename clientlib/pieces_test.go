@@ -13,15 +13,16 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 )
 
-// steward answers a client's wishes for pieces of its arena.
+// steward answers a client's requests for pieces of its arena.
 type steward struct {
 	*fake
 	mu   sync.Mutex
 	asks []shm.Ask
-	room uint64 // bytes that there are still
+	room uint64 // remaining bytes
 }
 
-// inPieces opens a session whose arena of 16 MiB comes in pieces, as long as there is room.
+// inPieces opens a session with an arena of 16 MiB that is allocated in pieces while room
+// bytes suffice.
 func inPieces(t *testing.T, room uint64) (*Session, *steward) {
 	t.Helper()
 	s, f := attachTo(t, shape{arena: 16 << 20, features: shm.FeaturesAll &^ shm.FeatureExpose})
@@ -62,7 +63,7 @@ func (w *steward) serve(raw []byte) shm.Answer {
 	return shm.Answer{Off: a.Off, Bytes: a.Bytes}
 }
 
-// asked returns the wishes so far, and what the arena takes of the memory.
+// asked returns the requests so far, and the bytes of memory that the arena uses.
 func (w *steward) asked() ([]shm.Ask, uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,8 +74,8 @@ func (w *steward) asked() ([]shm.Ask, uint64) {
 	return slices.Clone(w.asks), uint64(st.Blocks * 512)
 }
 
-// TestArenaComesInPieces: a session asks for nothing that is not allocated from it, and
-// touches nothing that was not given.
+// TestArenaComesInPieces: a session requests only memory that it allocates, and accesses only
+// memory that was granted.
 func TestArenaComesInPieces(t *testing.T) {
 	s, w := inPieces(t, 1<<30)
 	if asks, bytes := w.asked(); len(asks) != 0 || bytes != 0 {
@@ -115,14 +116,15 @@ func TestArenaComesInPieces(t *testing.T) {
 	}
 }
 
-// TestShortageIsAnError: Alloc says what the sidecar says; what there is is used, and what
-// can do without does not ask again at once.
+// TestShortageIsAnError: the error of Alloc has the sidecar's text. The existing memory is
+// used, and an operation that can work without more memory does not repeat the request at
+// once.
 func TestShortageIsAnError(t *testing.T) {
 	s, w := inPieces(t, 3<<19)
 	if _, err := Alloc[byte](s, 2<<20); !errors.Is(err, ErrNoMemory) || !contains(err, "raise the limit") {
 		t.Errorf("more than there is: %v", err)
 	}
-	if _, err := Alloc[byte](s, 1<<20+4096); err != nil { // its piece has room for no more than it needs
+	if _, err := Alloc[byte](s, 1<<20+4096); err != nil { // its piece has no more room than needed
 		t.Fatal(err)
 	}
 	asks, _ := w.asked()
@@ -147,7 +149,7 @@ func TestShortageIsAnError(t *testing.T) {
 	}
 }
 
-// TestManyAllocateAtOnce: goroutines that want pieces at once each get theirs.
+// TestManyAllocateAtOnce: each of several goroutines that request pieces at once gets its own.
 func TestManyAllocateAtOnce(t *testing.T) {
 	s, w := inPieces(t, 1<<30)
 	var wg sync.WaitGroup
@@ -187,7 +189,7 @@ func TestSidecarEndsInsteadOfAnAnswer(t *testing.T) {
 	wait()
 }
 
-// TestSidecarThatLiesAboutPieces: an answer that fits no wish is not believed.
+// TestSidecarThatLiesAboutPieces: an answer that matches no request is an error.
 func TestSidecarThatLiesAboutPieces(t *testing.T) {
 	for what, answer := range map[string]shm.Answer{"elsewhere": {Off: 4096, Bytes: 4096}, "too many": {Bytes: 1 << 40}} {
 		s, f := attachTo(t, shape{features: shm.FeaturesAll &^ shm.FeatureExpose})

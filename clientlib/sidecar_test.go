@@ -20,12 +20,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// patience is how long a test waits for something that must come before it
-// says that it did not. Nothing is measured against it.
+// patience is how long a test waits for an expected event before it fails. No speed is
+// measured with it.
 const patience = 20 * time.Second
 
-// fake is the sidecar's side of one session, over a real socket and real
-// shared memory. Tests write what an engine would answer.
+// fake is the sidecar's side of one session, over a real socket and real shared memory. Tests
+// write the answers of an engine.
 type fake struct {
 	t         *testing.T
 	control   *segment.Control
@@ -38,7 +38,7 @@ type fake struct {
 	hangUp    func()
 }
 
-// shape is what a fake sidecar grants; zero fields have small defaults.
+// shape has the properties that a fake sidecar grants; zero fields have small defaults.
 type shape struct {
 	rank, ranks     int
 	submit, entries int
@@ -66,7 +66,7 @@ func (p *shape) defaults() {
 	}
 }
 
-// shortDir returns a folder whose name leaves room for a socket's.
+// shortDir returns a folder whose name is short enough for the path of a socket in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cl-") //nolint:usetesting // a socket's path is at most 107 bytes
@@ -96,7 +96,7 @@ func attachTo(t *testing.T, p shape) (*Session, *fake) {
 	if err := <-served; err != nil {
 		t.Fatal(err)
 	}
-	f.hangUp = sync.OnceFunc(func() { _ = f.conn.Close() }) // the end of the socket is what is meant
+	f.hangUp = sync.OnceFunc(func() { _ = f.conn.Close() }) // the end of the socket is intended
 	t.Cleanup(f.hangUp)
 	return s, f
 }
@@ -155,7 +155,7 @@ func (f *fake) serve(l *net.UnixListener, p *shape) (err error) {
 	return err
 }
 
-// poll looks for the client's next descriptor.
+// poll returns the client's next descriptor, if there is one.
 func (f *fake) poll() (shm.Descriptor, bool) {
 	var d shm.Descriptor
 	ok := f.submit.Pop(&d)
@@ -163,7 +163,7 @@ func (f *fake) poll() (shm.Descriptor, bool) {
 	return d, ok
 }
 
-// next waits for the client's next descriptor, which must be a want.
+// next waits for the client's next descriptor, whose operation must be want.
 func (f *fake) next(want shm.Op) shm.Descriptor {
 	f.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
@@ -178,7 +178,7 @@ func (f *fake) next(want shm.Op) shm.Descriptor {
 	return shm.Descriptor{}
 }
 
-// quiet checks that the client has submitted nothing more.
+// quiet checks that the client has submitted no further descriptor.
 func (f *fake) quiet() {
 	f.t.Helper()
 	if d, ok := f.poll(); ok {
@@ -202,7 +202,7 @@ func (f *fake) operand(d *shm.Descriptor) []byte {
 	return f.arena[b.In : b.In+b.InBytes]
 }
 
-// answerColl ends a collective of one number with n as its result.
+// answerColl ends a collective of one number with the result n.
 func (f *fake) answerColl(d *shm.Descriptor, n uint32) {
 	f.t.Helper()
 	b := f.block(d)
@@ -210,7 +210,7 @@ func (f *fake) answerColl(d *shm.Descriptor, n uint32) {
 	f.done(d.Req, shm.StatusOK, 0)
 }
 
-// quietly tells that n silent sends are taken over.
+// quietly publishes that n silent sends have been taken over.
 func (f *fake) quietly(n uint64) {
 	f.control.SetRetired(n)
 	f.wakeClient()
@@ -234,7 +234,7 @@ func (f *fake) tell(d shm.Descriptor) {
 	f.wakeClient()
 }
 
-// done ends request req.
+// done ends the request req.
 func (f *fake) done(req uint32, status shm.Status, length uint64) {
 	f.t.Helper()
 	d := shm.Descriptor{Op: shm.OpDone, Req: req, Status: status}
@@ -242,7 +242,7 @@ func (f *fake) done(req uint32, status shm.Status, length uint64) {
 	f.tell(d)
 }
 
-// matched says that the receiver of a send asks for its n bytes.
+// matched publishes that the receiver of a send asks for its n bytes.
 func (f *fake) matched(d *shm.Descriptor, n uint64) {
 	f.t.Helper()
 	m := shm.Descriptor{Op: shm.OpMatched, Req: d.Req, Peer: d.Peer, Tag: d.Tag}
@@ -250,7 +250,7 @@ func (f *fake) matched(d *shm.Descriptor, n uint64) {
 	f.tell(m)
 }
 
-// memory returns what a descriptor names.
+// memory returns the memory to which a descriptor refers.
 func (f *fake) memory(d *shm.Descriptor) []byte {
 	mem := f.arena
 	if d.Class == shm.ClassSlab {
@@ -259,7 +259,7 @@ func (f *fake) memory(d *shm.Descriptor) []byte {
 	return mem[d.Addr() : d.Addr()+d.Len()]
 }
 
-// returnBlock returns a chunk; off is where its part lies in the message.
+// returnBlock returns a chunk; off is the offset of its part in the message.
 func (f *fake) returnBlock(k *shm.Descriptor, n, off uint64) {
 	f.t.Helper()
 	d := shm.Descriptor{Op: shm.OpStaged, Req: k.Req, Class: k.Class}
@@ -267,8 +267,8 @@ func (f *fake) returnBlock(k *shm.Descriptor, n, off uint64) {
 	f.tell(d)
 }
 
-// answering runs script, the sidecar's part, concurrently with the test. A failure in it
-// ends it, and the socket with it, so that the test's part ends too.
+// answering runs script, the sidecar's part, concurrently with the test. A failure in it ends
+// the script and the socket, so that the test's part ends too.
 func (f *fake) answering(script func()) (wait func()) {
 	over := make(chan struct{})
 	go func() {
@@ -283,7 +283,7 @@ func (f *fake) answering(script func()) (wait func()) {
 	return func() { <-over }
 }
 
-// settle makes the client take what has been told, and checks that it is well.
+// settle makes the client process the published completions, and checks for errors.
 func settle(t *testing.T, s *Session) {
 	t.Helper()
 	s.mu.Lock()
@@ -293,7 +293,7 @@ func settle(t *testing.T, s *Session) {
 	}
 }
 
-// ended returns a context that is over.
+// ended returns a context that has ended.
 func ended(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,8 +316,8 @@ func inTime(t *testing.T, what string, f func()) {
 	}
 }
 
-// arenaInUse counts the arena's bytes that are neither free nor kept in the
-// library's cache of blocks.
+// arenaInUse returns the bytes of the arena that are neither free nor in the library's cache
+// of blocks.
 func arenaInUse(s *Session) int {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// Chunks of a message stay in order when the submission ring is full and
-// chunks come back meanwhile.
+// TestChunksInOrderWhenRingIsFull: the chunks of a message stay in order if the submission
+// ring is full while chunks are returned.
 func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	s, f := attachTo(t, shape{submit: 16})
 	const piece = pieceBytes * pieceMost
@@ -27,7 +27,7 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	for range stageDepth {
 		lent = append(lent, f.next(shm.OpStage))
 	}
-	// Fill the ring, then give all chunks back: the next ones find no room.
+	// Fill the ring, then return all chunks: the next ones find no free entry.
 	for range 15 {
 		if _, err := Irecv(s.World(), make([]byte, 8), 1, 5); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	}
 	over := make(chan error)
 	go func() {
-		for { // as a wait does: what finds no room is for the next look
+		for { // as a wait does: chunks without a free entry are submitted by a later poll
 			s.mu.Lock()
 			err := s.progress()
 			more := s.todo.any()
@@ -50,7 +50,7 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 			wake.Yield()
 		}
 	}()
-	time.Sleep(50 * time.Millisecond) // for the client to find the ring full
+	time.Sleep(50 * time.Millisecond) // time for the client to find the ring full
 	for want := byte(stageDepth); want < 2*stageDepth; {
 		d, ok := f.poll()
 		if !ok || d.Op != shm.OpStage {
@@ -66,8 +66,8 @@ func TestChunksInOrderWhenRingIsFull(t *testing.T) {
 	}
 }
 
-// Chunks that the engine gave back, and chunks that it never took, are free
-// after the end of a cancelled send.
+// TestCancelledSendFreesChunks: chunks that the engine has returned, and chunks that it never
+// took, are free after the end of a cancelled send.
 func TestCancelledSendFreesChunks(t *testing.T) {
 	for _, returned := range []int{0, 2, stageDepth} {
 		s, f := attachTo(t, shape{})
@@ -99,9 +99,9 @@ func TestCancelledSendFreesChunks(t *testing.T) {
 	}
 }
 
-// Sends of private memory for which there are no chunks are announced like all
-// others. Whichever the receiver asks for goes first, whatever the sends before
-// it hold.
+// TestSendsWaitForChunks: sends of private memory for which there are no chunks are announced
+// like all others. The send that the receiver asks for goes first, regardless of the memory
+// that earlier sends hold.
 func TestSendsWaitForChunks(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
@@ -146,7 +146,8 @@ func TestSendsWaitForChunks(t *testing.T) {
 	f.quiet()
 }
 
-// Sends that no receive has matched leave most of the arena to the application.
+// TestSendsLeaveTheArena: sends that no receive has matched leave most of the arena to the
+// application.
 func TestSendsLeaveTheArena(t *testing.T) {
 	s, f := attachTo(t, shape{arena: 8 << 20})
 	for tag := range 200 {
@@ -161,7 +162,8 @@ func TestSendsLeaveTheArena(t *testing.T) {
 	}
 }
 
-// A receive that finds no chunk goes on when another gives one back.
+// TestStarvedReceiveGoesOn: a receive that finds no free chunk continues when another
+// operation returns one.
 func TestStarvedReceiveGoesOn(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	if _, err := Alloc[byte](s, len(s.arenaMem)); err != nil {
@@ -190,9 +192,9 @@ func TestStarvedReceiveGoesOn(t *testing.T) {
 	f.quiet()
 }
 
-// A message of up to one piece is in one chunk, and is not staged: neither its send nor its
-// receive waits to be asked for. Receives that wait hold a part of the memory at most, and
-// what ends gives it back.
+// TestMessagesInOneChunk: a message of up to one piece is in one chunk, and is not staged:
+// neither its send nor its receive waits for a request. Waiting receives hold at most a part
+// of the memory, and return it when they end.
 func TestMessagesInOneChunk(t *testing.T) {
 	s, f := attachTo(t, shape{arena: 8 << 20})
 	msg := []byte(strings.Repeat("whole", 3000))
@@ -204,7 +206,7 @@ func TestMessagesInOneChunk(t *testing.T) {
 	if d.Class != shm.ClassSlab || string(f.memory(&d)) != string(msg) {
 		t.Fatalf("class %d, and %d bytes", d.Class, d.Len())
 	}
-	if err := Send(t.Context(), s.World(), msg, 1, 1); err != nil { // its buffer is free at once
+	if err := Send(t.Context(), s.World(), msg, 1, 1); err != nil { // its buffer can be reused at once
 		t.Fatal(err)
 	}
 	buffered := f.next(shm.OpSend)

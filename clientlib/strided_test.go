@@ -7,14 +7,15 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// lent returns how many blocks of the arena are in use.
+// lent returns the number of arena blocks in use.
 func lent(s *Session) int {
 	s.arena.mu.Lock()
 	defer s.arena.mu.Unlock()
 	return len(s.arena.used)
 }
 
-// Test ends a strided receive as Wait does: its elements are where they belong.
+// TestStridedReceiveIsTested: Test ends a strided receive as Wait does, with the elements
+// unpacked.
 func TestStridedReceiveIsTested(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	buf := make([]uint64, 30)
@@ -43,7 +44,8 @@ func TestStridedReceiveIsTested(t *testing.T) {
 	}
 }
 
-// What a strided send or receive has of the arena is given back when it fails.
+// TestStridedFailureGivesBack: a strided send or receive returns its arena memory when it
+// fails.
 func TestStridedFailureGivesBack(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	buf, l := make([]uint64, 3000), Layout{Count: 1000, Block: 1, Stride: 3}

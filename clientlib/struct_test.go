@@ -64,7 +64,8 @@ func TestRunsOfTypes(t *testing.T) {
 	}
 }
 
-// A type that cannot be sent is refused, with the name of the field and what to do.
+// TestStructRefusesFields: a type that cannot be sent is refused with the name of the field
+// and the remedy.
 func TestStructRefusesFields(t *testing.T) {
 	type named struct{ Label string }
 	for want, check := range map[string]func() error{
@@ -100,8 +101,9 @@ func TestStructThatNobodyMade(t *testing.T) {
 	f.quiet()
 }
 
-// What travels of a type with padding are its fields; the padding of the receiver's
-// elements stays as it was, and so do elements that the message does not reach.
+// TestStructWithPadding: only the fields of a type with padding are transferred. The padding
+// of the receiver's elements stays unchanged, and so do elements that the message does not
+// reach.
 func TestStructWithPadding(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	x := structOf[loose](t)
@@ -110,7 +112,7 @@ func TestStructWithPadding(t *testing.T) {
 	}
 	buf := make([]loose, 100)
 	for i := range rawBytes(buf) {
-		rawBytes(buf)[i] = 0xee // in the gaps too
+		rawBytes(buf)[i] = 0xee // including the padding
 	}
 	for i := range buf {
 		buf[i].A, buf[i].B, buf[i].D = int8(i), int64(i)<<40, int8(i+1)
@@ -149,7 +151,7 @@ func TestStructWithPadding(t *testing.T) {
 	}
 }
 
-// A type without padding is sent from where it lies.
+// TestDenseStructIsNotCopied: a type without padding is sent without a copy.
 func TestDenseStructIsNotCopied(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	x := structOf[particle](t)
@@ -181,7 +183,7 @@ func TestDenseStructIsNotCopied(t *testing.T) {
 	}
 }
 
-// Half an element is another type's message.
+// TestStructOfAnotherType: a message with a part of an element is of another type.
 func TestStructOfAnotherType(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	for name, recv := range map[string]func() (Status, error){
@@ -198,7 +200,8 @@ func TestStructOfAnotherType(t *testing.T) {
 	}
 }
 
-// A blocking receive that unpacks is taken back when its context ends.
+// TestPackedReceiveIsTakenBack: a blocking receive that unpacks is cancelled when its context
+// ends.
 func TestPackedReceiveIsTakenBack(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	for name, recv := range map[string]func(context.Context) (Status, error){
@@ -229,7 +232,8 @@ func TestPackedReceiveIsTakenBack(t *testing.T) {
 	}
 }
 
-// A division that leaves its buffer is refused with the rank, in elements.
+// TestStructDivisionThatDoesNotFit: a division that exceeds its buffer is refused, with the
+// rank and the numbers of elements.
 func TestStructDivisionThatDoesNotFit(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	ctx, c := t.Context(), s.World()

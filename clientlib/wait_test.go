@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 )
 
-// policies are those of Config.Wait; where it says nothing, there are processors.
+// policies are the values of Config.Wait; for "", each process has its own CPU.
 var policies = []string{"poll", "yield", "block", ""}
 
 func TestContextEndsWait(t *testing.T) {
@@ -85,7 +85,8 @@ func TestTestNoticesSidecarsEnd(t *testing.T) {
 	}
 }
 
-// Two goroutines sleep on one word: what either takes for the other wakes it.
+// TestCompletionForAnotherGoroutine: if two goroutines sleep on one word, a completion that
+// one of them reads for the other one wakes that one.
 func TestCompletionForAnotherGoroutine(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "block"})
 	const rounds = 200
@@ -153,8 +154,8 @@ func TestWaitAnyOfTwoSessions(t *testing.T) {
 	}
 }
 
-// A call polls if no wait policy is set and each process of the job
-// has a processor, and nowhere else.
+// TestPollsWhereThereAreProcessors: a call polls only if no wait policy is set and each
+// process of the job has a CPU.
 func TestPollsWhereThereAreProcessors(t *testing.T) {
 	for _, c := range []struct {
 		wait    string
@@ -168,8 +169,8 @@ func TestPollsWhereThereAreProcessors(t *testing.T) {
 	}
 }
 
-// Polls without success make the next waits begin with yields, more of them each time;
-// those that help make it fewer.
+// TestPollHistory: unsuccessful polls make the next waits begin with yields, more of them each
+// time; successful ones make them fewer.
 func TestPollHistory(t *testing.T) {
 	var l pollHistory
 	pauses := func() int {
@@ -201,8 +202,8 @@ func TestPollHistory(t *testing.T) {
 	}
 }
 
-// TestFullRingHoldsUpNobodyElse: while the engine does not hear this rank, a call that
-// has something to submit waits, and no other goroutine with it.
+// TestFullRingHoldsUpNobodyElse: while the engine does not read this rank's ring, a call that
+// has to submit an entry waits, and no other goroutine does.
 func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 	for _, policy := range policies {
 		t.Run(policy, func(t *testing.T) {
@@ -211,7 +212,7 @@ func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 64 - 1 { // as many as the ring has
+			for range 64 - 1 { // the capacity of the ring
 				if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); err != nil {
 					t.Fatal(err)
 				}
@@ -219,7 +220,7 @@ func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			submits := make(chan error)
 			go func() { submits <- Send(ctx, s.World(), []byte{1}, 1, 1) }()
-			f.done(r.id, shm.StatusOK, 0) // the ring stays as it is
+			f.done(r.id, shm.StatusOK, 0) // the ring is not read
 			inTime(t, "wait", func() {
 				if _, err := r.Wait(t.Context()); err != nil {
 					t.Error(err)
@@ -235,8 +236,8 @@ func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestContextEndsOpen: who gives up while the sidecar does not answer is told so, and
-// not of the deadline with which the read was ended.
+// TestContextEndsOpen: if the context ends while the sidecar does not answer, the error is
+// that of the context, and not that of the deadline that ended the read.
 func TestContextEndsOpen(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -255,14 +256,14 @@ func TestContextEndsOpen(t *testing.T) {
 		cancel()
 		accepted <- conn
 	}()
-	defer func() { _ = (<-accepted).Close() }() // it has said nothing
+	defer func() { _ = (<-accepted).Close() }() // the server has sent nothing
 	if _, err := Open(ctx, Config{Socket: path}); !errors.Is(err, context.Canceled) || contains(err, "i/o timeout") {
 		t.Errorf("got %v, want the context's error", err)
 	}
 }
 
-// A yield that lasts keeps waits from yielding, for longer each time; one that does not
-// ends that.
+// TestBackoff: a yield that takes long prevents yields in waits, for longer each time. A short
+// one ends that.
 func TestBackoff(t *testing.T) {
 	var c backoff
 	now := time.Second
@@ -285,8 +286,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A wait that would give the CPU to a thread that keeps it sleeps at once, however long
-// the policy yields.
+// TestBackoffSleeps: a wait that would yield the CPU to a thread that keeps it sleeps at once,
+// regardless of the policy's time for yields.
 func TestBackoffSleeps(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "yield"})
 	s.wait.yield = time.Hour
@@ -307,7 +308,7 @@ func TestBackoffSleeps(t *testing.T) {
 	wait()
 }
 
-// meddling is a context that is asked between a look and the sleep after it.
+// meddling is a context that runs code between a poll and the sleep after it.
 type meddling struct {
 	context.Context
 	meddle func()

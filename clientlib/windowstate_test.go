@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
-// Mistakes with a window are told where they are made, with window and target, and
-// the sidecar does not see them.
+// TestWindowMistakes: a mistake with a window is an error of the call that makes it, with
+// window and target, and the sidecar does not see the call.
 func TestWindowMistakes(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	ctx := t.Context()
@@ -60,13 +60,14 @@ func TestWindowMistakes(t *testing.T) {
 		"put": w.Put(ctx, mem, 1, 0), "flush": w.Flush(ctx, 1), "fence": w.Fence(ctx), "lock": w.Lock(ctx, 1, true),
 		"unlock": w.Unlock(ctx, 1), "post": w.Post(ctx, nil), "free": w.Free(ctx),
 	} {
-		if what != "free" { // it is locked
+		if what != "free" { // the window is locked
 			told(what, err, "window 9 has been freed")
 		}
 	}
 }
 
-// Memory that was freed is no buffer; memory allocated next to it is.
+// TestFreedMemoryIsNoBuffer: freed memory is refused as a buffer, and memory that is allocated
+// next to it is accepted.
 func TestFreedMemoryIsNoBuffer(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	var mem [3][]int64
@@ -100,8 +101,8 @@ func TestFreedMemoryIsNoBuffer(t *testing.T) {
 	}
 }
 
-// The same for elements that are packed: no copy of memory of another allocation is sent,
-// and none is filled.
+// TestFreedMemoryIsNotPacked: the same holds for packed elements: memory of another allocation
+// is neither sent nor filled.
 func TestFreedMemoryIsNotPacked(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	c, ctx, x := s.World(), t.Context(), structOf[loose](t)
@@ -148,8 +149,9 @@ func TestFreedMemoryIsNotPacked(t *testing.T) {
 	f.quiet()
 }
 
-// A program that has freed nothing does not wait for the arena's lock when it sends
-// from there, also where the library has packed messages meanwhile.
+// TestSendsWithoutTheArenasLock: a program that has freed no memory does not wait for the
+// arena's lock when it sends from the arena, even if the library has packed messages in the
+// meantime.
 func TestSendsWithoutTheArenasLock(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	mem, err := Alloc[int64](s, 64)
@@ -160,7 +162,7 @@ func TestSendsWithoutTheArenasLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.next(shm.OpSend)
-	if err := structOf[loose](t).Send(t.Context(), s.World(), nil, 1, 1); err != nil { // there is nothing to give back
+	if err := structOf[loose](t).Send(t.Context(), s.World(), nil, 1, 1); err != nil { // there is nothing to return
 		t.Fatal(err)
 	}
 	f.next(shm.OpSend)
@@ -174,7 +176,7 @@ func TestSendsWithoutTheArenasLock(t *testing.T) {
 	f.next(shm.OpSend)
 }
 
-// Memory of a window is not freed under those who access it.
+// TestExposedMemoryIsNotFreed: memory of a window is not freed while ranks can access it.
 func TestExposedMemoryIsNotFreed(t *testing.T) {
 	s, _ := attachTo(t, shape{})
 	mem, err := Alloc[int64](s, 64)
@@ -191,7 +193,8 @@ func TestExposedMemoryIsNotFreed(t *testing.T) {
 	}
 }
 
-// Where ranks expose the same there is one number, else one for each.
+// TestPartsOfAWindow: there is one number if all ranks expose parts of the same size, and one
+// for each rank otherwise.
 func TestPartsOfAWindow(t *testing.T) {
 	for rank, want := range []int64{8, 0, 24} {
 		if got := (&parts{each: []int64{8, 0, 24}}).of(rank); got != want {
