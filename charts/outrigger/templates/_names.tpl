@@ -1,4 +1,4 @@
-{{/* Labels of everything. Names are fixed: there is one Outrigger in a cluster. */}}
+{{/* Labels of all objects. Names are fixed: a cluster has only one Outrigger. */}}
 {{- define "outrigger.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 app.kubernetes.io/version: {{ .Values.images.tag | default .Chart.AppVersion | trunc 63 | trimAll "-_." | quote }}
@@ -7,7 +7,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{/* What selects a component's pods: list of context and name. */}}
+{{/* Labels that select a component's pods: list of context and name. */}}
 {{- define "outrigger.selector" -}}
 app.kubernetes.io/name: {{ index . 1 }}
 app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
@@ -54,7 +54,7 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* Where a component's pods go: its values. */}}
+{{/* Placement of a component's pods: its values. */}}
 {{- define "outrigger.placement" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . | quote }}
