@@ -319,8 +319,8 @@ func (m meddling) Err() error {
 	return m.Context.Err()
 }
 
-// A goroutine that is about to sleep does not, when another one has taken what it waits
-// for, and a third one has said for itself that it is to be woken.
+// TestTakenBeforeTheSleep: a goroutine that is about to sleep does not, if another one has
+// read its completion and a third one has set the word to be woken.
 func TestTakenBeforeTheSleep(t *testing.T) {
 	s, f := attachTo(t, shape{wait: "block"})
 	s.wait.nap = time.Hour
