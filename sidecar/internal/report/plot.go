@@ -81,9 +81,12 @@ func (m *Matrix) Plot(dir string) (string, error) {
 	return path, save(path, p, bar(h.Max, colors))
 }
 
-// ticks labels the axes with the ranks, at most sixteen of them.
+// ticksMax bounds the labels of an axis: more would overlap.
+const ticksMax = 16
+
+// ticks labels the axes with ranks, at most ticksMax of them, at equal distances.
 func (m *Matrix) ticks(p *plot.Plot) {
-	step := max(1, m.Ranks/16)
+	step := (m.Ranks + ticksMax - 1) / ticksMax
 	var x, y []plot.Tick
 	for r := 0; r < m.Ranks; r += step {
 		x = append(x, plot.Tick{Value: float64(r), Label: fmt.Sprint(r)})

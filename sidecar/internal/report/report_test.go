@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/plot"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -242,6 +243,19 @@ func TestSize(t *testing.T) {
 	} {
 		if got := Size(n); got != want {
 			t.Errorf("%d bytes are %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestTicks checks that an axis has a label for each rank of a small job, and at most ticksMax for
+// any number of ranks.
+func TestTicks(t *testing.T) {
+	for ranks := 1; ranks < 200; ranks++ {
+		p := plot.New()
+		(&Matrix{Ranks: ranks}).ticks(p)
+		n := len(p.X.Tick.Marker.Ticks(0, float64(ranks)))
+		if n > ticksMax || ranks <= ticksMax && n != ranks {
+			t.Errorf("%d ranks: %d labels", ranks, n)
 		}
 	}
 }
