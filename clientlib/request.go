@@ -86,7 +86,7 @@ func (r Request) Test() (st Status, over bool, err error) {
 	var result error
 	over, err = r.s.pollOnce(func() (over bool) {
 		out, over, result = r.end()
-		if !over && r.s.ending { // a goroutine that calls Test in a loop gets ErrClosed
+		if !over && r.s.ending { // counts as awaited: the next Test returns ErrClosed, and Close does not report it
 			r.markAwaited()
 		}
 		return over

@@ -75,7 +75,8 @@
 //
 // The sidecar allocates the memory that its ranks share with it, and is charged for it:
 // the slab of a rank when the rank attaches, and its arena piece by piece when the rank
-// uses it. A shortage is an error of `Alloc`; an MPI's messages continue with less.
+// uses it. If memory is short, `Alloc` returns an error; messages of an MPI continue
+// with less memory.
 // Request and limit of the sidecar are the sum of
 //
 //	ranks of the pod × (arena + slab + 1 MiB) × 129/128

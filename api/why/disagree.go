@@ -18,7 +18,8 @@ type Begun struct {
 	Count   uint32 `json:"count,omitempty"`   // number of collectives; 0: one
 }
 
-// has reports that the collective of a number is one of them. Numbers wrap.
+// has reports whether the collective with this number is one of the Count that end at Number.
+// Numbers wrap.
 func (b *Begun) has(number uint32) bool { return b.Number-number < max(b.Count, 1) }
 
 // position identifies one collective. The communicators of a split share a number and have no

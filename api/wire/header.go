@@ -74,7 +74,7 @@ const (
 	Taken     Type = 29 // A: receiver's request: a write into the memory that it offered (Ready) is in flight
 	Withdraw  Type = 30 // A: receiver's request: it asks to cancel its offer (Ready)
 	Withdrawn Type = 31 // A: receiver's request; B: 1 its memory is not written, 0 it is
-	Expose    Type = 32 // A: origin's number for the window Context of Dst, which it asks to access remotely
+	Expose    Type = 32 // A: the number by which the origin requests remote access to the window Context of Dst
 	Exposed   Type = 33 // A: origin's number, B: 1 there is no such window, Tag: target's number; payload: ExposedBody
 	Conceal   Type = 34 // A: origin's number, B: target's: the window has ended
 	Concealed Type = 35 // A: target's number: no access to it is in flight any more

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/harness/pid1"
 )
 
-// keeperCommand is the word after pid1.Argument by which the program that calls
-// Up becomes the cluster's keeper.
+// keeperCommand is the argument after pid1.Argument with which Up starts the calling program once
+// more, as the keeper of the cluster.
 const keeperCommand = "as-keeper"
 
 // Options say what cluster to bring up.

@@ -191,8 +191,8 @@ func idle(over context.Context, addresses ...string) {
 	}
 }
 
-// meetings requests barriers and fences of process management that never complete, with as
-// many bytes as they may have.
+// meetings requests fences of all ranks and meetings of both pods in turn, each with as many bytes
+// as it may have. None completes, because no other rank takes part.
 func meetings(over context.Context, socket string, ranks int) {
 	var open []net.Conn
 	for i := 0; over.Err() == nil; i++ {

@@ -50,9 +50,10 @@ type Request struct {
 //
 //  1. has the required devices,
 //  2. touches few NUMA nodes: those of the required devices before others, then
-//     those of what the container holds, then those where a partner device is,
-//     then the one with the fewest free devices that is large enough, so that
-//     large requests find a whole node later; to spread, the one with the most,
+//     those of devices that the container holds, then those with enough free
+//     devices, then those with a free partner device, then the one with the
+//     fewest free devices, so that large requests find a whole node later; to
+//     spread, the one with the most,
 //  3. spreads over hardware, so that shares of one device go to one container
 //     only when there is nothing else; to spread, to the hardware with the most
 //     shares left.

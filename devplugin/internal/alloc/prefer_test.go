@@ -61,7 +61,7 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-// nodesOf returns the number of NUMA nodes of an answer.
+// nodesOf returns on how many NUMA nodes the devices with these IDs are.
 func nodesOf(all []Candidate, ids []string) int {
 	nodes := map[int]bool{}
 	for _, c := range all {

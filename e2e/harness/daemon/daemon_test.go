@@ -54,7 +54,7 @@ func TestStartAndStop(t *testing.T) {
 	}
 	set.Stop("one") // once more is no mistake
 
-	// Its log goes on where it was.
+	// If the program is started again, its log is appended to.
 	if err := set.Start(shell("one", "echo again")); err != nil {
 		t.Fatal(err)
 	}

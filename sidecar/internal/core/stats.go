@@ -45,7 +45,7 @@ type Stats struct {
 	Local, Remote        Traffic    // messages sent to ranks of this pod, and of others
 
 	UnexpectedBytes, UnexpectedPeak uint64
-	CreditUsed, CreditReturned      uint64 // eager bytes charged here, and given back here to their senders
+	CreditUsed, CreditReturned      uint64 // bytes of credit used at peers, and granted again to peers
 	Sends, Receives, Parked, Rings  int
 	Collectives, Probes, Accesses   int
 	Reachable                       int // windows that are registered now

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// lineMax is the length at which a line of a log is written without its end.
+// lineMax is the length at which the beginning of a line of a log is written before the line ends.
 const lineMax = 128 << 10
 
 // lineWriter writes whole lines of a sidecar's log. A pipe splits them in arbitrary pieces,

@@ -33,7 +33,7 @@ func (e *Event) Failure() podlife.Failure {
 // running is a rank's process that was not reaped yet.
 type running struct {
 	*os.Process
-	orders *orders // received when its end was noticed; nil while it runs
+	orders *orders // orders received before the end of the process was noticed; nil while it runs
 	aborts int     // exit code with which it has called abort; 0: it has not
 	lost   bool    // the job has failed because of it, and it was told to end by abort
 }

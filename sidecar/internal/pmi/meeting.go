@@ -44,7 +44,8 @@ type Met struct {
 	All    []byte // bytes of all pods, in order
 }
 
-// meeting is an open meeting at its host.
+// meeting is the state of an unfinished meeting at its host, the lowest of its pods, to which the
+// others send their pieces.
 type meeting struct {
 	pieces map[int][]byte // by pod
 	over   chan struct{}  // closed when all pods have contributed

@@ -19,9 +19,10 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/admission"
 )
 
-// A program that runs its own mpirun starts the mpirun's daemons in other pods by an agent
-// (package remote). The agent asks its own sidecar, which relays its bytes to the sidecar
-// of the target pod, and that one relays them to a launcher that serves commands there:
+// A program that runs its own mpirun starts the mpirun's daemons in other pods by a process in
+// the place of ssh (Agent of package remote; not the node's agent). The process sends the command
+// to its own sidecar, which relays the bytes to the sidecar of the target pod, and that one relays
+// them to a launcher that serves commands there:
 //
 //	cmd=outrigger_exec pod=P     from an agent
 //	cmd=exec_result rc=0         the following bytes are between agent and server
@@ -30,9 +31,9 @@ import (
 //	cmd=outrigger_serve          from a server, once for each command
 //	cmd=exec                     the following bytes are between agent and server
 //
-// Sidecars of the job may do both. Of the processes of this pod, only those of the user
-// whose launcher was the first to ask may do so: the containers of a pod may run as
-// different users.
+// Other sidecars of the job may pass commands to this one (ServeExec). Of the processes of this
+// pod, only those of the user who was the first to ask for the job may run or serve commands:
+// the containers of a pod may run as different users.
 
 // Reach makes an authenticated connection to another pod's sidecar, which passes it to its
 // ServeExec.

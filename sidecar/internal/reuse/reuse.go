@@ -147,8 +147,9 @@ func (t *Table) Use(s Session, p Path, ref link.Ref) (Buffer, Advice) {
 	}
 	a := &t.sessions[s]
 	id := t.index.heads[t.index.bucket(ref.Region, ref.Off)]
-	// The first entry of its chain, known in this age, registered and paid for. The unused
-	// first entry is not registered.
+	// The fast path: the first entry of the hash chain is this buffer, was used in this age, is
+	// registered, and has saved what its registration cost. If the chain is empty, id is 0, and
+	// entries[0] is never registered.
 	e := &t.entries[id]
 	if e.off == ref.Off && e.region == ref.Region && e.state == stateRegistered && e.rent == 0 &&
 		e.epoch == a.epoch && !a.dormant && a.used < t.cfg.Window-1 {

@@ -116,7 +116,7 @@ type Room struct {
 
 	peers   []Peer
 	lanes   []link.Peer     // peers with memory in RegionRings, in its order
-	part    eagerring.Frame // of a ring, that is being taken
+	part    eagerring.Frame // the frame that is being read out of a ring
 	dirty   []link.Peer     // peers with frames to post or acknowledgements owed
 	held    []link.Peer     // of dirty, those that this Flush leaves for the next
 	budget  budget          // of the current Flush
@@ -136,7 +136,7 @@ type Stats struct {
 	Unregistered        uint64 // registrations refused
 	Breaks, Reconnects  uint64
 
-	CreditUsed, CreditReturned uint64 // eager bytes charged here, and given back here to their senders
+	CreditUsed, CreditReturned uint64 // bytes of credit used at peers, and granted again to peers
 	Rings                      int
 	Peers                      int // other sidecars that were connected once
 }

@@ -134,7 +134,7 @@ type Stats struct {
 	OneSided             ranks.Traffic // accesses to windows of this sidecar
 	RemotePut, RemoteGet ranks.Traffic // remote operations that this sidecar has started
 	Exposed              uint64        // registrations of windows
-	Unregistered         uint64        // registrations and remote operations that failed
+	Unregistered         uint64        // registrations of windows that were refused, and remote operations that could not be started
 
 	Accesses  int // operations that have not ended
 	Reachable int // registered windows

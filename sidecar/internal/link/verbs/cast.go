@@ -2,8 +2,8 @@ package verbs
 
 import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 
-// castsMax is how many casts of a connection wait for Commit: two for each slot of a
-// ring.
+// castsMax bounds the casts of a connection that are not posted yet (Commit posts them): two for
+// each slot of a ring.
 const castsMax = 32
 
 // skipPollsMax is how many successive calls of Poll skip the device after casts without

@@ -29,7 +29,7 @@ import (
 type lentQP struct {
 	c          *conn
 	d          *domain
-	number     uint32 // the asker's number, in messages about it
+	number     uint32 // the number that the asker gave this queue pair, in messages about it
 	theirs     uint32 // domain of the peer, if this side asks
 	tag        uint32
 	asks       bool
