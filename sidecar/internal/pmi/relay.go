@@ -32,7 +32,7 @@ import (
 //	cmd=exec                     the following bytes are between agent and server
 //
 // Other sidecars of the job may pass commands to this one (ServeExec). Of the processes of this
-// pod, only those of the user who was the first to ask for the job may run or serve commands:
+// pod, only those of the user who first asked for the job's layout, which is the launcher's, may do that:
 // the containers of a pod may run as different users.
 
 // Reach makes an authenticated connection to another pod's sidecar, which passes it to its
