@@ -182,7 +182,7 @@ struct outrigger {
 	struct or_consumer complete;
 	struct or_arena arena;
 	pthread_mutex_t pieces_lock; /* guards the next four fields; a caller may hold the lock of its allocator */
-	uint64_t pieces_retry;    /* when callers that do not insist may request pieces again; 0: at once */
+	uint64_t pieces_retry;    /* after the sidecar had no memory: when a caller without insist may request pieces again; 0: at once */
 	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and of all of it */
 	bool no_pieces;        /* the socket has ended, or an answer was malformed: nothing is requested */
 	struct or_slab slab;

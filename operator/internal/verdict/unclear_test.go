@@ -46,8 +46,9 @@ func TestRefusalIsQuoted(t *testing.T) {
 	}
 }
 
-// TestRemedyNamesTheContainer: the API server does not name the container that violates
-// a LimitRange, and the fields of the MPIJob that resolve it are not those of its pods.
+// TestRemedyNamesTheContainer checks that, if a LimitRange or a quota refuses a pod, the message
+// names the container, which the API server often does not, and the fields of the MPIJob to change,
+// which are not those of the pod.
 func TestRemedyNamesTheContainer(t *testing.T) {
 	memory := func(name, request, limit string) corev1.Container {
 		return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{
@@ -259,8 +260,8 @@ func TestTwoPodsOfOneNumber(t *testing.T) {
 	if m := condition(s.job, v1alpha1.ConditionPending).Message; !strings.Contains(m, "of the numbers 1: ") || !strings.Contains(m, "; pod cg-0-1-x has the number 0, which pod cg-0-0-x has: delete pod cg-0-1-x") {
 		t.Error(m)
 	}
-	// Its application may run, waiting for the sidecar, when the pod is deleted as the
-	// message asks.
+	// The pod is deleted, as the message says. Its application may run by then, and waits for the
+	// sidecar: the job must still be Pending.
 	p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at(6))}}
 	p.Status.InitContainerStatuses[0].Started = new(true)
 	gone := metav1.NewTime(at(50))

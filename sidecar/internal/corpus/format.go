@@ -47,8 +47,8 @@ const (
 	inAborted
 )
 
-// Items before an input: changes by others before it, or during it, and the results of its
-// calls of core.Ports.
+// Items that precede an input in the recording: memory that others than the core changed before or
+// during the input, and the results of the core's calls of core.Ports during the input.
 const (
 	bytesChanged  kind = 64 + iota // region, offset, bytes
 	pieceKnown                     // session, from, to

@@ -74,7 +74,8 @@ func TestMemoryAtTheBound(t *testing.T) {
 		c.table.Use(reuse.Session(r), 0, link.Ref{Region: link.Region(r + 1), Off: i / uint64(*ranks) * 2048 % arena, Len: 2048})
 	}
 	used := heap() - before
-	// Of a rank's share for page tables the kernel uses 18 bytes a page at most.
+	// The formula has arena/128 for the page tables of a rank. The kernel uses at most 18 bytes a
+	// page of that; the rest may be used here.
 	share := int64(*ranks) * int64(arena/128-arena/page*18)
 	t.Logf("%d ranks of %d MiB: %d KiB for %d and %d registrations and %d buffers; the formula has %d", *ranks, *arenaMiB, used>>10, len(local.regions), len(remote.regions), c.table.Session(0).Seen*uint64(*ranks), (memory.Registrations+share)>>10)
 	if alone := *ranks == 1 && arena == 2*most*page; alone && len(local.regions)+len(remote.regions) < 2*most { // otherwise the shares are used up earlier

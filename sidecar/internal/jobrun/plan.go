@@ -84,7 +84,7 @@ func (s *Spec) of(pod int) Command {
 	return Command{s.Program, s.Env}
 }
 
-// commands returns the commands of all pods.
+// commands returns the commands of the pods: one for each or, if ByPod is nil, a single one for all.
 func (s *Spec) commands() []Command {
 	if s.ByPod != nil {
 		return s.ByPod

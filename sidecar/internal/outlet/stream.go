@@ -9,8 +9,8 @@ import (
 
 // Bounds of an unfinished line in a Stream.
 const (
-	// LineMax is the size at which its beginning is passed on at once: lines of programs
-	// that print text are shorter.
+	// LineMax is the size at which the beginning of an unfinished line is passed on at once. Text
+	// has shorter lines.
 	LineMax = 64 << 10
 	// Pause is the time after which it is passed on: with a longer pause a user would
 	// think that a program with a prompt or a progress line hangs. Until then another

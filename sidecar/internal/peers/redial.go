@@ -136,7 +136,8 @@ type failureLog struct {
 }
 
 func (n *failureLog) shouldLog(err error, now time.Time) bool {
-	// Ports differ in each attempt, for example that of a resolver.
+	// Digits are not compared: an error text may have a port that differs in each attempt, such as
+	// that of the connection to the resolver.
 	kind := strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
 			return -1

@@ -13,9 +13,9 @@ import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 //	complete
 //	  Written, or the link's notice ►  complete
 //
-// A write that is refused is sent in Data frames. A failed write is reported to the
-// receiver, which pulls once more, without a key, or has the message nevertheless and
-// sends Fin.
+// If a write is refused, its bytes are sent in Data frames. If a write fails, the sender reports
+// that to the receiver, which pulls once more, without a key; or, if the bytes have arrived
+// nevertheless, it sends Fin.
 
 // Registered continues after Register.
 func (t *Target) Registered(key link.Key) Step {

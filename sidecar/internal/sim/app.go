@@ -65,7 +65,7 @@ type operation struct {
 	want             map[[2]uint64][]byte
 	addr             int // offset of the buffer in arena or slab
 	room             int
-	staged, total    int // bytes of chunks that are supplied, and of all
+	staged, total    int // bytes supplied in chunks so far, and bytes to supply in all
 	chunks           int // chunks that the engine has
 	got              []byte
 	ended            bool

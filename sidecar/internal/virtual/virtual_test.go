@@ -65,8 +65,8 @@ func pingPong(t *testing.T, cfg Config, n, rounds int) (half float64, w *World) 
 	return half, w
 }
 
-// TestPingPong checks that a message takes the sum of the model's parts, and less by the
-// copy when its buffer is registered.
+// TestPingPong checks that a message takes the sum of the model's parts and, when its buffer is
+// registered, a look-up instead of the sender's copy.
 func TestPingPong(t *testing.T) {
 	const n = 2000
 	copied, _ := pingPong(t, Config{Model: plain(), Caps: caps()}, n, 400)

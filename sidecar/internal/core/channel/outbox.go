@@ -22,8 +22,8 @@ type Outbox struct {
 	queued   uint64        // payload bytes not yet posted
 }
 
-// Release is the action of the user when a frame is acknowledged. Until then the frame uses
-// its memory.
+// Release is what the user of the channel does when a frame has arrived or is acknowledged. Until
+// then the memory of the frame is in use.
 type Release struct {
 	Kind    ReleaseKind
 	Session ranks.SessionID

@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
 )
 
-// Messages that collectives own (Collectives).
+// Messages of collectives. The interface Collectives (room.go) is called when they end.
 
 // Message is a send or a receive of a round.
 type Message struct {

@@ -102,7 +102,8 @@ func (c *conn) prepare() (err error) {
 	return nil
 }
 
-// prepareReceives makes and posts receives of c's own.
+// prepareReceives makes and posts receives for this connection alone. It is called if the link has
+// no shared ones.
 func (c *conn) prepareReceives() error {
 	r, err := newReceives(c.l.nic, recvSlots, recvSlots/2)
 	if err != nil {

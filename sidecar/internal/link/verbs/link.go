@@ -49,7 +49,7 @@ type Stats struct {
 	Calls, Polls, Completions, Registers uint64 // Calls: posts of lists of requests
 	Faults                               uint64 // queue pairs that failed
 	LentPairs, LentFaults                uint64 // queue pairs for memory that applications lend, and those that failed
-	LentReads, LentBytes                 uint64 // reads from and into such memory
+	LentReads, LentBytes                 uint64 // number and bytes of reads from and into memory that applications lend
 }
 
 const (
