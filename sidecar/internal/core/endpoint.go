@@ -16,8 +16,8 @@ type endpoint struct {
 	index   int      // among the ranks of this sidecar
 	session *session // nil: no application is attached
 	gone    bool     // was attached and has left
-	ended   bool     // and nothing of it is open any more
-	absent  bool     // its process has ended: it attaches no more
+	ended   bool     // and nothing of the rank is open any more
+	absent  bool     // the rank's process has ended: it attaches no more
 }
 
 // session is an attached application.

@@ -13,20 +13,20 @@ type peer struct {
 	knows bool // the peer knows that the job has failed
 	told  bool // the peer has reported the failure to this sidecar
 
-	loss *Failure // of a dead peer: the failure that it is sent if the job has not failed
+	loss *Failure // failure that is sent to a dead peer if the job has not failed
 
-	ranks int    // number of ranks that it hosts
+	ranks int    // number of ranks that the peer hosts
 	first uint32 // the lowest of these ranks
 	last  uint32 // the highest of these ranks
 
-	toldLeft int // number of ranks of parting.departed that were reported to it
+	toldLeft int // number of ranks of parting.departed that were reported to the peer
 
-	gen     uint64   // generation of its ranks
-	genTold uint64   // generation of this sidecar that was last reported to it
-	early   []uint32 // its ranks that have left a generation that has not begun here
-	renews  bool     // it supports generations
+	gen     uint64   // generation of the peer's ranks
+	genTold uint64   // generation of this sidecar that was last reported to the peer
+	early   []uint32 // the peer's ranks that have left a generation that has not begun here
+	renews  bool     // the peer supports generations
 
-	byeSeq uint64 // number of the frame Bye to it; 0: none was sent
+	byeSeq uint64 // number of the frame Bye to the peer; 0: none was sent
 
 	in inbound
 }

@@ -26,17 +26,17 @@ type Peer struct {
 	id    link.Peer
 	self  bool
 	state State
-	known bool // it was connected once
+	known bool // the peer was connected once
 	caps  link.Caps
 
 	out         Outbox
-	unmet       uint64 // the last frame that was made before it was first connected
+	unmet       uint64 // the last frame that was made before the peer was first connected
 	wall        uint64 // if walled, frames with higher numbers wait
 	walled      bool
-	forgets     bool // its greeting asked for what its link had taken in (accept)
-	knowsElem   bool // it takes headers with the type of a message's elements
+	forgets     bool // the peer's greeting asked for what its link had taken in (accept)
+	knowsElem   bool // the peer takes headers with the type of a message's elements
 	isDirty     bool
-	stuck       bool // its link took nothing last time
+	stuck       bool // the peer's link took nothing last time
 	credit      Credit
 	account     Account
 	transfers   queue.Fair[uint32, Transfer]
@@ -45,7 +45,7 @@ type Peer struct {
 	unannounced bool   // the user is asked before the next frame (Handler.Announce)
 
 	arrivals  Arrivals
-	owed      bool   // it is among those that are owed an acknowledgement
+	owed      bool   // the peer is among those that are owed an acknowledgement
 	current   uint64 // last frame that was handed to the user
 	in        inbound
 	greet     bool // an Ack must be posted before any other frame
@@ -54,7 +54,7 @@ type Peer struct {
 
 	times  times
 	rings  rings
-	denial uint64 // number of the frame that reports to it that it is dead; 0: not yet emitted
+	denial uint64 // number of the frame that reports to the peer that it is dead; 0: not yet emitted
 }
 
 // inbound is the frame whose payload is being placed. It survives a broken connection: the
@@ -68,11 +68,11 @@ type inbound struct {
 
 // times are the values from which the timer of a peer is computed.
 type times struct {
-	timer   int64 // when it is looked at again; 0: no timer runs
+	timer   int64 // time of the next visit to the peer; 0: no timer runs
 	heard   int64
 	sent    int64
-	down    int64 // since when there is no connection on which a frame has arrived; 0: there is one
-	connect int64 // when to ask for the next connection; 0: it was asked for
+	down    int64 // time since which no connection has carried a frame; 0: one does
+	connect int64 // time at which the next connection is requested; 0: it was requested
 	pause   int64 // pause before that, after a connection on which no frame arrived
 }
 

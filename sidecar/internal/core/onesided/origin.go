@@ -19,26 +19,26 @@ type origin struct {
 	session  ranks.SessionID
 	req      uint32
 	op       shm.Op
-	rank     uint32 // that started it
+	rank     uint32 // rank that has started the operation
 	target   uint32 // AnySource: a flush of every peer
 	context  uint32
-	tag      uint64 // of the descriptor; its meaning depends on op
-	offset   uint64 // in the target's window
-	word     uint64 // of a fetch: type and operation; of a lock: 1 is exclusive
+	tag      uint64 // tag of the descriptor, whose meaning depends on op
+	offset   uint64 // offset in the target's window
+	word     uint64 // type and operation of a fetch; 1 for an exclusive lock
 	operand  [shm.InlineMax]byte
-	length   uint8 // of operand
+	length   uint8 // bytes of operand in use
 	buf      link.Ref
 	total    uint64
 	sent     uint64      // bytes of a Put or Acc that were emitted
 	received uint64      // bytes of a Get that have arrived
-	emitted  bool        // all its frames are emitted
+	emitted  bool        // all the operation's frames are emitted
 	waits    int         // answers or acknowledgements outstanding
-	asked    []link.Peer // of a flush of all peers, those without an answer
+	asked    []link.Peer // peers that have not answered a flush of all peers
 	status   shm.Status
 	held     bool // the session's memory is held
-	framed   bool // a remote operation has failed: only frames from now on
+	framed   bool // a remote operation has failed: the rest is sent in frames
 	orphan   bool // a get whose session has ended, and whose answer is not complete
-	counted  bool // it counts against a bound of requests.go
+	counted  bool // the operation counts against a bound of requests.go
 }
 
 // Submit starts an access, a flush or a lock (PROTOCOL.md §5.6).

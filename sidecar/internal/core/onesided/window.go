@@ -17,17 +17,17 @@ import (
 type window struct {
 	session ranks.SessionID
 	mem     link.Ref
-	errors  map[uint32]shm.Status // by origin rank: first error since its last flush
+	errors  map[uint32]shm.Status // first error since the last flush, by origin rank
 	// The lock: how often each rank holds it, or the rank that holds it exclusively, and
 	// the queue of waiting ranks.
 	holders   map[uint32]int
-	since     map[uint32]int64 // when each rank got it
+	since     map[uint32]int64 // when each holder got the lock
 	exclusive bool
 	waiting   queue.FIFO[lockWaiter]
-	closed    bool // freed: its lock is not granted any more
-	index     int  // in Room.windows
+	closed    bool // the window is freed: its lock is not granted any more
+	index     int  // index of the window in Room.windows
 	tokens    epoch.Tokens
-	exposed   uint64 // its record in Room.exposures; 0: no peer has accessed it
+	exposed   uint64 // the window's record in Room.exposures; 0: no peer has accessed it
 }
 
 // windowLimit bounds the windows of one application, and so their memory. One more ends with

@@ -23,8 +23,8 @@ type message struct {
 	ref        match.Ref
 	eager      bool
 	arriving   bool   // the link is still reading the payload
-	waiter     uint64 // receive that has matched it meanwhile
-	dropped    bool   // no receive will take it; it is freed when it has arrived
+	waiter     uint64 // receive that has matched the message meanwhile
+	dropped    bool   // no receive will take the message; it is freed when it has arrived
 	claimed    bool   // taken by a matched probe
 	claimIndex int    // index in its endpoint's claimed
 	coll       bool

@@ -33,7 +33,7 @@ type recv struct {
 	elem    uint8  // type of its elements; 0: not given
 	want    uint64 // min(length, capacity)
 	peer    link.Peer
-	pattern match.Pattern // pattern of the messages that it accepts
+	pattern match.Pattern // pattern of the messages that the receive accepts
 
 	offered   bool // to the sender (ready.go)
 	withdrawn bool // the sender was asked to give the offer back
@@ -41,14 +41,14 @@ type recv struct {
 	refused   bool // there will be no reply
 	covered   byte // the byte of the buffer that the guard replaces
 
-	move   rendezvous.Target // of a rendezvous
-	token  uint64            // of its remote read
+	move   rendezvous.Target // state of a rendezvous
+	token  uint64            // token of the remote read
 	eager  link.Ref          // payload in the pool, of a staged receive
 	parked bool              // eager is in use
 	chunks chunkQueue
 	given  uint64 // bytes of chunks supplied
 	lent   lentRange
-	asked  bool // its application was asked for chunks
+	asked  bool // the receive's application was asked for chunks
 }
 
 func (rx *receiver) submitRecv(s *session, d *shm.Descriptor) error {

@@ -32,18 +32,18 @@ type send struct {
 	payload link.Ref
 	inline  [shm.InlineMax]byte
 	held    bool // payload's memory is held
-	orphan  bool // its session has left in good order; the engine has its bytes
+	orphan  bool // the send's session has left in good order; the engine has its bytes
 	silent  int  // index in its session's silent, of a silent send
 
 	sync    bool   // eager, waiting for Matched
-	reply   uint64 // the receive that takes the reply to it; 0: it wants none
+	reply   uint64 // the receive that takes the reply to the send; 0: it wants none
 	retract bool   // a cancel is under way
 
 	move    rendezvous.Source
-	flowing bool // it is among its peer's transfers
+	flowing bool // the send is among its peer's transfers
 	staged  bool
-	lent    *lent // memory that its application has lent for it
-	wanted  bool  // its application was asked for chunks
+	lent    *lent // memory that the send's application has lent for it
+	wanted  bool  // the send's application was asked for chunks
 	chunks  chunkQueue
 }
 

@@ -13,23 +13,23 @@ import (
 type Session struct {
 	id       SessionID
 	rank     uint32
-	withheld uint8 // flags of completions that its client does not support
+	withheld uint8 // flags of completions that the session's client does not support
 	slab     link.Ref
 	arena    link.Ref
 	pieces   pieces
 	requests []Request // by the client's request number
 	open     int       // requests in use
 	allowed  *Allowance
-	kept     int64 // of it
-	holds    int   // frames, placements and remote operations that refer to its memory
+	kept     int64 // bytes charged to allowed
+	holds    int   // frames, placements and remote operations that refer to the session's memory
 	left     bool  // detached or dead: no completions any more
-	now      int64 // of the descriptor that is being taken
+	now      int64 // time of the descriptor that is being submitted
 }
 
 // Request is the state of a client's request number.
 type Request struct {
 	Kind  RequestKind
-	ID    uint64 // of its state, in the table of its kind
+	ID    uint64 // id of the state of the request, in the table of its kind
 	Since int64
 }
 
