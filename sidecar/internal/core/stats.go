@@ -32,7 +32,7 @@ type Stats struct {
 	FramesIn, FramesOut  uint64
 	RingFrames           uint64  // frames of FramesOut that were sent by remote write
 	RingTaken            uint64  // slots of rings that peers have filled, and that were emptied
-	Offers, Offered      uint64  // receives offered to their senders, messages written to such
+	Offers, Offered      uint64  // receives offered to their senders, and messages written to offered receives
 	Collisions           uint64  // messages written to offered receives whose end had to be reported by a frame
 	RemotePut, RemoteGet Traffic // accesses to windows by remote operation, at the side that has started them
 	Exposed              uint64  // windows that were registered for peers

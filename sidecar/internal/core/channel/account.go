@@ -18,7 +18,7 @@ type Account struct {
 	peer    link.Peer
 	allowed *ranks.Allowance
 	bytes   int64
-	answers int // to it, not acknowledged
+	answers int // answers to the peer that are not acknowledged
 }
 
 // Open makes it the account of a peer, which shares the allowance with other peers.

@@ -11,8 +11,8 @@ const (
 // be acknowledged.
 type Arrivals struct {
 	last  uint64 // frame received in order
-	told  uint64 // the last that is acknowledged
-	bytes uint64 // of payloads since then
+	told  uint64 // number of the last frame that is acknowledged
+	bytes uint64 // payload bytes of the frames after told
 	at    int64  // when an acknowledgement is due; 0: none is owed
 }
 

@@ -6,9 +6,9 @@ import "github.com/outrigger-hpc/outrigger/api/wire"
 // from the same window, and each frame carries what its sender grants, as a sum that only grows
 // (P§3.4). All values are in units of wire.CreditUnit.
 type Credit struct {
-	granted uint32 // by the peer, cumulative
+	granted uint32 // credit granted by the peer, cumulative
 	used    uint32 // the part of granted that was used
-	grant   uint32 // to the peer, cumulative
+	grant   uint32 // credit granted to the peer, cumulative
 	told    uint32 // the part of grant that was reported to the peer
 	taken   uint32 // the part of grant that messages of the peer have used, cumulative
 }

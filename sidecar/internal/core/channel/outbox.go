@@ -13,7 +13,7 @@ import (
 // bound these.
 type Outbox struct {
 	frames   []*link.Frame // ring of a power of two; index = sequence number & mask
-	releases []Release     // of the frame of the same index
+	releases []Release     // release of the frame with the same index
 	base     uint64        // frames up to and including this number are acknowledged
 	came     uint64        // if it is more than base: frames up to this number are confirmed by the link, and are never sent again
 	next     uint64        // frames up to and including this number are posted

@@ -41,7 +41,7 @@ type Peer struct {
 	account     Account
 	transfers   queue.Fair[uint32, Transfer]
 	fragment    uint64 // bytes of a transfer in one frame
-	ahead       uint64 // bytes of them that may wait for the link
+	ahead       uint64 // bytes of transfers that may wait for the link
 	unannounced bool   // the user is asked before the next frame (Handler.Announce)
 
 	arrivals  Arrivals
@@ -73,7 +73,7 @@ type times struct {
 	sent    int64
 	down    int64 // time since which no connection has carried a frame; 0: one does
 	connect int64 // time at which the next connection is requested; 0: it was requested
-	pause   int64 // pause before that, after a connection on which no frame arrived
+	pause   int64 // pause before the next request, after a connection on which no frame arrived
 }
 
 // rings are the two rings of a connection, which carry small frames by remote write (P§5.7).
@@ -81,7 +81,7 @@ type rings struct {
 	lane       int    // index in RegionRings; -1: none
 	count      uint64 // rings that either side has offered, over all connections
 	in         eagerring.Receiver
-	key        link.Key   // registration of in
+	key        link.Key   // key of the registration of in
 	offer      bool       // in is still to be offered to the peer
 	moderation Moderation // whether the peer has to notify of its writes into in
 	out        eagerring.Sender

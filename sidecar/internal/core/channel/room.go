@@ -87,8 +87,8 @@ type Config struct {
 	Heartbeat     time.Duration // silence after which a heartbeat is sent
 	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead
 	StartWithin   time.Duration // how long a peer may take to be reached for the first time
-	FragmentBytes uint64        // of a transfer in one frame
-	AheadBytes    uint64        // of transfers that wait for a link
+	FragmentBytes uint64        // bytes of a transfer in one frame
+	AheadBytes    uint64        // bytes of transfers that may wait for a link
 	AckDelay      time.Duration // how long an acknowledgement may wait for a frame that carries it
 
 	Rings     eagerring.Kind // how small frames go by remote write
@@ -115,12 +115,12 @@ type Room struct {
 	failedAt int64
 
 	peers   []Peer
-	lanes   []link.Peer     // peers with memory in RegionRings, in its order
+	lanes   []link.Peer     // peers with memory in RegionRings, in the order of that memory
 	part    eagerring.Frame // the frame that is being read out of a ring
 	dirty   []link.Peer     // peers with frames to post or acknowledgements owed
-	held    []link.Peer     // of dirty, those that this Flush leaves for the next
-	budget  budget          // of the current Flush
-	owed    []link.Peer     // peers that are owed an acknowledgement, at a time
+	held    []link.Peer     // peers of dirty that this Flush leaves for the next one
+	budget  budget          // budget of the current Flush
+	owed    []link.Peer     // peers that are owed an acknowledgement by a certain time
 	timers  Timers
 	tickDue int64   // when Tick is to be called again at the latest; 0: it never was
 	waiting []int32 // messages that no link has taken, by rank from cfg.First on

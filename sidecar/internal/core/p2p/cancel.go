@@ -72,7 +72,7 @@ func (tx *sender) feedRetract(p *peer, id uint64) bool {
 // retractable is the key of a parked message that its sender may ask for.
 type retractable struct {
 	peer    link.Peer
-	request uint64 // the sender's
+	request uint64 // request of the sender
 }
 
 // retractKey returns the key of m. ok is false if the send of m has ended.

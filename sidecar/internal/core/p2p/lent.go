@@ -17,8 +17,8 @@ import (
 type lent struct {
 	number uint32
 	len    uint64
-	uses   int    // sends and receives
-	ends   uint32 // request that ends with it, plus 1; 0: none
+	uses   int    // sends and receives that use the memory
+	ends   uint32 // request that completes when the lending ends, plus 1; 0: none
 }
 
 // lentRange is a part of lent memory; of is nil in the zero value.

@@ -17,8 +17,8 @@ type message struct {
 	head       wire.Header
 	peer       link.Peer
 	length     uint64
-	payload    link.Ref     // in the pool; none when empty or a rendezvous
-	offer      wire.RTSBody // of a rendezvous
+	payload    link.Ref     // payload in the pool; none if it is empty, or for a rendezvous
+	offer      wire.RTSBody // announcement of a rendezvous
 	data       ranks.Immediate
 	ref        match.Ref
 	eager      bool

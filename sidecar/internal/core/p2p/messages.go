@@ -12,13 +12,13 @@ import (
 // Message is a send or a receive of a round.
 type Message struct {
 	Session    ranks.SessionID
-	Collective uint64 // for Collectives
+	Collective uint64 // argument of the calls of Collectives
 	Peer       uint32 // a world rank
 	Context    uint32
 	Tag        uint64
 	Memory     link.Ref
-	Data       ranks.Immediate // of a send: identifies the collective
-	Announced  uint32          // of that, as much as an announcement has room for
+	Data       ranks.Immediate // identity of the collective, of a send
+	Announced  uint32          // the part of Data for which an announcement has room
 }
 
 // MessageID identifies a message of a round that has a state here. The message may have ended.

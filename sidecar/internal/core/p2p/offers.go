@@ -33,7 +33,7 @@ type offered struct {
 type offers struct {
 	open    map[offerKey]*queue.FIFO[offered]
 	count   int
-	refused queue.FIFO[refusal] // that the peer may not have received when it made its last offer
+	refused queue.FIFO[refusal] // refusals that the peer may not have received when it made its last offer
 	writing []writing
 	sent    [sentLog]sentMessage
 	next    int
@@ -44,7 +44,7 @@ type offers struct {
 type writing struct {
 	key   offerKey
 	token uint64
-	req   uint64 // the receiver's
+	req   uint64 // request of the receiver
 	told  bool   // a Taken for its receive was sent to the receiver
 }
 
@@ -52,7 +52,7 @@ type writing struct {
 // had received the refusal are refused, too: the receive of the first precedes theirs.
 type refusal struct {
 	key offerKey
-	seq uint64 // of the frame with the refusal
+	seq uint64 // number of the frame with the refusal
 }
 
 // sentMessage is a message that was sent in a frame.

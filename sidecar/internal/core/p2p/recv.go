@@ -21,7 +21,7 @@ type recv struct {
 	matched  bool
 
 	class    shm.Class
-	buf      link.Ref // the application's, or none for inline and staged
+	buf      link.Ref // buffer of the application; none for inline and staged receives
 	capacity uint64
 	inline   [shm.InlineMax]byte
 
@@ -35,7 +35,7 @@ type recv struct {
 	peer    link.Peer
 	pattern match.Pattern // pattern of the messages that the receive accepts
 
-	offered   bool // to the sender (ready.go)
+	offered   bool // the receive is offered to the sender (ready.go)
 	withdrawn bool // the sender was asked to give the offer back
 	replies   bool // a message names it as the receive for its reply
 	refused   bool // there will be no reply

@@ -424,9 +424,9 @@ func (rx *receiver) endUnwritten(p *peer, h *wire.Header) error {
 // to a window.
 type Foreign struct {
 	Ring    bool
-	Session ranks.SessionID // of an access: it holds the session, until Done
+	Session ranks.SessionID // session that an access holds until Done
 	ID      uint64
-	View    uint64 // of an access
+	View    uint64 // view of the window, of an access
 	Rank    uint32 // of an access, the rank that has started it
 }
 
@@ -496,9 +496,9 @@ type remoteOp struct {
 	kind     remoteKind
 	session  ranks.SessionID
 	id       uint64
-	other    uint64 // the peer's request; of an access its view
-	rank     uint32 // the receiver, of the peer; of an access the rank that has started it
-	off      uint64 // of a message, where it begins
+	other    uint64 // request of the peer; view of an access
+	rank     uint32 // receiving rank of the peer; for an access, the rank that has started it
+	off      uint64 // offset in the message
 	more     bool   // this part of a message is not its last
 	refuse   bool   // the receive has ended early, and its sender has to be notified
 	collides bool   // the receiver cannot see the end of the message

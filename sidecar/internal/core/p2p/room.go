@@ -65,7 +65,7 @@ type Config struct {
 	CopyBytes   uint64              // largest eager message that is copied, so that its send ends at once
 	Rendezvous  rendezvous.Protocol // how large messages travel (DESIGN §5)
 	Gatherer    Gatherer            // is asked before a small message of an arena is copied; nil: each is
-	Seed        uint64              // of the matching tables' hash
+	Seed        uint64              // seed of the hash of the matching tables
 }
 
 // PoolBytes returns the number of bytes of address space that RegionPool needs.
@@ -88,7 +88,7 @@ type common struct {
 	job     *ranks.Job
 
 	peers     []peer
-	endpoints []*endpoint // by world rank; nil: hosted elsewhere
+	endpoints []*endpoint // endpoints of the ranks here, by world rank; nil: hosted elsewhere
 }
 
 // shared is the part of common that changes.
@@ -102,10 +102,10 @@ type shared struct {
 // sender is the messages that ranks of this sidecar send.
 type sender struct {
 	common
-	rx      *receiver // of replies, and of what ranks here send each other
+	rx      *receiver // receiver of replies and of messages between ranks of this sidecar
 	sends   ranks.Table[send]
 	copies  pool              // eager messages copied out of arenas, until acknowledged
-	took    map[uint32]uint64 // by rank that has left: its pod had taken less than that frame from here; none: all
+	took    map[uint32]uint64 // for ranks that have left: number of the first frame from here that their pod had not received; absent: it had received all
 	orphans int               // sends that have outlived their session
 }
 
@@ -114,7 +114,7 @@ type receiver struct {
 	common
 	recvs        ranks.Table[recv]
 	parked       ranks.Table[message]
-	retractables map[retractable]uint64 // of them, those that their senders may want back
+	retractables map[retractable]uint64 // parked messages that their senders may ask back
 	probes       ranks.Table[probe]
 	pool         pool               // unexpected messages
 	unmet        map[uint64]bool    // receives that were offered, and whose rank left before their message arrived
@@ -129,27 +129,27 @@ type receiver struct {
 type peer struct {
 	*channel.Peer
 	*ranks.Pod
-	ranks     int     // that it hosts
-	announced int     // messages of it that wait to be matched, and that it still has
-	retracts  int     // messages that it was asked to give back, and has not answered
+	ranks     int     // number of ranks that the peer hosts
+	announced int     // unmatched messages of the peer whose payload the peer still has
+	retracts  int     // unanswered requests to the peer to give a message back
 	in        inbound // the payload that is being placed
-	offers    *offers // of its receives; nil: it has made none
-	took      uint64  // from its goodbye: the pod had received less than this frame from here; 0: all, or it has sent none
+	offers    *offers // offered receives of the peer; nil: it has offered none
+	took      uint64  // from the peer's Bye: number of the first frame from here that it had not received; 0: all were received, or there was no Bye
 }
 
 // endpoint is a rank that this sidecar hosts. It exists from the start, so
 // that messages may arrive before the application attaches.
 type endpoint struct {
 	rank    uint32
-	queue   *match.Queue      // point-to-point
-	colls   *match.Queue      // collectives: a space of its own
+	queue   *match.Queue      // matching of point-to-point messages
+	colls   *match.Queue      // matching of messages of collectives, which is separate
 	session *session          // nil: no application is attached
-	gone    bool              // was attached and has left
+	gone    bool              // an application was attached and has left
 	probes  *match.Queue      // waiting probes: patterns only
-	traffic traffic           // the ranks that it has sent to
+	traffic traffic           // messages of this rank, by receiving rank
 	claimed []uint64          // messages that matched probes have taken and no receive has
 	offers  map[link.Peer]int // receives that are offered to a peer
-	closed  map[uint32]bool   // contexts of which it will receive nothing any more; nil: there are none
+	closed  map[uint32]bool   // contexts in which the rank receives no more messages; nil: none
 }
 
 func newEndpoint(rank uint32, seed uint64) *endpoint {
@@ -169,15 +169,15 @@ type session struct {
 	endpoint *endpoint
 	silent   []uint64 // silent sends that the receiver has not taken over
 	departed departed
-	lender   Lender // of memory that it registers itself; nil: it may not
+	lender   Lender // lender of memory that the application registers itself; nil: it may not
 	lends    link.Region
 	lent     map[uint32]*lent
 }
 
 // Stats are the room's counters since its start; the last group are levels.
 type Stats struct {
-	Eager, Get, Put, Stream ranks.Traffic // by protocol; rendezvous at the side that moves the data
-	Offers, Offered         uint64        // receives offered to their senders, messages written to such
+	Eager, Get, Put, Stream ranks.Traffic // messages by protocol; rendezvous are counted at the side that moves the data
+	Offers, Offered         uint64        // receives offered to their senders, and messages written to offered receives
 	Collisions              uint64        // messages of Offered whose end had to be reported to the receiver
 	Expected, Unexpected    uint64        // arrivals that found a receive, receives that found a message
 	Unregistered            uint64        // registrations refused

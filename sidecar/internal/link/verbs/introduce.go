@@ -25,10 +25,10 @@ const (
 // lentMessage is one of these messages.
 type lentMessage struct {
 	kind   uint8
-	asker  bool   // of lentEnd: sent by the asker
-	number uint32 // number of the lentQP, the asker's
-	domain uint32 // of lentAsk: the answerer's domain
-	offer  *offer // of lentAsk and lentAnswer
+	asker  bool   // lentEnd: sent by the asker
+	number uint32 // number that the asker gave the lentQP
+	domain uint32 // lentAsk: domain of the answering side
+	offer  *offer // lentAsk and lentAnswer: queue pair of the sender
 }
 
 const lentFixed = 12

@@ -65,9 +65,9 @@ func (c *client) Close() error {
 
 // domain is a protection domain, with the lentQPs in it.
 type domain struct {
-	number   uint32 // 0: this sidecar's own
+	number   uint32 // number of the domain; 0: this sidecar's own
 	nic      nic
-	context  link.Context // nil: this sidecar's own
+	context  link.Context // context of the application; nil: this sidecar's own
 	lent     map[uint32]link.Lent
 	lentQPs  map[uint32]*lentQP // by tag
 	most     int                // bound of lentQPs

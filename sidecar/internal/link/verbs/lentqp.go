@@ -34,26 +34,26 @@ type lentQP struct {
 	tag        uint32
 	asks       bool
 	ready      bool
-	over       bool  // no operation begins on it any more
-	cause      error // why it is over
+	over       bool  // no operation begins on this queue pair any more
+	cause      error // reason for over
 	destroyed  bool
 	pair       pair // nil: not made yet (makelent.go)
 	local      offer
 	remote     *offer // nil: the peer has not answered
 	ops        operations
-	behind     bool      // waits for the next turn, in which more may be registered
-	served     bool      // it has completed an operation
+	behind     bool      // the next part is registered in the next turn
+	served     bool      // an operation has completed on this queue pair
 	progressed bool      // a request has completed since probeLent last checked
-	since      time.Time // when one last did, or when it was asked for
-	probed     time.Time // when it was last probed
+	since      time.Time // time of the last completed request, or of the request for this queue pair
+	probed     time.Time // time of the last probe
 }
 
 // domainPair is the two domains of a lentQP, the asker's first.
 type domainPair struct{ mine, theirs uint32 }
 
 const (
-	lentQPsMax       = 256 // of a link
-	lentQPsPerDomain = 64  // of an application's domain: its completion queue has room for their requests
+	lentQPsMax       = 256 // most lentQPs of a link
+	lentQPsPerDomain = 64  // most lentQPs of an application's domain: the completion queue has room for their requests
 	// probeAfter is the silence after which a queue pair is probed.
 	probeAfter = time.Second
 	// probesPerTurn is how many are probed in a turn: each is a system call.

@@ -26,7 +26,7 @@ type Config struct {
 	// PinnedBytes bounds the cached registrations of the ranks' memory: those for sends,
 	// and separately those for peers; default 512 MiB.
 	PinnedBytes uint64
-	Reuse       string // of buffers: bootstrap.ReuseAuto, Off or Always; empty: auto
+	Reuse       string // reuse of buffers: bootstrap.ReuseAuto, Off or Always; empty: auto
 	registerMax uint64 // bytes registered at once, and in a turn; default 16 MiB
 	Receives    string // bootstrap.ReceivesAuto, Own or Shared; empty: auto
 	SharedMax   int    // shared receives, default 2,048
@@ -42,7 +42,7 @@ type Config struct {
 
 // Stats counts the work of a link.
 type Stats struct {
-	Pairs                                int // connected now
+	Pairs                                int // queue pairs that are connected now
 	Direct                               int // peers that were connected at least once
 	Sends, Receives, Writes, Reads       uint64
 	BytesIn, BytesOut                    uint64
@@ -54,7 +54,7 @@ type Stats struct {
 
 const (
 	eagerMax       = 8 << 10               // a message of two slots; a larger one costs less by one write
-	perConn        = sendDepth + recvSlots // completions of a connection that ends
+	perConn        = sendDepth + recvSlots // most completions of a connection that ends
 	registerMax    = 16 << 20              // 4,096 pages, about 0.4 ms of pinning, in which the engine serves no rank
 	settlesPerPoll = 8                     // registrations of ranks that have left that one Poll ends: each takes the kernel microseconds
 	earlyMax       = perConn               // completions of an unjoined connection: no queue pair can have more
@@ -68,7 +68,7 @@ type Link struct {
 	memory link.Memory
 	nic    nic
 	port   Port
-	lost   error // why the device cannot be used any more; nil: it can
+	lost   error // reason why the device can no longer be used; nil: it can be used
 	stats  Stats
 
 	conns         []*conn // by peer; nil: no connection over this device

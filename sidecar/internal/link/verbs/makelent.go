@@ -20,10 +20,10 @@ import (
 // not urgent, since its messages are copied meanwhile. One that ends before it was made
 // costs nothing.
 const (
-	lentBurst     = 32                    // made without a pause
-	lentPause     = 10 * time.Millisecond // average interval between two, of all peers
-	lentPeerPause = 50 * time.Millisecond // average interval between two of one peer
-	wantedMax     = lentQPsMax            // of one connection
+	lentBurst     = 32                    // queue pairs made without a pause
+	lentPause     = 10 * time.Millisecond // average interval between two queue pairs for all peers
+	lentPeerPause = 50 * time.Millisecond // average interval between two queue pairs for one peer
+	wantedMax     = lentQPsMax            // queue pairs that one connection may wait for
 )
 
 // pace is a rate limiter: burst events at once, then one each pause.

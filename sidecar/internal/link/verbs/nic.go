@@ -75,7 +75,7 @@ var errNoShared = errors.New("the device shares no receives between queue pairs"
 // region is registered memory.
 type region struct {
 	handle     uintptr
-	addr       uint64 // of its first byte, for the device
+	addr       uint64 // address of the first byte, for the device
 	lkey, rkey uint32
 }
 
@@ -108,7 +108,7 @@ type request struct {
 	rkey    uint32
 	op      uint32
 	flags   uint32
-	imm     uint32 // of opSend and opWriteNotify
+	imm     uint32 // immediate data of opSend and opWriteNotify
 }
 
 // Statuses of a completion.
@@ -126,7 +126,7 @@ type completion struct {
 	status uint32
 	raw    uint32 // the device's own status
 	op     uint32 // undefined unless status is statusOK
-	length uint32 // of a receive
+	length uint32 // bytes received, of a receive
 	imm    uint32
 	pair   uint32 // number of the queue pair
 }

@@ -12,11 +12,11 @@ import (
 type offer struct {
 	fabric  Fabric
 	mtu     uint8  // code of ibv_mtu: 1 for 256 bytes to 5 for 4,096
-	reads   uint8  // outstanding reads of the peer that it answers
+	reads   uint8  // outstanding reads of the peer that the queue pair answers
 	lid     uint16 // InfiniBand only
 	slots   uint16 // number of receives posted
 	pair    uint32 // number of the queue pair, 24 bits
-	packet  uint32 // number of its first packet, 24 bits
+	packet  uint32 // number of the queue pair's first packet, 24 bits
 	slotLen uint32
 	gid     [16]byte
 	lends   bool   // the peer may ask for lentQPs

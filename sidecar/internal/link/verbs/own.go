@@ -24,7 +24,7 @@ type entry struct {
 
 // Bounds of retained registrations.
 const (
-	ownMax   = 64        // registrations: find searches all of them
+	ownMax   = 64        // most registrations: find searches all of them
 	ownBytes = 512 << 20 // bytes of locked memory
 )
 

@@ -34,7 +34,7 @@ type frame struct {
 	inline  [link.InlineMax]byte
 	payload link.Ref
 	seq     uint64
-	length  int // of the payload
+	length  int // bytes of the payload
 	done    int // bytes of header and payload that are in messages
 	method  method
 }

@@ -15,7 +15,7 @@ import (
 type receives struct {
 	nic   nic
 	queue receiver
-	id    uint64 // of its completions, without the slot
+	id    uint64 // id of the completions of these receives, without the slot
 	mem   []byte
 	at    region
 	free  []int32 // slots whose message was handled, not posted again yet

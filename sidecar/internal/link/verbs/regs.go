@@ -19,7 +19,7 @@ import (
 type regs struct {
 	own       ownRegs
 	chooser   *gather.Chooser
-	trials    *reuse.Trials // of gathering instead of the core's copy
+	trials    *reuse.Trials // trials of gathering instead of the core's copy
 	start     time.Time
 	uses      []regUse
 	spare     []int32
@@ -35,10 +35,10 @@ type regs struct {
 // regUse is a use of registered memory by requests.
 type regUse struct {
 	at    link.Ref
-	addr  uint64 // of its first byte, for the device
+	addr  uint64 // address of the first byte, for the device
 	lkey  uint32
 	refs  int32
-	entry int // index in own; -1: it is the lease's
+	entry int // index in own; -1: the memory is the lease's
 	lease gather.Lease
 }
 

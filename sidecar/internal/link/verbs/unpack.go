@@ -11,7 +11,7 @@ import (
 type incoming struct {
 	dst  []byte // rest of the destination of a payload in flight
 	head wire.Header
-	out  *outgoing // of the same connection; nil: none of its frames wait
+	out  *outgoing // outgoing frames of the same connection; nil: none wait
 }
 
 // errCut means that a message ends within a frame that must be whole.

@@ -16,9 +16,9 @@ const noOwner = -1
 // watcher watches the descriptors that wake the engine: the sockets of peers, the
 // stream's descriptor, and those of the device for completions and events.
 type watcher struct {
-	epoll  int // -1: there is none
+	epoll  int // descriptor of the epoll instance; -1: there is none
 	events [16]unix.EpollEvent
-	polls  int     // since the last poll of the descriptors
+	polls  int     // calls of Poll since the last poll of the descriptors
 	check  bool    // the next Poll polls the descriptors
 	faults []fault // events of the device that are not handled yet
 }
