@@ -30,7 +30,7 @@ type op struct {
 	sent     uint8  // of a receive: the type of the message's elements
 	awaited  bool   // a goroutine waits, or has waited, for it
 	locks    lock   // the lock that it requests, if it does
-	window   uint32 // of a one-sided operation
+	window   uint32 // window of a one-sided operation
 
 	collective bool
 	cancelled  bool // Cancel was called
@@ -51,7 +51,7 @@ type op struct {
 	rtag   uint64
 	length uint64
 	aux    uint64
-	old    [elementMax]byte // of a fetch, the value before it
+	old    [elementMax]byte // value before a fetch
 
 	off       int        // bytes of a staged message for which chunks were submitted
 	want      int        // bytes for which chunks will be submitted in all

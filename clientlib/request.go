@@ -33,7 +33,7 @@ type outcome struct {
 	Status
 	code shm.Status
 	aux  uint64
-	old  [elementMax]byte // of a fetch, the value before it
+	old  [elementMax]byte // value before a fetch
 }
 
 // state returns the operation of a request, or nil if it has ended.

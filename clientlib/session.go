@@ -56,7 +56,7 @@ type Session struct {
 	wakeups   uint32 // how often wakeSleepers was called: a part of the waiting word's value
 	locks     map[lockKey]lockState
 	exposed   map[uint32]span // memory of windows, by their numbers
-	exposures []*Exposed      // by number; nil: free
+	exposures []*Exposed      // exposures by number; nil: free
 	numbers   uint32          // next communicator or window number that is free here
 	late      error           // the first error of a send whose call had returned before
 	reason    string          // why the job failed, copied before the memory is unmapped

@@ -81,7 +81,7 @@ type Failure struct {
 	Reason Reason    `json:"reason"`
 	Text   string    `json:"message,omitempty"` // for a person
 	Clue   string    `json:"clue,omitempty"`    // the reason that the rank has printed
-	Time   time.Time `json:"time"`              // by the clock of the pod's node
+	Time   time.Time `json:"time"`              // time by the clock of the pod's node
 }
 
 // Traffic is the traffic over one transport.

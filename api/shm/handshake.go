@@ -63,7 +63,7 @@ type Welcome struct {
 	ArenaBytes   uint64
 	EagerBytes   uint64 // largest payload worth sending through one slab slot
 	Sharers      uint32 // processes of the job that share the sidecar's processors, it among them; 0: not known
-	Domain       uint32 // of the fourth descriptor's device: handle of the protection domain
+	Domain       uint32 // domain of the fourth descriptor's device: handle of the protection domain
 	Driver       uint32 // and number of its driver in the kernel's interface
 	Text         string
 }

@@ -13,7 +13,7 @@ type RTSBody struct {
 	Addr  uint64 // address under Key
 	Last  uint8  // last byte of the source (paper 001, GET)
 	About uint32 // of a collective's message: 24 bits that describe the operation (§5.1)
-	Data  uint32 // of the message, with FlagData
+	Data  uint32 // data of the message, with FlagData
 }
 
 // RTSBytes is the size of an RTSBody.
@@ -149,7 +149,7 @@ func (r *RingBody) Decode(b []byte) error {
 // ExposedBody is the payload of Exposed (§5.6): the location of a window.
 type ExposedBody struct {
 	Key  uint64 // 0: the window is accessed by frames
-	Addr uint64 // of its first byte
+	Addr uint64 // address of its first byte
 	Len  uint64 // bytes
 }
 

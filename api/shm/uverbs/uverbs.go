@@ -26,7 +26,7 @@ var (
 type Registration struct {
 	Handle     uint32
 	Lkey, Rkey uint32
-	Addr       uint64 // of the first byte, for the device
+	Addr       uint64 // address of the first byte, for the device
 }
 
 // The rights of registered memory: peers may read it, and the device writes to it only data that this

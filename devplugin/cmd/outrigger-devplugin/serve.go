@@ -42,7 +42,7 @@ type agent struct {
 	// sriov is nil when the configuration leaves virtual functions alone.
 	sriov *sriov.Keeper
 
-	warnings atomic.Int64  // of the last scan
+	warnings atomic.Int64  // warnings of the last scan
 	scans    atomic.Uint64 // so far
 	scanned  atomic.Int64  // when the last one ended, UnixNano
 }

@@ -85,7 +85,7 @@ type Selector struct {
 	Functions []inventory.Function `json:"functions,omitempty"` // pf, vf, software
 	LinkTypes []string             `json:"linkTypes,omitempty"` // infiniband, ethernet
 	NUMA      []int                `json:"numa,omitempty"`      // NUMA nodes; -1 is unknown
-	Modes     []string             `json:"modes,omitempty"`     // of DSA queues: dedicated, shared
+	Modes     []string             `json:"modes,omitempty"`     // modes of DSA queues: dedicated, shared
 	Labels    []string             `json:"labels,omitempty"`    // of DSA queues: the name that accel-config gave
 }
 

@@ -99,7 +99,7 @@ func (r *recent) setService(job *v1alpha1.MPIJob, k kept) {
 // Job from the API server, and every user with the right to label pods can cause
 // reconciliations.
 type lost struct {
-	uid  types.UID // of the MPIJob
+	uid  types.UID // UID of the MPIJob
 	name string
 }
 

@@ -35,7 +35,7 @@ const (
 type slow struct {
 	mu      sync.Mutex // guards all
 	limiter limiter
-	hangs   map[string]*hang // by namespace
+	hangs   map[string]*hang // hangs by namespace
 }
 
 // hang is the state of a namespace with slow calls.

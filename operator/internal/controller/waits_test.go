@@ -21,7 +21,7 @@ import (
 
 // ring answers like sidecars whose ranks wait for each other in a ring.
 type ring struct {
-	ranks  int // of the job
+	ranks  int // ranks of the job
 	each   int // of a pod
 	busy   int // rank that makes progress; -1: none
 	silent string

@@ -21,9 +21,9 @@ import (
 
 // Options are the operator's options that affect the objects.
 type Options struct {
-	Image    string // of the sidecar
+	Image    string // image of the sidecar
 	Pull     string // image pull policy; empty: Kubernetes' default
-	LogLevel string // of sidecars; empty: info
+	LogLevel string // log level of sidecars; empty: info
 	// LocalMetrics makes sidecars serve metrics only within their pods.
 	LocalMetrics bool
 	// Sidecar is the default of the sidecars' resources.

@@ -171,7 +171,7 @@ func TestLargestJob(t *testing.T) {
 func TestWayToPeers(t *testing.T) {
 	for _, c := range []struct {
 		management v1alpha1.PodManagement
-		peers      string // of the existing document
+		peers      string // peers of the existing document
 		want, at   string
 	}{
 		{"", "", "cg-ranks", "cg-0-1.cg-ranks.hpc.svc:7077"},

@@ -31,7 +31,7 @@ type confirmation struct {
 	uid   types.UID
 	at    time.Time
 	read  bool   // the job document has been read
-	peers string // of the document (desired.PeersOf)
+	peers string // peers of the document (desired.PeersOf)
 
 	bounds *inject.Bounds // bounds of the namespace; nil: not read
 	users  *inject.UIDs   // user ids of the namespace; nil: not read

@@ -43,7 +43,7 @@ func (d *daemon) lockMemory(ctx context.Context) {
 type locker struct {
 	log    *slog.Logger
 	start  *start
-	socket string // of the node's agent
+	socket string // socket of the node's agent
 	// environ has the form of os.Environ. In it the device plugin passes the devices of the
 	// container.
 	environ []string

@@ -20,10 +20,10 @@ type Figure struct {
 	Test       string   `json:"test"`
 	Op         string   `json:"op,omitempty"` // the collective; of fairness: the load; of tests with variants: the experiment
 	Variant    string   `json:"variant,omitempty"`
-	Ranks      int      `json:"ranks,omitempty"` // of a collective
+	Ranks      int      `json:"ranks,omitempty"` // ranks of a collective
 	Bytes      int      `json:"bytes"`
 	Side       string   `json:"side,omitempty"` // of overlap: the side that computes, isend or irecv
-	Mode       string   `json:"mode,omitempty"` // of overlap: one rank computes, or both
+	Mode       string   `json:"mode,omitempty"` // mode of overlap: one rank computes, or both
 	US         float64  `json:"us,omitempty"`
 	USMin      float64  `json:"us_min,omitempty"`
 	P50        float64  `json:"p50_us,omitempty"`  // of fairness: of round trips

@@ -59,7 +59,7 @@ type Params struct {
 	Kind Kind
 	Rank int // 0 to Size-1
 	Size int // 1 to MaxRanks
-	Root int // of the rooted kinds
+	Root int // root of the rooted kinds
 
 	Count int // elements; Kind says of which buffer
 	Elem  int // bytes an element, 1 to MaxElem; unused by Barrier
@@ -123,7 +123,7 @@ type Step struct {
 	Reversed bool // of Fold: Dst is the left operand
 	Dst, Src Buf
 	Peer     int32  // comm rank, of Send and Recv
-	Tag      uint32 // of Send and Recv: below 2^22, the number of the round
+	Tag      uint32 // tag of Send and Recv: below 2^22, the number of the round
 	DstOff   int64  // bytes from the start of Dst
 	SrcOff   int64  // bytes from the start of Src
 	Len      int64  // bytes; 0 only in Barrier

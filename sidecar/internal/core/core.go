@@ -112,7 +112,7 @@ type Config struct {
 	Rendezvous    rendezvous.Protocol // how large messages travel (DESIGN §5)
 	Channel       eagerring.Kind      // how small messages go by remote write; the same on all sidecars
 	FastPeers     int                 // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
-	Seed          uint64              // of the matching tables' hash
+	Seed          uint64              // seed of the matching tables' hash
 
 	limits Limits // Within
 }
@@ -201,11 +201,11 @@ type Core struct {
 
 	peers     []peer
 	channel   *channel.Room
-	endpoints []*endpoint // by world rank; nil: hosted elsewhere
+	endpoints []*endpoint // endpoints by world rank; nil: hosted elsewhere
 	hosted    []*endpoint
 	job       *ranks.Job
 	ranks     *ranks.Sessions
-	sessions  []*session // by number; nil: none
+	sessions  []*session // sessions by number; nil: none
 
 	p2p         *p2p.Room
 	collectives *collective.Room
@@ -216,8 +216,8 @@ type Core struct {
 	gen     uint64          // generation of attachments (generation.go), from 1
 	wanted  uint64          // the highest generation that a peer has begun
 	leaving bool            // no rank attaches any more
-	ofRanks ranks.Allowance // of requests
-	ofPeers ranks.Allowance // of what peers have sent, and of answers to them
+	ofRanks ranks.Allowance // bytes and requests of the ranks here
+	ofPeers ranks.Allowance // bytes that peers have sent, and answers to them
 
 	// Work that takes longer than an event: Advance does it in steps.
 	endings []ending

@@ -10,7 +10,7 @@ import (
 // and the messages for it.
 type ending struct {
 	session  *session  // nil: of a rank that never attached
-	endpoint *endpoint // of a rank that leaves
+	endpoint *endpoint // endpoint of a rank that leaves
 	leaves   bool      // the session is over; else it stays attached to a failed job
 	clean    bool      // it has detached in good order
 	request  int       // next of the session's requests

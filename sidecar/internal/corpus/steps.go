@@ -15,7 +15,7 @@ import (
 // steps are the hashes of actions, one for each input, and of texts.
 type steps struct {
 	list  []uint16
-	step  hash.Hash64 // of the present input
+	step  hash.Hash64 // step of the present input
 	texts hash.Hash64
 	some  bool // the input has had actions
 	log   func(action string, values ...uint64)

@@ -39,7 +39,7 @@ type Resolver struct {
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	read   sync.Once
-	domain string // of the cluster; empty: unknown
+	domain string // domain of the cluster; empty: unknown
 	under  chan struct{}
 
 	mu    sync.Mutex // guards names

@@ -65,7 +65,7 @@ func (r *Receiver) Notified(notice, rings uint64) error {
 // Frame is the result of Next: a frame, or a part of one.
 type Frame struct {
 	Head    wire.Header
-	Payload []byte // of the slot
+	Payload []byte // payload of the slot
 	Off     int    // offset in the frame's payload
 	Whole   bool   // it is the whole payload
 	Last    bool   // it is the last part

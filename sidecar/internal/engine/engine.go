@@ -45,7 +45,7 @@ type Config struct {
 	Dialer Dialer
 	Log    *slog.Logger
 	Record Recorder        // nil: nothing is recorded
-	Trace  *trace.Recorder // of calls, messages and turns; nil: nothing is recorded
+	Trace  *trace.Recorder // trace of calls, messages and turns; nil: nothing is recorded
 	Wait   Wait
 	MPI    bool // the ranks may use an MPI, which stores no last error in the segment
 	// Heard blocks, for a bounded time, until the sidecar has received all messages of a
@@ -69,8 +69,8 @@ type Engine struct {
 	core        *mind
 	links       [2]link.Link                 // local, remote
 	can         [2]link.Abilities            // abilities of links
-	regions     [][]byte                     // by link.Region
-	sessions    []*attached                  // by core.SessionID; nil: free
+	regions     [][]byte                     // regions by link.Region
+	sessions    []*attached                  // sessions by core.SessionID; nil: free
 	departed    map[uint32]link.BufferCounts // counts of ended sessions, by rank
 	times       []*trace.Times               // of the ranks that have attached, in order of attachment
 	active      []*attached

@@ -27,7 +27,7 @@ const tickMax = int64(500 * time.Microsecond)
 // sleeper is the epoll descriptor on which the engine sleeps.
 type sleeper struct {
 	epoll    int
-	doorbell int // of the inbox
+	doorbell int // doorbell of the inbox
 	events   [64]unix.EpollEvent
 }
 

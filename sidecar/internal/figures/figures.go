@@ -55,7 +55,7 @@ type Point struct{ X, Y float64 }
 
 // Plot is one figure of a paper, with the results of this engine.
 type Plot struct {
-	Name   string // of its file
+	Name   string // name of its file
 	Title  string
 	X, Y   string
 	Sizes  bool // X is a message size: logarithmic, in bytes
@@ -70,7 +70,7 @@ type Report struct {
 
 // Effort is the part of the papers' repetitions that is done.
 type Effort struct {
-	Rounds int  // of each operation; the papers have 10,000
+	Rounds int  // rounds of each operation; the papers have 10,000
 	Step   int  // of the spectrum's 1000 buffers, every Step-th is used; at least 4
 	Ends   bool // only the smallest and the largest message of each figure
 }

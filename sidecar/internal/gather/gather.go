@@ -50,7 +50,7 @@ type Chooser struct {
 	table    *reuse.Table
 	local    *regcache.Cache
 	remote   *regcache.Cache // nil: not cached
-	owner    []member        // by link.Region
+	owner    []member        // owner by link.Region
 	copied   []uint64        // bytes, by session
 	gathered []uint64
 	before   struct{ copied, gathered uint64 } // bytes of sessions that have ended

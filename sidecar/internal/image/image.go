@@ -13,7 +13,7 @@ import (
 // Image describes an image.
 type Image struct {
 	Reference string // full: see Reference
-	Name      string // of the program's file
+	Name      string // name of the program's file
 	Program   []byte
 	Arch      string // as Go and OCI name it: see Static
 }

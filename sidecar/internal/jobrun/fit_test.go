@@ -25,7 +25,7 @@ func TestFit(t *testing.T) {
 		env   []string
 		place session.MemoryPool
 		want  []string // parts of the error; none: the job fits
-		arena int64    // of the document
+		arena int64    // arena of the document
 	}{
 		"a default job":                {Spec{Ranks: 4, Pods: 2}, nil, machine(20 << 30), nil, 0},
 		"two pods in a control group":  {Spec{Ranks: 4, Pods: 2}, nil, group(690*mib, 700*mib), nil, 158 * mib},

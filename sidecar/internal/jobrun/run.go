@@ -65,7 +65,7 @@ type Job struct {
 	halted          []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
 	failed          chan struct{}
 	now             chan struct{} // closed by watchKill: no process has a grace any more
-	logs            []*sidecarLog // by pod
+	logs            []*sidecarLog // logs by pod
 	cause           error         // why the job is ended early; owned by Wait
 	rankGrace       time.Duration // between SIGTERM and SIGKILL of ranks; owned by Wait
 	over            chan struct{} // closed by end: the watching goroutines return

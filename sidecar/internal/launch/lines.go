@@ -44,7 +44,7 @@ const textsMax = 4 << 20
 type texts struct {
 	mu       sync.Mutex // guards what follows
 	waiting  []text
-	bytes    int // of waiting
+	bytes    int // bytes of waiting
 	lost     int // texts that were dropped since the last one
 	printing bool
 	over     bool // the output is being finished: nothing is printed any more

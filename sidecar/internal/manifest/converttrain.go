@@ -29,7 +29,7 @@ const launcherJob, nodeJob = "launcher", "node"
 type training struct {
 	c                 *conversion
 	spec, policy      map[string]any // of the job, and mlPolicy of the runtime
-	template          map[string]any // of the runtime, a copy
+	template          map[string]any // template of the runtime, a copy
 	is                string         // kind and name of the runtime
 	launcher, node    map[string]any // replicatedJobs
 	deadline, retries any            // of the launcher's Job; the restart limit of the JobSet takes precedence

@@ -17,7 +17,7 @@ type End struct {
 	Succeeded    []bool // by pod of the last attempt
 	Transports   []string
 	Complete     bool              // every rank has ended with code 0
-	Failure      *v1alpha1.Failure // of the last attempt that failed; nil: none
+	Failure      *v1alpha1.Failure // failure of the last attempt that failed; nil: none
 }
 
 // Restartable reports whether a failure leads to another attempt, as it would in a cluster:

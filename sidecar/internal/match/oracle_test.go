@@ -8,8 +8,8 @@ type oracle struct {
 }
 
 type oracleEntry struct {
-	pattern  Pattern  // of a posted entry
-	envelope Envelope // of a parked entry
+	pattern  Pattern  // pattern of a posted entry
+	envelope Envelope // envelope of a parked entry
 	handle   uint32
 	ref      Ref // returned by the real queue for it
 }

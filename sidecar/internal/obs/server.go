@@ -34,7 +34,7 @@ type Sources struct {
 	Trace     func() (io.WriterTo, error)                 // the timeline, as JSON; nil result: none is recorded
 	Flight    *Flight
 	FirstRank int
-	Ranks     int // of the job
+	Ranks     int // ranks of the job
 	Pod       int
 	Transport string // between this pod and the others
 	Ready     func() bool

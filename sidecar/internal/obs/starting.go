@@ -24,7 +24,7 @@ type Starting struct {
 
 	ready atomic.Pointer[http.Handler]
 	once  sync.Once
-	ranks *answers // of /why: made once for all clients
+	ranks *answers // ranks of /why: made once for all clients
 }
 
 // Bounds of how long a request waits for a sidecar that is starting: if the sidecar waits

@@ -38,7 +38,7 @@ type Stream struct {
 	pause time.Duration
 
 	mu      sync.Mutex // guards the fields below; locked before Writer.mu
-	label   []byte     // of the unfinished line, if mode is Relayed
+	label   []byte     // label of the unfinished line, if mode is Relayed
 	part    []byte     // bytes that are not passed on yet
 	midLine bool       // the last byte passed on is not a line end
 	timer   *time.Timer

@@ -55,7 +55,7 @@ type Config struct {
 
 	Direct *Direct // nil: data goes by data connections
 
-	Incarnation      uint64        // of this process, among all processes that were pod Self; not 0; default random
+	Incarnation      uint64        // incarnation of this process, among all processes that were pod Self; not 0; default random
 	HandshakeTimeout time.Duration // bound of each handshake; default 5 s
 	FirstByteTimeout time.Duration // bound of the wait for the first byte of an incoming connection; default 1 s
 	Silence          time.Duration // how long a peer that accepts connections may send nothing before it fails, without time in which this process was stopped or had no processor; default 5 s

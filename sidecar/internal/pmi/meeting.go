@@ -47,7 +47,7 @@ type Met struct {
 // meeting is the state of an unfinished meeting at its host, the lowest of its pods, to which the
 // others send their pieces.
 type meeting struct {
-	pieces map[int][]byte // by pod
+	pieces map[int][]byte // pieces by pod
 	over   chan struct{}  // closed when all pods have contributed
 	met    Met
 }

@@ -12,7 +12,7 @@ import "context"
 // programs holds the programs of the ranks of a pod. Guarded by Server.mu.
 type programs struct {
 	ranks   map[int]*program
-	number  int           // of the program whose keys the space holds
+	number  int           // number of the program whose keys the space holds
 	changed chan struct{} // closed when a program ends; nil: no rank waits
 }
 

@@ -143,7 +143,7 @@ type hostile struct {
 	rng   *rand.Rand
 	c     *Cache
 	k     *moody
-	sizes []uint64 // of the regions, by number
+	sizes []uint64 // sizes of the regions, by number
 	used  []hostileUse
 	began uint64 // bytes registered when the turn did
 	first uint64 // bytes of the first registration of the turn

@@ -75,7 +75,7 @@ type Cache struct {
 	cfg      Config
 	shift    uint
 	to       Registrar
-	spaces   []*space // by link.Region; nil: the region was not added
+	spaces   []*space // spaces by link.Region; nil: the region was not added
 	sessions []account
 	entries  []entry           // the first is unused, so that 0 means none
 	free     uint32            // list of unused entries, by next
@@ -128,7 +128,7 @@ const (
 
 // Lease is a use of a registration. The zero Lease is none.
 type Lease struct {
-	Key link.Key // of the first byte of the requested range
+	Key link.Key // key of the first byte of the requested range
 	id  uint32
 }
 

@@ -21,7 +21,7 @@ type stage struct {
 	fail   failures
 	ended  bool
 	more   bool   // of the last Pull
-	off    uint64 // of the last write
+	off    uint64 // offset of the last write
 }
 
 const (

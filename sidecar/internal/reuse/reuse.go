@@ -35,7 +35,7 @@ const (
 
 // Config configures a Table. Zero fields have the defaults named.
 type Config struct {
-	Buckets  int     // of the hash table, a power of two; default 2^20 (000, section 3.3.3)
+	Buckets  int     // buckets of the hash table, a power of two; default 2^20 (000, section 3.3.3)
 	Entries  int     // bound of the known buffers; default 2^18
 	Sessions int     // number of sessions; default 1
 	Fraction float64 // fraction of n_min at which a buffer is registered; default 0.25 (000, section 3.3.1)

@@ -13,7 +13,7 @@ import (
 // MemoryPool is a limit on memory: the machine's, or that of a control group.
 type MemoryPool struct {
 	Free  uint64
-	Limit uint64 // of the control group; 0: the pool is the machine
+	Limit uint64 // limit of the control group; 0: the pool is the machine
 	Where string
 }
 

@@ -24,8 +24,8 @@ const shortagePause = 10 * time.Millisecond
 type growth struct {
 	pieces   *Pieces
 	seals    *seals   // added before the first piece is allocated
-	size     uint64   // of the arena
-	fd       int      // of the arena
+	size     uint64   // size of the arena
+	fd       int      // descriptor of the arena
 	promised *promise // the session's promise, to which the pieces are added
 	first    uint64   // bytes that are still reserved for its first piece
 }

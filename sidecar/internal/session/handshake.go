@@ -160,8 +160,8 @@ type material struct {
 	control, arena, doorbell int
 	segmentBytes, arenaBytes int
 
-	device int        // of the client's context; -1: it has none, and none says why
-	grant  link.Grant // of that context
+	device int        // device of the client's context; -1: it has none, and none says why
+	grant  link.Grant // grant of that context
 	none   string
 }
 

@@ -27,12 +27,12 @@ import (
 // goroutine owns it; only HangUp may be called from any goroutine.
 type Session struct {
 	Rank     uint32
-	PID      int    // of the application; 0: unknown, or in another PID namespace
-	Features uint64 // of its client
+	PID      int    // PID of the application; 0: unknown, or in another PID namespace
+	Features uint64 // features of its client
 	control  *segment.Control
 	arena    []byte
-	seals    *seals  // of its memory; nil: the memory has no files
-	growth   *growth // of an arena that is allocated in pieces; nil: all of it is allocated
+	seals    *seals  // seals of its memory; nil: the memory has no files
+	growth   *growth // growth of an arena that is allocated in pieces; nil: all of it is allocated
 	submit   *ring.Consumer
 	complete *ring.Producer
 	deaf     bool // the application has ended: completions are dropped
@@ -46,7 +46,7 @@ type Session struct {
 	retired  uint64
 	told     uint64       // value of retired last stored in the segment
 	doorbell int          // eventfd; -1: none
-	files    [2]File      // of slab and arena
+	files    [2]File      // files of slab and arena
 	context  link.Context // on which it may register memory; nil: none
 	over     atomic.Bool  // it has detached, and none of its operations is open
 	forget   func()       // nil: its rank had attached before

@@ -28,7 +28,7 @@ type app struct {
 	slabNext    int
 	next        int // bump allocation of the arena
 	ops         []*operation
-	extras      []*operation // of the plan: operations that are no messages
+	extras      []*operation // extras of the plan: operations that are no messages
 	posted      int
 	open        int
 	burst       int // upper bound of the operations posted in one step

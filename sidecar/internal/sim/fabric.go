@@ -59,9 +59,9 @@ type line struct {
 	generation int
 	up         bool
 	dialAt     int64        // when the next connection is made; 0: none is requested
-	flows      [2][]*packet // by the index of the receiving end
+	flows      [2][]*packet // flows by the index of the receiving end
 	accesses   []*access
-	lanes      map[laneEnds]*lane // of this connection
+	lanes      map[laneEnds]*lane // lanes of this connection
 }
 
 // packet is a frame or a cast in flight. The link refers to the payload, as real links do,
@@ -84,7 +84,7 @@ type port struct {
 	down     map[link.Peer]bool
 	keys     map[uint64]registration
 	events   []event
-	sink     link.Sink               // of the last Poll
+	sink     link.Sink               // sink of the last Poll
 	landed   map[link.Peer][]*packet // delivered frames of lost connections, for the engine
 	full     map[link.Peer]bool      // a frame was not accepted
 	// unnotifiedAt is the time of the first write without notification into a ring here while

@@ -68,7 +68,7 @@ func newExposed(seed uint64) *world {
 // context is the context of a device for one application, with its registrations.
 type context struct {
 	net    *network
-	pieces map[uint32]*piece // by key
+	pieces map[uint32]*piece // pieces by key
 	closed int
 }
 

@@ -23,7 +23,7 @@ type world struct {
 	rng        *rand.Rand
 	net        *network
 	engines    []*engine.Engine
-	apps       []*app // by rank
+	apps       []*app // apps by rank
 	podOf      []int32
 	rdv        rendezvous.Protocol
 	victim     int // pod that is killed; -1: none

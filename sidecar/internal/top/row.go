@@ -23,7 +23,7 @@ type Row struct {
 	Err             error
 	Fresh           bool            // there was no earlier sample, so that there are no rates
 	Messages, Sent  float64         // of its ranks: messages, payload bytes
-	Frames          float64         // of the wire protocol, in both directions
+	Frames          float64         // frames of the wire protocol, in both directions
 	In, Out         float64         // bytes on the link to other pods
 	Sends, Receives int             // open now
 	Unexpected      uint64          // bytes parked now

@@ -15,7 +15,7 @@ type solver struct {
 	layout
 	comm          *outrigger.Comm
 	x, y, z       *transform
-	spectrum      []complex128 // of the solution, divided by y
+	spectrum      []complex128 // spectrum of the solution, divided by y
 	decay         []float64    // factor of each mode in one time step, divided by y
 	u             []complex128 // workspace: a solution between two divisions
 	outgoing      []complex128 // arena memory: blocks for the other ranks

@@ -21,7 +21,7 @@ type comm struct {
 	me  int    // index of the application's rank in the group
 	seq uint32 // collectives begun on it; part of their messages' tags
 
-	identity localSignature // of the last collective
+	identity localSignature // identity of the last collective
 	active   int            // collectives that have begun and not ended
 	base     uint32         // all collectives with lower numbers have ended
 	broken   bool           // a collective of it has failed here: messages for it may stay parked
@@ -36,10 +36,10 @@ type call struct {
 	comm     *comm
 	seq      uint32
 	plan     *coll.Plan
-	mem      [3]link.Ref // by coll.Buf
+	mem      [3]link.Ref // memory by coll.Buf
 	kind     coll.Kind
 	identity localSignature
-	bytes    uint64 // of the result on this rank
+	bytes    uint64 // bytes of the result on this rank
 	window   uint32 // fenced by a barrier; 0: none
 	op       coll.Op
 	typ      coll.Type

@@ -53,14 +53,14 @@ type Room struct {
 	messages Messages
 	job      *ranks.Job
 
-	members []*member // by session; nil: not attached
+	members []*member // members by session; nil: not attached
 	past    []begun   // by hosted rank
 	calls   ranks.Table[call]
 	locals  queue.Fair[uint32, uint64] // calls with local steps or vectors to copy, by rank
 	dispute *Dispute                   // set from the detection of a disagreement until core has read it
 
 	world   *group
-	groups  map[uint64][]*group // by hash of their ranks
+	groups  map[uint64][]*group // groups by hash of their ranks
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // free vectors, at most vectorsKept
 	effort  uint64              // bytes of rank lists and vectors read for descriptors

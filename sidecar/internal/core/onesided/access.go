@@ -16,7 +16,7 @@ import (
 // accessQueue has the operations of one rank that wait for one peer.
 type accessQueue struct {
 	rank uint32
-	ids  queue.FIFO[uint64] // of origins, some of which may have ended
+	ids  queue.FIFO[uint64] // IDs of origins, some of which may have ended
 }
 
 // access emits a one-sided operation, or queues it if the peer's link is full or other

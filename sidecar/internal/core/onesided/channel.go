@@ -57,7 +57,7 @@ const (
 // Turn identifies a transfer: the queue of a hosted rank, or the answer to a get.
 type Turn struct {
 	Get bool
-	ID  uint64 // of the get; otherwise the rank
+	ID  uint64 // ID of the get; otherwise the rank
 }
 
 // Access is a remote operation. Accessed returns Done when it has ended.
@@ -71,7 +71,7 @@ type Access struct {
 
 // Accessed identifies a remote operation that has ended.
 type Accessed struct {
-	ID   uint64 // of the one-sided operation
+	ID   uint64 // ID of the one-sided operation
 	View uint64
 	Rank uint32 // rank that has started it
 }

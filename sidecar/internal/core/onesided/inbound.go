@@ -12,7 +12,7 @@ import (
 // Destination is the memory for the payload of a frame.
 type Destination struct {
 	Where   Where
-	Memory  link.Ref        // of an application, if Where is Memory
+	Memory  link.Ref        // memory of an application, if Where is Memory
 	Session ranks.SessionID // held until the payload is placed or dropped
 	Of      Inbound
 }

@@ -38,7 +38,7 @@ type views struct {
 	ids   map[viewKey]uint64
 	asked int   // without an answer
 	under int   // remote operations that have not ended
-	uses  []use // by rank of this sidecar
+	uses  []use // uses by rank of this sidecar
 }
 
 // use counts the operations of a rank at a peer that have not ended.

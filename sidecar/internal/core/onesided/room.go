@@ -82,16 +82,16 @@ type Room struct {
 	channel  Channel
 	job      *ranks.Job
 
-	peers   []*peer   // by pod; nil: no operation so far
-	members []*member // by session; nil: not attached
-	hosts   []*host   // by world rank; nil: hosted elsewhere
+	peers   []*peer   // peers by pod; nil: no operation so far
+	members []*member // members by session; nil: not attached
+	hosts   []*host   // hosts by world rank; nil: hosted elsewhere
 	hosted  []*host
 
 	origins    ranks.Table[origin]
 	views      ranks.Table[view]    // windows of peers
 	exposures  ranks.Table[exposed] // windows here that peers have accessed
 	servedGets ranks.Table[servedGet]
-	windows    []*window          // of all hosted ranks
+	windows    []*window          // windows of all hosted ranks
 	granting   []*window          // windows whose waiters exceeded grantsAStep
 	closing    []*window          // closed windows with waiters that have no answer yet
 	left       queue.FIFO[uint32] // ranks that have left; SweepLocks releases their locks

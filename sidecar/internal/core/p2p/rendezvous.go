@@ -427,7 +427,7 @@ type Foreign struct {
 	Session ranks.SessionID // session that an access holds until Done
 	ID      uint64
 	View    uint64 // view of the window, of an access
-	Rank    uint32 // of an access, the rank that has started it
+	Rank    uint32 // rank of an access, the rank that has started it
 }
 
 // RemoteDone handles the end of a remote read or write. is reports that it belongs to another room.

@@ -59,7 +59,7 @@ type outgoing struct {
 	inline  []byte
 	class   shm.Class
 	data    ranks.Immediate
-	about   uint32 // of a collective, the part of its identity that only an announcement carries
+	about   uint32 // part of the identity of a collective that only an announcement carries
 	sync    bool
 	reply   uint64 // the receive that takes the reply; 0: none is wanted
 	elem    uint8  // type of the elements; 0: not given

@@ -17,7 +17,7 @@ type Session struct {
 	slab     link.Ref
 	arena    link.Ref
 	pieces   pieces
-	requests []Request // by the client's request number
+	requests []Request // requests by the client's request number
 	open     int       // requests in use
 	allowed  *Allowance
 	kept     int64 // bytes charged to allowed

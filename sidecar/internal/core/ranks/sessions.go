@@ -21,7 +21,7 @@ type Sessions struct {
 	ports   Ports
 	gone    func(SessionID)
 	allowed *Allowance
-	scratch shm.Descriptor // of Publish
+	scratch shm.Descriptor // scratch of Publish
 }
 
 // NewSessions makes an empty set. Requests count against allowed. gone is called for a session before

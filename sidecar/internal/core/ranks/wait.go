@@ -23,7 +23,7 @@ type Wait struct {
 	Bytes   uint64
 	Moving  bool // the operation's message is matched, and under way
 	Op      uint8
-	Round   int      // of a collective, from 1 on
+	Round   int      // round of a collective, from 1 on
 	Rounds  int      // number of rounds of the collective
 	For     []uint32 // ranks that a collective waits for in its round
 	Group   int      // ranks of the operation's communicator

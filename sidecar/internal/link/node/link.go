@@ -50,7 +50,7 @@ type Stats struct {
 type Link struct {
 	cfg          Config
 	memory       link.Memory
-	conns        []*conn // by peer; nil: no connection through memory
+	conns        []*conn // connections by peer; nil: no connection through memory
 	list         []*conn
 	met          []bool // by peer: it was connected at least once
 	turn         int    // index in list of the connection in turn

@@ -30,7 +30,7 @@ const (
 // region is memory of a peer.
 type region struct {
 	l    *Link
-	fd   int    // of its file
+	fd   int    // descriptor of its file
 	off  uint64 // its offset in the file
 	size uint64
 	mem  []byte // mapped; nil: it is read by system calls alone

@@ -44,7 +44,7 @@ type Stats struct {
 // incomplete. A thousand quiet connections cost no more than a few.
 type Link struct {
 	memory  link.Memory
-	conns   []*conn // by peer; nil: no connection
+	conns   []*conn // connections by peer; nil: no connection
 	list    []*conn
 	epoll   int
 	waiting int  // number of connections whose output waits for the socket

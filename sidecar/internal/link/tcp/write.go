@@ -11,7 +11,7 @@ type outgoing struct {
 	stream []byte // never reallocated: pieces point into it
 	used   int
 	pieces []piece
-	bytes  int // of payloads in their memory that are not written
+	bytes  int // bytes of payloads in their memory that are not written
 	first  int // index of the first piece that is not written
 }
 

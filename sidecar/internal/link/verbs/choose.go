@@ -19,10 +19,10 @@ type Granted struct {
 type Port struct {
 	Device string
 	NUMA   int
-	Number int // of the port, from 1
+	Number int // number of the port, from 1
 	Fabric Fabric
 	GID    netip.Addr
-	Index  int // of the GID in the port's table
+	Index  int // index of the GID in the port's table
 	LID    uint16
 	MTU    uint8 // code of ibv_mtu
 	Reads  uint8 // outstanding reads of a peer that a queue pair answers

@@ -98,7 +98,7 @@ type parting struct {
 
 // posted is what remains to do when a request completes.
 type posted struct {
-	slot int32  // of a message, -1: none
+	slot int32  // slot of a message, -1: none
 	op   int32  // operation, -1: none
 	reg  int32  // use of registered memory, -1: none
 	last uint64 // number of the last frame that is delivered when it completes; 0: no frame ends with it

@@ -24,7 +24,7 @@ const fakePiece = 48 << 10 // bytes that one poll moves of a pair
 type fakeNIC struct {
 	f       *fabric
 	name    string
-	regions map[uint32]fakeRegion // by lkey, which is the rkey
+	regions map[uint32]fakeRegion // regions by lkey, which is the rkey
 	pairs   []*fakePair
 	done    []completion
 	bell    int

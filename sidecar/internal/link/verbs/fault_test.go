@@ -32,7 +32,7 @@ type bench struct {
 	t      *testing.T
 	a, b   *Link
 	an, bn *fakeNIC
-	mem    plain // of both: B's is the upper half
+	mem    plain // memory of both: B's is the upper half
 	sa, sb *diary
 }
 

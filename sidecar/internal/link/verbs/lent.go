@@ -19,8 +19,8 @@ import (
 // lending is the state of lent memory, and of the lentQPs to it.
 type lending struct {
 	byRegion   map[link.Region]*domain
-	domains    map[uint32]*domain // by number; 0 is this sidecar's own
-	byEvent    map[int]*domain    // by the descriptor that reports its completions
+	domains    map[uint32]*domain // domains by number; 0 is this sidecar's own
+	byEvent    map[int]*domain    // domains by the descriptor that reports their completions
 	lastDomain uint32
 	lentQPs    int
 	lentTag    uint32

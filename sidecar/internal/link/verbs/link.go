@@ -71,7 +71,7 @@ type Link struct {
 	lost   error // reason why the device can no longer be used; nil: it can be used
 	stats  Stats
 
-	conns         []*conn // by peer; nil: no connection over this device
+	conns         []*conn // connections by peer; nil: no connection over this device
 	list          []*conn
 	failed        int     // number of connections in list with an error
 	closing       []*conn // closed or failed connections whose queue pairs still exist

@@ -43,7 +43,7 @@ func (p *pace) spend(now time.Time, pause time.Duration) {
 // history is the history of a peer's lentQPs, over all of its connections.
 type history struct {
 	pace  pace
-	fails map[domainPair]failures // of lentQPs that this side has asked for
+	fails map[domainPair]failures // failures of lentQPs that this side has asked for
 }
 
 func (c *conn) history() *history {

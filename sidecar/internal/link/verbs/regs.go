@@ -23,7 +23,7 @@ type regs struct {
 	start     time.Time
 	uses      []regUse
 	spare     []int32
-	regions   map[uint64]region // by the key of their registration
+	regions   map[uint64]region // regions by the key of their registration
 	lastError error             // error of the last registration that was refused
 	refines   bool              // costs were measured, and observe refines them
 	lastCost  float64           // cost of the last registration, ns; 0: none since observe
