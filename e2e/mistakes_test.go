@@ -289,7 +289,7 @@ func TestMistakeOfLimits(t *testing.T) {
 	for _, files := range []int{12, 22, 30} { // for a sidecar, for a launcher, for a rank
 		p := spawn(t, nil, "/bin/sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" run -n 64 --pods 2 -- "$1"`, files), filepath.Join(bin, "outrigger"), filepath.Join(bin, "hello"))
 		<-p.done
-		if out := p.out.String(); p.cmd.ProcessState.Success() || !strings.Contains(out, "job failed: ") || !strings.Contains(out, "too many open files; raise the limit of open files (ulimit -n)") {
+		if out := p.out.String(); p.cmd.ProcessState.Success() || !strings.Contains(out, "job failed: ") || !strings.Contains(out, "raise the limit of open files (ulimit -n)") || !strings.Contains(out, "too many open files") {
 			t.Errorf("%d files: %v\n%s", files, p.cmd.ProcessState, out)
 		}
 	}
