@@ -40,11 +40,11 @@ type Asker struct {
 const (
 	askTime        = time.Second
 	answerMax      = 8 << 20
-	waitsAnswerMax = 4 << 20 // 1,024 ranks take 1 MiB
+	waitsAnswerMax = 4 << 20 // bytes of an answer about waits; 1,024 ranks take 1 MiB
 	transportsMax  = 4 << 10 // bytes of the transports in a report
 	askPause       = time.Minute
 	askAtOnce      = 4
-	silentMax      = 4096 // pods remembered
+	silentMax      = 4096 // maximum number of pods in Asker.silent
 )
 
 // NewAsker makes an Asker.
@@ -72,7 +72,7 @@ func (a *Asker) mute(p *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.silent) >= silentMax {
-		clear(a.silent) // costs one more request per pod
+		clear(a.silent) // at most one more request is then sent to each pod
 	}
 	a.silent[p.UID] = time.Now().Add(askPause)
 }
@@ -87,7 +87,7 @@ func (a *Asker) InUse(ctx context.Context, p *corev1.Pod) []string {
 	case a.under <- struct{}{}:
 		defer func() { <-a.under }()
 	default:
-		return nil // the pod's termination message has them
+		return nil // all slots are in use; the transports are also in the termination message of an ended pod
 	}
 	found, err := a.ask(ctx, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/report")
 	if err != nil {
@@ -127,7 +127,7 @@ func (a *Asker) Awaits(ctx context.Context, p *corev1.Pod) string {
 	case a.under <- struct{}{}:
 		defer func() { <-a.under }()
 	default:
-		return "" // the next reconciliation asks
+		return "" // all slots are in use, and the next reconciliation asks again
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(p.Status.PodIP, strconv.Itoa(names.PortMetrics))+"/readyz", nil)
 	if err != nil {

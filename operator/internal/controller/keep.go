@@ -30,7 +30,7 @@ const (
 type kept struct {
 	uid     types.UID
 	attempt int32
-	peers   string    // peers of the job document (desired.PeersOf)
+	peers   string    // how the pods find each other, from the job document (desired.PeersOf)
 	next    time.Time // time of the next check
 }
 

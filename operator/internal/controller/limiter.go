@@ -4,9 +4,9 @@ package controller
 // namespace never holds more slots than are free, so that some are left for the others.
 // The owner of a limiter synchronizes access.
 type limiter struct {
-	most  int // slots; 0: one
+	most  int // number of slots; 0 means one
 	taken int
-	held  map[string]int // slots held, by namespace
+	held  map[string]int // number of slots that each namespace holds
 }
 
 // acquire takes a slot for a namespace. It returns false if the namespace may not hold

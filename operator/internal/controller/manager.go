@@ -28,7 +28,7 @@ const leaseName = "outrigger-operator." + names.Group
 
 // Serving configures the addresses of a manager and its leader election.
 type Serving struct {
-	Metrics, Health string // addresses; "0": not served
+	Metrics, Health string // addresses of the servers for metrics and probes; "0": not served
 	Guarded         bool   // serve metrics over HTTPS, to clients with a token that has the right to them
 	Profiles        string // address of pprof; empty: not served
 	Elect           bool
@@ -52,7 +52,7 @@ func NewManager(server *rest.Config, s *Serving) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(server, ctrl.Options{
 		Scheme:                  scheme,
 		Metrics:                 metrics.Options{BindAddress: nowhere}, // the bounded server in serve.go has them
-		HealthProbeBindAddress:  nowhere,                               // as above
+		HealthProbeBindAddress:  nowhere,                               // the bounded server in serve.go answers the probes
 		PprofBindAddress:        s.Profiles,
 		LeaderElection:          s.Elect,
 		LeaderElectionID:        leaseName,

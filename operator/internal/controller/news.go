@@ -42,7 +42,7 @@ const (
 
 // heard holds what events say about jobs that do not run yet.
 type heard struct {
-	mu sync.Mutex // guards of
+	mu sync.Mutex // guards the field of
 	of map[types.UID]told
 }
 
@@ -139,7 +139,7 @@ func (n *heard) note(o *verdict.Observation) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.of) >= newsJobs {
-		clear(n.of) // costs one more read per job
+		clear(n.of) // the events of each job are then read once more
 	}
 	if n.of == nil {
 		n.of = map[types.UID]told{}

@@ -15,20 +15,20 @@ import (
 // node is read from the API server when it is needed: a watch of all nodes of a cluster
 // would cost more than all of its jobs.
 type nodes struct {
-	mu   sync.Mutex // guards seen
+	mu   sync.Mutex // guards the field seen
 	seen map[string]nodeSeen
 }
 
 type nodeSeen struct {
 	at   time.Time
-	lost bool // not Ready, or deleted
+	lost bool // the node is not Ready, or was deleted
 	gone bool
 }
 
 // Bounds of reading nodes.
 const (
 	nodeAgain = 5 * time.Second // minimum time between two reads of one node
-	nodesMax  = 1024            // nodes that are remembered
+	nodesMax  = 1024            // maximum number of nodes whose state is remembered
 )
 
 // see returns the state of a node. If the node may not be read, because the operator
@@ -49,7 +49,7 @@ func (n *nodes) see(ctx context.Context, live client.Reader, name string, now ti
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.seen) >= nodesMax {
-		clear(n.seen) // costs one more read per node
+		clear(n.seen) // each node is then read once more
 	}
 	if n.seen == nil {
 		n.seen = map[string]nodeSeen{}

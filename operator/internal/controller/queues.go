@@ -21,7 +21,7 @@ const queuesKnown = time.Minute
 
 // queues caches whether the cluster has Kueue.
 type queues struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	asked   time.Time
 	missing bool
 }

@@ -99,7 +99,7 @@ func (r *recent) setService(job *v1alpha1.MPIJob, k kept) {
 // Job from the API server, and every user with the right to label pods can cause
 // reconciliations.
 type lost struct {
-	uid  types.UID // UID of the MPIJob
+	uid  types.UID // UID of the MPIJob that owned the Job
 	name string
 }
 
@@ -178,7 +178,7 @@ func (r *recent) remembered(job *v1alpha1.MPIJob, there []corev1.Pod) []*corev1.
 type sign struct {
 	uid     types.UID
 	attempt int32
-	pod     int32 // number of the pod, if the condition is about one
+	pod     int32 // number of the pod, if the condition is about one pod
 	at      time.Time
 }
 

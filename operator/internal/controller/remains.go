@@ -13,7 +13,7 @@ import (
 // remains are the ended pods of a job that no longer exist.
 type remains struct {
 	pods  []*corev1.Pod
-	words int // bytes of their texts, without their names
+	words int // bytes of the texts in the pods' statuses, without the names
 }
 
 // Bounds of what is remembered. The texts come from pods, nodes and every user with the

@@ -33,9 +33,9 @@ const (
 
 // slow holds the namespaces with slow calls and the slots of their reconciliations.
 type slow struct {
-	mu      sync.Mutex // guards all
+	mu      sync.Mutex // guards all fields of slow and of its hangs and turns
 	limiter limiter
-	hangs   map[string]*hang // hangs by namespace
+	hangs   map[string]*hang // state of each namespace with slow calls
 }
 
 // hang is the state of a namespace with slow calls.
@@ -73,9 +73,9 @@ func slowSlots(workers int) int { return max(1, workers/2) }
 type turn struct {
 	of        *slow
 	namespace string
-	// guarded by of.mu
-	hasSlot bool // it holds a slot
-	slow    bool // it had a slow call
+	// Fields that of.mu guards.
+	hasSlot bool // the reconciliation holds a slot
+	slow    bool // the reconciliation had a slow call
 	over    bool
 }
 

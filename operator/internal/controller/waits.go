@@ -38,15 +38,15 @@ const (
 // It is made when a rank of a pod that was asked in turn has waited in a collective for
 // earlyAfter. Jobs whose ranks are far apart reach that state again and again.
 const (
-	earlyAfter = 5 * time.Second // that wait, and the age from which a job is checked
-	earlyAgain = 2 * time.Second // time to the second check, which has to find the same
+	earlyAfter = 5 * time.Second // the wait of a rank that causes a comparison, and the minimum age of its job
+	earlyAgain = 2 * time.Second // time to the second check, which must find the same disagreement
 	earlyShare = 50              // such comparisons take at most 1/50 of the time
 )
 
 // watch holds when the ranks of each job are asked what they wait for.
 type watch struct {
-	mu    sync.Mutex        // guards all
-	under int               // checks under way
+	mu    sync.Mutex        // guards all fields of watch, and the states of its jobs
+	under int               // number of checks under way
 	queue map[string]queued // namespaces with a job that waits for a check
 	jobs  map[types.NamespacedName]*asked
 }
@@ -60,7 +60,7 @@ const queuedFor = 5 * lookMin
 
 // asked is the state of one job.
 type asked struct {
-	since time.Time // when it was first seen to run
+	since time.Time // time at which this process first saw that the job runs
 	next  time.Time // time of the next check
 	turn  int       // number of checks so far: each starts with another pod
 	whole time.Time // earliest time of the next comparison of all ranks

@@ -41,8 +41,8 @@ type Options struct {
 // Attempt is one start of all ranks of a job.
 type Attempt struct {
 	Job     *v1alpha1.MPIJob
-	Profile v1alpha1.FabricProfileSpec // empty: no profile
-	Number  int32                      // 0: the first start
+	Profile v1alpha1.FabricProfileSpec // spec of the job's profile; empty: no profile
+	Number  int32                      // number of the attempt; 0: the first start of the job
 	Options Options
 	// Peers is the name of the Service by which the pods find each other, or ByIssuer,
 	// as in the job document (PeersOf); empty: there is no document yet.

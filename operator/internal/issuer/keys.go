@@ -49,7 +49,7 @@ type Keys struct {
 	secret []byte
 
 	mu   sync.Mutex
-	made map[string]*pki.Authority // by the identity of the attempt
+	made map[string]*pki.Authority // authorities made so far, by the identity of the attempt
 }
 
 // NewKeys returns the Keys of a secret.

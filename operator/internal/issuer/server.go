@@ -94,10 +94,10 @@ type Server struct {
 	issued  *talk
 	refused *talk
 
-	pods, addressed              *shares // requests, by pod and by address
-	handshakes, networks         *shares // by address, and by /64
-	strangers                    *shares // shares of the limiter strange, by address
-	searchPods, searchNamespaces *shares // shares of the limiter search
+	pods, addressed              *shares // requests that are left to each pod, and to each address
+	handshakes, networks         *shares // handshakes that are left to each address, and to each IPv6 /64
+	strangers                    *shares // share of each address in the limiter strange
+	searchPods, searchNamespaces *shares // shares of each pod and of each namespace in the limiter search
 }
 
 // NeedLeaderElection returns false: every replica serves.

@@ -84,7 +84,7 @@ func (s *Signatures) caller(ctx context.Context, token string) (*caller, error) 
 	if err := parsed.UnsafeClaimsWithoutVerification(hint); err != nil {
 		return nil, foreign(err)
 	}
-	key, err := s.key(ctx, hint.Issuer, &parsed.Headers[0]) // a compact token has one
+	key, err := s.key(ctx, hint.Issuer, &parsed.Headers[0]) // a compact token has one header
 	if err != nil {
 		return nil, err
 	}

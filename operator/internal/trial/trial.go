@@ -22,13 +22,13 @@ import (
 type Trial struct {
 	Client    client.Client
 	Namespace string
-	Image     string // with the program hello
+	Image     string // image with the program hello
 	Pull      corev1.PullPolicy
 	Secrets   []string // names of the Secrets of Namespace with which the images are pulled
 	// Tolerations of the job's pods.
 	Tolerations []corev1.Toleration
 	User        int64         // user of the job's container; 0: the platform chooses
-	Out         io.Writer     // gets one line per change of state
+	Out         io.Writer     // writer that gets one line for each change of the job's state
 	Look        time.Duration // time between two reads of the job; default 1 s
 }
 

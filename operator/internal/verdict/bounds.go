@@ -14,7 +14,7 @@ import (
 // Bounds of the schema in api/v1alpha1. The API server refuses a whole status if one
 // field exceeds its bound, and the job would make no progress.
 const (
-	messageMax    = 2000 // bytes, of 2048 characters
+	messageMax    = 2000 // in bytes; the schema allows 2048 characters
 	reasonMax     = 64
 	nameMax       = 253
 	transportsMax = 8

@@ -21,7 +21,7 @@ var (
 
 // Speaks reports whether a refusal is about the requests and limits of containers.
 func Speaks(refusal string) bool {
-	for _, of := range []string{"per Container", "resources.requests", "must specify"} { // LimitRanges, their defaults, quotas
+	for _, of := range []string{"per Container", "resources.requests", "must specify"} { // texts of refusals by LimitRanges, by their defaults, and by quotas
 		if strings.Contains(refusal, of) {
 			return true
 		}
