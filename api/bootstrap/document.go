@@ -34,7 +34,7 @@ type Document struct {
 	Job     Job      `json:"job"`
 	Ranks   int      `json:"ranks"`
 	Pods    []Pod    `json:"pods,omitempty"`
-	Pattern *Pattern `json:"pattern,omitempty"` // replaces the list of pods
+	Pattern *Pattern `json:"pattern,omitempty"` // Pattern describes the pods; a document with it has no list of pods
 	TLS     TLS      `json:"tls,omitzero"`
 	Memory  Memory   `json:"memory,omitzero"`
 	Tuning  Tuning   `json:"tuning,omitzero"`
@@ -62,7 +62,7 @@ type TLS struct {
 	CAFile   string  `json:"caFile,omitempty"`
 	CertFile string  `json:"certFile,omitempty"`
 	KeyFile  string  `json:"keyFile,omitempty"`
-	CA       string  `json:"ca,omitempty"` // certificate of the job's authority, PEM, with an issuer
+	CA       string  `json:"ca,omitempty"` // certificate of the job's authority, PEM; only in a document with an issuer
 	Issuer   *Issuer `json:"issuer,omitempty"`
 }
 
@@ -105,8 +105,8 @@ func (t *TLS) validate(bad func(format string, a ...any) error) error {
 
 // Memory sizes the memory that the sidecar reserves; 0 means the default.
 type Memory struct {
-	ArenaBytes int64 `json:"arenaBytes,omitempty"` // per rank; default 256 MiB
-	SlabBytes  int64 `json:"slabBytes,omitempty"`  // per rank; default 4 MiB
+	ArenaBytes int64 `json:"arenaBytes,omitempty"` // size of the arena of each rank; default 256 MiB
+	SlabBytes  int64 `json:"slabBytes,omitempty"`  // size of the slab of each rank; default 4 MiB
 	// PinnedBytes is the maximum of the ranks' memory that a sidecar keeps registered as the
 	// source of sends, and again the maximum for access by its peers; default 512 MiB.
 	PinnedBytes int64 `json:"pinnedBytes,omitempty"`

@@ -18,9 +18,9 @@ type Tuning struct {
 	Heartbeat     Duration `json:"heartbeat,omitempty"`
 	DeadAfter     Duration `json:"deadAfter,omitempty"`
 	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
-	Transport     string   `json:"transport,omitempty"`   // auto; tcp; rdma, where a device is; or node: see TransportNode
+	Transport     string   `json:"transport,omitempty"`   // auto; tcp; rdma, if the pod has a device; or node (TransportNode)
 	InOrder       bool     `json:"inOrder,omitempty"`     // the network and the devices place RDMA writes in order, although the devices do not report it
-	Require       Names    `json:"require,omitempty"`     // data between pods uses one of these transports, or the sidecar does not start
+	Require       Names    `json:"require,omitempty"`     // transports that data between pods may use; a sidecar that can use none of them does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
 	Reuse         string   `json:"reuse,omitempty"`       // reuse of registered source buffers, if links register memory: auto, off or always
@@ -44,16 +44,16 @@ const (
 
 // Values of Tuning.Reuse.
 const (
-	ReuseAuto   = "auto"   // registered if measurements show that it pays
-	ReuseOff    = "off"    // always copied, for comparisons
-	ReuseAlways = "always" // registered at the first use at any cost, for tests
+	ReuseAuto   = "auto"   // source buffers are registered if measurements show a gain
+	ReuseOff    = "off"    // source buffers are never registered: messages are copied; for comparisons
+	ReuseAlways = "always" // source buffers are registered at their first use at any cost; for tests
 )
 
 // Values of Tuning.Receives.
 const (
-	ReceivesAuto   = "auto"   // shared if one queue per connection would need many buffers
-	ReceivesOwn    = "own"    // for comparisons
-	ReceivesShared = "shared" // if the device supports it, for tests
+	ReceivesAuto   = "auto"   // a shared queue, if one queue per connection would need many buffers
+	ReceivesOwn    = "own"    // one queue per connection, for comparisons
+	ReceivesShared = "shared" // a shared queue, if the device supports it; for tests
 )
 
 // Transports between pods; TCP and RDMA for Tuning.Require.
@@ -70,7 +70,7 @@ type Names []string
 func (n *Names) UnmarshalJSON(b []byte) error {
 	var one string
 	if string(b) == "null" {
-		return nil // null, as for any other list
+		return nil // null leaves the list unchanged
 	}
 	if json.Unmarshal(b, &one) == nil {
 		*n = Names{one}

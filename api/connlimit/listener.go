@@ -18,7 +18,7 @@ import (
 
 // Bounds are the bounds of one listener.
 type Bounds struct {
-	Slots int // slots: maximum number of connections; at least 1
+	Slots int // maximum number of open connections; at least 1
 	// Share is the maximum number of slots of one address; 0: all. If it is set, all
 	// addresses of one IPv6 /64 together, of which one machine may use any number, have
 	// half of the slots, and more while others are free. If other networks need these,
@@ -60,9 +60,9 @@ type Listener struct {
 	end    sync.Once
 
 	mu        sync.Mutex     // guards the fields below
-	conns     []*conn        // oldest first
-	by        map[string]int // number of connections, by address
-	byNetwork map[string]int // number of connections, by /64
+	conns     []*conn        // open connections, the oldest first
+	by        map[string]int // number of open connections of each address
+	byNetwork map[string]int // number of open connections of each /64
 	rates     *Rates
 	now       func() time.Time
 }
@@ -96,13 +96,13 @@ type conn struct {
 	net.Conn
 	listener *Listener
 	from     string
-	network  string // network of the address from
+	network  string // network (/64) of the address from
 	since    time.Time
 
 	mu     sync.Mutex
-	cancel func() // cancels the contexts of its requests; nil: none
+	cancel func() // cancels the contexts of the connection's requests; nil: it has none
 
-	last time.Time // start of its last request; requests of a connection are sequential
+	last time.Time // start of the connection's last request; the requests of a connection are sequential
 }
 
 // Accept returns the next connection that gets a slot.

@@ -14,7 +14,7 @@ import (
 // any number, may open networkRate times as many. Loopback has no such bound, since its
 // processes share the processors anyway.
 type Rates struct {
-	perSecond float64 // 0: no bound
+	perSecond float64 // connections per second that one address may open; 0: no bound
 
 	mu                  sync.Mutex // guards the fields below
 	addresses, networks map[string]*rate.Limiter

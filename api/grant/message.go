@@ -39,9 +39,9 @@ const podMax = 1 << 20
 type Message struct {
 	Version int    `json:"version"`
 	Op      Op     `json:"op"`
-	Bytes   uint64 `json:"bytes,omitempty"` // in memlock
-	Pod     int    `json:"pod,omitempty"`   // in join, connect and incoming
-	Error   string `json:"error,omitempty"` // in an answer that refuses, and in end
+	Bytes   uint64 `json:"bytes,omitempty"` // memory in bytes, in a memlock message
+	Pod     int    `json:"pod,omitempty"`   // number of the pod, in the messages join, connect and incoming
+	Error   string `json:"error,omitempty"` // reason, in an answer that refuses a request and in an end message
 }
 
 // Encode returns the encoded message. It cuts the text of an error that is too long.

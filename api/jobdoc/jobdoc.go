@@ -15,9 +15,9 @@ import (
 
 // Attempt is one start of all ranks of a job.
 type Attempt struct {
-	Job     *v1alpha1.MPIJob           // with the schema's defaults
-	Profile v1alpha1.FabricProfileSpec // empty: no profile
-	Number  int32                      // 0: the first start
+	Job     *v1alpha1.MPIJob           // the job, with the schema's defaults set
+	Profile v1alpha1.FabricProfileSpec // spec of the job's profile; empty: no profile
+	Number  int32                      // number of the attempt; 0: the first start of the job
 	Service string                     // Service by which the pods find each other; empty: ServiceName
 	// Issued means that the pods have no names by which they find each other: the
 	// issuer returns their addresses.

@@ -5,10 +5,10 @@ package memory
 
 // Sizes has the properties of a job that determine its sidecars' memory; sizes are in bytes.
 type Sizes struct {
-	Arena     int64 // the largest arena of a rank
+	Arena     int64 // bytes of the largest arena of a rank
 	First     bool  // only the first piece of the arena is counted (Counted)
-	Slab      int64 // slab of a rank
-	Credit    int64 // eager messages in flight of a peer
+	Slab      int64 // bytes of the slab of a rank
+	Credit    int64 // bytes of eager messages in flight from a peer
 	Encrypted bool  // data between sidecars is encrypted
 	Registers bool  // the link registers memory with a card: RDMA
 	MPI       bool  // ranks find each other by process management
@@ -51,8 +51,8 @@ const Registrations = 96 << 20
 
 // Bounds of connections of unauthenticated clients at the addresses for metrics and health.
 const (
-	WatchListeners = 2        // the most addresses of a sidecar
-	WatchSlots     = 32       // the most connections at each address
+	WatchListeners = 2        // maximum number of addresses at which a sidecar listens
+	WatchSlots     = 32       // maximum number of connections at each address
 	WatchBuffer    = 32 << 10 // the kernel's buffer in each direction of a connection, in bytes
 )
 
@@ -185,7 +185,7 @@ func (s Sizes) ArenaFor(available int64, ranks, pods int) int64 {
 		return 0
 	}
 	left := (available - s.AtStart(ranks, pods)) / int64(ranks)
-	return max(left-left/tableShare, 0) // with its page tables not more than left
+	return max(left-left/tableShare, 0) // the arena and its page tables together take at most left bytes
 }
 
 // Default returns the size of the arena in a job that sets none: ArenaDefault, or less if not

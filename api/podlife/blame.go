@@ -12,7 +12,7 @@ import (
 // Report is what is known about one pod of a failed job.
 type Report struct {
 	Pod, FirstRank, Ranks int
-	Launcher, Sidecar     *Message // nil: no message was left
+	Launcher, Sidecar     *Message // termination messages of the two containers; nil: the container has left none
 	Application, Daemon   *Ending  // ends of the two containers; nil: running, or not known
 }
 
@@ -20,8 +20,8 @@ type Report struct {
 type Ending struct {
 	Code   int
 	Signal string
-	Text   string    // for a person: the container solver was killed (OOMKilled); empty: the code is used
-	Time   time.Time // rounded down to whole seconds
+	Text   string    // description of the end, such as "the container solver was killed (OOMKilled)"; empty: the exit code describes the end
+	Time   time.Time // time of the end, rounded down to whole seconds
 }
 
 // Verdict is the failure that caused the others. Its text follows the rank's name, or,
@@ -98,7 +98,7 @@ func Blame(reports []Report) *Verdict {
 type suspect struct {
 	Verdict
 	weight weight
-	heard  bool // reported by a launcher, which knows how the process ended
+	heard  bool // a launcher, which knows how the rank's process ended, has reported the failure
 	absent bool // others have failed because the rank had closed its session
 }
 
@@ -140,14 +140,14 @@ type weight int
 
 const (
 	independent weight = iota // independent of all other known failures
-	preceded                  // another failure came before it, by the same clock
+	preceded                  // another failure happened earlier, by the same clock
 	told                      // the rank was told to end
 )
 
 type inquiry struct {
 	reports  []Report
-	claims   map[int]*suspect // by rank: the failures that sidecars agreed on
-	suspects []suspect        // all other failures
+	claims   map[int]*suspect // the failures that sidecars agreed on, by rank
+	suspects []suspect        // all failures that are not in claims
 }
 
 // hearSidecar adds the failure that a sidecar knows of, or its own end.
@@ -299,10 +299,10 @@ func (in *inquiry) hearNoLauncher(r *Report) {
 // confirm adds the launcher's text about the same rank.
 func (s *suspect) confirm(own *Failure) {
 	if s.Reason == JobAborted && s.Text == TextAborted && own.Clue != "" {
-		s.Text += ": " + own.Clue // its MPI has printed the reason only for a person
+		s.Text += ": " + own.Clue // the clue is the reason that the rank's MPI has printed
 	}
 	if own.Reason == Terminated {
-		return // after the failure
+		return // the process ended after the failure
 	}
 	s.heard = true
 	if s.refused() {
@@ -315,7 +315,7 @@ func (s *suspect) confirm(own *Failure) {
 	}
 	switch s.Reason {
 	case RankVanished:
-		if strings.HasSuffix(own.Text, endedWell+TextVanished) { // the sidecar may know more
+		if strings.HasSuffix(own.Text, endedWell+TextVanished) { // the launcher's text has no cause; the sidecar's text may have one
 			s.tellAlone()
 			return
 		}

@@ -20,13 +20,13 @@ import (
 // Bounds of a message. Longer parts are cut when it is written, and refused when it is
 // read.
 const (
-	SizeMax     = 4096 // bytes; the kubelet reads no more
+	SizeMax     = 4096 // maximum size of a termination message in bytes; the kubelet reads no more
 	FailuresMax = 8
 	TrafficMax  = 8
-	textMax     = 1024 // bytes of Failure.Text
-	clueMax     = 256  // bytes of Failure.Clue
-	OutputMax   = 1024 // bytes of Message.Output
-	wordMax     = 64   // bytes of a name: reason, signal, transport
+	textMax     = 1024 // maximum length of Failure.Text in bytes
+	clueMax     = 256  // maximum length of Failure.Clue in bytes
+	OutputMax   = 1024 // maximum length of Message.Output in bytes
+	wordMax     = 64   // maximum length of a reason, a signal or a transport in bytes
 	rankMax     = 1 << 20
 	codeMax     = 1<<31 - 1 // an abort may have any code
 )
@@ -39,8 +39,8 @@ type Kind string
 
 // Kinds of messages.
 const (
-	KindRanks   Kind = "ranks"   // by the launcher, about the ranks of its pod
-	KindSidecar Kind = "sidecar" // by the sidecar, about the job
+	KindRanks   Kind = "ranks"   // a message of the launcher about the ranks of its pod
+	KindSidecar Kind = "sidecar" // a message of the sidecar about the job
 )
 
 // Message is a container's termination message.
@@ -66,8 +66,8 @@ type Outcome string
 
 // Outcomes. An unknown word is of a later release, and counts as none.
 const (
-	OutcomeClosed Outcome = "Closed" // they closed in order, and their sidecar knew of no failure
-	OutcomeFailed Outcome = "Failed" // their sidecar knew of a failure of the job
+	OutcomeClosed Outcome = "Closed" // the ranks closed in order, and their sidecar knew of no failure
+	OutcomeFailed Outcome = "Failed" // the sidecar of the ranks knew of a failure of the job
 )
 
 // NoRank is the Rank of a Failure that is not of a known rank.
@@ -79,17 +79,17 @@ type Failure struct {
 	Code   int       `json:"exitCode"`         // never 0; 128+N for signal N, as shells report it
 	Signal string    `json:"signal,omitempty"` // name of the signal that ended it, SIGKILL
 	Reason Reason    `json:"reason"`
-	Text   string    `json:"message,omitempty"` // for a person
+	Text   string    `json:"message,omitempty"` // description of the failure, for a person
 	Clue   string    `json:"clue,omitempty"`    // the reason that the rank has printed
-	Time   time.Time `json:"time"`              // time by the clock of the pod's node
+	Time   time.Time `json:"time"`              // time of the failure, by the clock of the pod's node
 }
 
 // Traffic is the traffic over one transport.
 type Traffic struct {
-	Transport string `json:"transport"` // local, node, tcp, rdma
-	Peers     int    `json:"peers"`     // other pods reached by it
-	Messages  uint64 `json:"messages"`  // sent by the ranks of this pod
-	Bytes     uint64 `json:"bytes"`     // in them
+	Transport string `json:"transport"` // name of the transport: local, node, tcp or rdma
+	Peers     int    `json:"peers"`     // number of other pods that are reached by this transport
+	Messages  uint64 `json:"messages"`  // number of messages that the ranks of this pod have sent
+	Bytes     uint64 `json:"bytes"`     // bytes of those messages
 }
 
 // Encode returns the encoded message, at most SizeMax bytes and always valid: parts

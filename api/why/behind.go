@@ -26,7 +26,7 @@ func behind(ranks []Rank) (lines []string) {
 				end = known
 				break
 			}
-			ends[end] = Any // until its end is known: a chain that returns to this rank is a ring
+			ends[end] = Any // Any marks a rank of the present chain: a chain that returns to this rank is a ring
 			path = append(path, end)
 			x := at[end]
 			if x == nil {

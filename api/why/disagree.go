@@ -10,11 +10,11 @@ import (
 // Begun has consecutive collectives of one kind that a rank has begun, whether they have ended
 // or not.
 type Begun struct {
-	Context uint32 `json:"context,omitempty"` // communicator
-	Lead    int    `json:"lead,omitempty"`    // its rank 0, a world rank
-	Number  uint32 `json:"number"`            // number of the last one on the communicator, from 1
-	Name    string `json:"name"`              // with its root, a world rank, if it has one
-	Order   string `json:"order,omitempty"`   // as in Wait
+	Context uint32 `json:"context,omitempty"` // number of the communicator
+	Lead    int    `json:"lead,omitempty"`    // world rank of the communicator's rank 0
+	Number  uint32 `json:"number"`            // number, on the communicator and from 1, of the last of these collectives
+	Name    string `json:"name"`              // name of the collective, with the world rank of its root if it has one
+	Order   string `json:"order,omitempty"`   // order in which a reduction's operation combines, as in Wait.Order
 	Count   uint32 `json:"count,omitempty"`   // number of collectives; 0: one
 }
 
@@ -61,7 +61,7 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 			}
 		}
 		for j := range ranks[i].Past {
-			if b := ranks[i].Past[j]; over { // where two rows meet, one of them begins
+			if b := ranks[i].Past[j]; over { // of two rows of equal collectives that meet, one begins here
 				b.Number -= max(b.Count, 1) - 1
 				asked.add(ranks[i].group(&b), b.Number)
 			}
@@ -86,11 +86,11 @@ func disagreements(ranks []Rank, over bool) (lines []string) {
 		}
 	}
 	slices.SortFunc(wrong, func(a, b position) int {
-		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.context, b.context), cmp.Compare(a.lead, b.lead), int(int32(a.number-b.number))) // numbers wrap
+		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.context, b.context), cmp.Compare(a.lead, b.lead), int(int32(a.number-b.number))) // the difference is correct if the numbers wrap around
 	})
 	for i, p := range wrong {
 		if i > 0 && wrong[i-1].group == p.group {
-			continue // it follows from the first one
+			continue // this disagreement follows from the first one
 		}
 		if lines = append(lines, disagreement(p, at[p])); len(lines) == disagreeMost {
 			break
@@ -125,7 +125,7 @@ func (n numbers) add(g group, number uint32) {
 // note adds a rank to its side at a position.
 func note(at map[position][]side, r *Rank, b *Begun, waits bool) {
 	if b.Number == 0 {
-		return // it has no position yet
+		return // the collective has no number yet
 	}
 	p, rank := position{r.group(b), b.Number}, r.Rank
 	sides := at[p]
@@ -138,7 +138,7 @@ func note(at map[position][]side, r *Rank, b *Begun, waits bool) {
 		i = len(sides) - 1
 	}
 	s := &sides[i]
-	if i, is := slices.BinarySearch(s.ranks, rank); !is { // otherwise, the rank waits in the collective that it has begun
+	if i, is := slices.BinarySearch(s.ranks, rank); !is { // a rank that is in ranks waits in the collective that it has begun
 		s.ranks = slices.Insert(s.ranks, i, rank)
 	}
 	s.waits = s.waits || waits

@@ -9,8 +9,8 @@ import (
 // Lock is the lock of a window for which other ranks wait.
 type Lock struct {
 	Window  uint32   `json:"window"`
-	Holders []Holder `json:"holders,omitempty"` // the longest first
-	More    int      `json:"more,omitempty"`    // number of further ones
+	Holders []Holder `json:"holders,omitempty"` // holders of the lock, that with the longest time first
+	More    int      `json:"more,omitempty"`    // number of holders that are not listed
 }
 
 // Holder is a rank that has a lock.

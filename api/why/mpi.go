@@ -23,8 +23,8 @@ const (
 
 	mpichCollective   = 1 << 31
 	mpichCommunicator = 34            // above 2 bits for MPICH's own communicators within one
-	mpichOwn          = 51            // the first bit of MPICH's own bits
-	mpichSends        = 1<<54 | 1<<55 // those of MPICH's own bits that have the kind of a send
+	mpichOwn          = 51            // position of the first of MPICH's own bits
+	mpichSends        = 1<<54 | 1<<55 // the two of MPICH's own bits that have the kind of a send
 	mpichContexts     = 1<<(mpichOwn-mpichCommunicator) - 1
 )
 

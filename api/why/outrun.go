@@ -9,7 +9,7 @@ import (
 // other rank must have waited, so that no message is in flight any more, and the number of
 // lines.
 const (
-	outrunAfter = 1.0 // seconds
+	outrunAfter = 1.0 // minimum wait of the other rank, in seconds
 	outrunMost  = 8
 )
 
@@ -46,7 +46,7 @@ func outrun(ranks []Rank) (lines []string) {
 // requests are known and none belongs to w's collective.
 func (r *Rank) past(w *Wait) bool {
 	later := false
-	for i := range r.Past { // the last ones are first
+	for i := range r.Past { // Past has the last collective first
 		b := &r.Past[i]
 		// The message of the last one may be in flight.
 		later = later || b.Context == w.Context && b.Lead == w.Lead && int32(b.Number-w.Number) > 1
@@ -56,7 +56,7 @@ func (r *Rank) past(w *Wait) bool {
 		if x.Kind != Collective || x.Context != w.Context {
 			continue
 		}
-		ahead := int32(x.Number - w.Number) // numbers wrap
+		ahead := int32(x.Number - w.Number) // the difference is correct if the numbers wrap around
 		if ahead == 0 {
 			return false
 		}

@@ -32,7 +32,7 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 	case err != nil:
 		return nil, err
 	case begin == nil:
-		return nil, nil // the pod has none
+		return nil, nil // the pod has no ranks
 	case begin != json.Delim('['):
 		return nil, errors.New("want a list of ranks")
 	}
@@ -55,7 +55,7 @@ func Read(from io.Reader, most int) ([]Rank, error) {
 		}
 		ranks = append(ranks, r.bounded())
 	}
-	_, err := d.Token() // the end of the list
+	_, err := d.Token() // the token is the end of the list
 	return ranks, err
 }
 

@@ -95,7 +95,7 @@ func Alone(ranks []Rank) bool {
 func Holds(ranks []Rank, least time.Duration) bool {
 	for i := range ranks {
 		r := &ranks[i]
-		if r.State != Left && !r.Free && len(r.Waits) > 0 && min(r.Quiet, r.Waits[0].Seconds) >= least.Seconds() { // the oldest wait
+		if r.State != Left && !r.Free && len(r.Waits) > 0 && min(r.Quiet, r.Waits[0].Seconds) >= least.Seconds() { // the first element of Waits is the oldest wait
 			return true
 		}
 	}
@@ -143,7 +143,7 @@ func (r *Rank) Idle() float64 {
 // stuck reports whether a rank has been in a call that waits for that long, and does nothing
 // else.
 func (r *Rank) stuck(least time.Duration) bool {
-	if r.Meeting > 0 { // it waits for all others, whatever requests of its MPI are open
+	if r.Meeting > 0 { // a rank in such a call waits for all others, whatever requests of its MPI are open
 		return r.Stopped == 0 && r.Meeting >= least.Seconds()
 	}
 	if r.Stopped != 0 || r.Free || r.Unread || r.Moves {
@@ -157,7 +157,7 @@ func (r *Rank) stuck(least time.Duration) bool {
 			return false
 		}
 	}
-	return !r.Local // otherwise, it may exchange messages with ranks of its pod
+	return !r.Local // a rank with Local may exchange messages with ranks of its pod
 }
 
 // Suspicion returns the first sentence about a suspected deadlock.

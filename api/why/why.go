@@ -27,35 +27,35 @@ const Any = -1
 // Rank is a rank and its waits.
 type Rank struct {
 	Rank    int       `json:"rank"`
-	State   string    `json:"state,omitempty"`   // "": attached
-	Meeting float64   `json:"meeting,omitempty"` // seconds for which it has been in a call in which all ranks of an MPI meet, such as MPI_Init
-	Stopped int       `json:"stopped,omitempty"` // id of its process, if the process is stopped by a signal, or frozen
-	Frozen  bool      `json:"frozen,omitempty"`  // a control group of its process is frozen
-	Quiet   float64   `json:"quiet,omitempty"`   // seconds since it last began or ended a call
-	Free    bool      `json:"free,omitempty"`    // it has waits, and is in no call without a time limit: it may compute, or continue at any time
-	Own     int       `json:"own,omitempty"`     // receives that its MPI keeps open for itself; they are not among the waits
-	Unread  bool      `json:"unread,omitempty"`  // it has unread completions
-	Moves   bool      `json:"moves,omitempty"`   // a message of its requests is in flight, or one to another pod
-	Waits   []Wait    `json:"waits,omitempty"`   // the oldest first
-	More    int       `json:"more,omitempty"`    // number of further requests
-	Here    []Message `json:"here,omitempty"`    // the oldest messages for which it has no receive yet
-	Count   int       `json:"count,omitempty"`   // number of all such messages
-	Locks   []Lock    `json:"locks,omitempty"`   // those of its windows' locks for which ranks wait
-	Local   bool      `json:"local,omitempty"`   // its MPI transfers messages within the pod by its own shared memory, which is not visible here
-	Awaits  string    `json:"awaits,omitempty"`  // what its starting sidecar waits for outside of the pod
-	Past    []Begun   `json:"past,omitempty"`    // the last collectives that it has begun, the last one first; also for a rank that has left
+	State   string    `json:"state,omitempty"`   // NotStarted, Left or Ended; "": the rank is attached
+	Meeting float64   `json:"meeting,omitempty"` // seconds for which the rank has been in a call in which all ranks of an MPI meet, such as MPI_Init
+	Stopped int       `json:"stopped,omitempty"` // id of the rank's process, if the process is stopped by a signal, or frozen
+	Frozen  bool      `json:"frozen,omitempty"`  // a control group of the rank's process is frozen
+	Quiet   float64   `json:"quiet,omitempty"`   // seconds since the rank last began or ended a call
+	Free    bool      `json:"free,omitempty"`    // the rank has waits, and is in no call without a time limit: it may compute, or continue at any time
+	Own     int       `json:"own,omitempty"`     // number of receives that the rank's MPI keeps open for itself; Waits does not have them
+	Unread  bool      `json:"unread,omitempty"`  // the rank has unread completions
+	Moves   bool      `json:"moves,omitempty"`   // a message of the rank's requests is in flight, or one to another pod
+	Waits   []Wait    `json:"waits,omitempty"`   // open requests of the rank, the oldest first
+	More    int       `json:"more,omitempty"`    // number of open requests that Waits does not list
+	Here    []Message `json:"here,omitempty"`    // the oldest messages for which the rank has no receive yet
+	Count   int       `json:"count,omitempty"`   // number of all messages for which the rank has no receive yet, including those in Here
+	Locks   []Lock    `json:"locks,omitempty"`   // locks of the rank's windows for which other ranks wait
+	Local   bool      `json:"local,omitempty"`   // the rank's MPI sends messages within the pod through its own shared memory, which the sidecar cannot see
+	Awaits  string    `json:"awaits,omitempty"`  // what the rank's starting sidecar waits for outside of the pod
+	Past    []Begun   `json:"past,omitempty"`    // the last collectives that the rank has begun, the last one first; also for a rank that has left
 
 	// Generation is the generation of its attachment, from 1; all ranks of a pod have the
 	// same. 0: the sidecar is of a release without it, or is starting.
 	Generation uint64 `json:"generation,omitempty"`
-	Returns    bool   `json:"returns,omitempty"` // it has left this generation, and its process may attach in a later one
+	Returns    bool   `json:"returns,omitempty"` // the rank has left this generation, and its process may attach in a later one
 }
 
 // States of a rank that is not attached.
 const (
-	NotStarted = "not started" // it has never attached
-	Left       = "left"        // it has closed its session
-	Ended      = "ended"       // its process has ended without MPI
+	NotStarted = "not started" // the rank has never attached
+	Left       = "left"        // the rank has closed its session
+	Ended      = "ended"       // the rank's process has ended without MPI
 )
 
 // Wait is a request that has not ended.
@@ -63,15 +63,15 @@ type Wait struct {
 	Kind    string  `json:"kind"`
 	Name    string  `json:"name,omitempty"` // for a collective or one-sided operation; for MPI the collective to which the message belongs
 	Seconds float64 `json:"seconds"`
-	Peer    int     `json:"peer"`              // the other rank, or Any
-	Context uint32  `json:"context,omitempty"` // communicator; for a one-sided operation the window
+	Peer    int     `json:"peer"`              // rank with which the message is exchanged, or Any
+	Context uint32  `json:"context,omitempty"` // number of the communicator; for a one-sided operation, of the window
 	Tag     uint64  `json:"tag"`
 	Ignore  uint64  `json:"ignore,omitempty"`
 	Bytes   uint64  `json:"bytes"`
-	Moving  bool    `json:"moving,omitempty"` // its message is matched and in flight
+	Moving  bool    `json:"moving,omitempty"` // the request's message is matched and in flight
 	Round   int     `json:"round,omitempty"`
 	Rounds  int     `json:"rounds,omitempty"`
-	Number  uint32  `json:"number,omitempty"` // for a collective: its number on the communicator, from 1; 0: it has none yet
+	Number  uint32  `json:"number,omitempty"` // for a collective: its number on the communicator, from 1; 0: the collective has no number yet
 	Lead    int     `json:"lead,omitempty"`   // rank 0 of the communicator: disjoint communicators may have the same number
 	Group   int     `json:"group,omitempty"`  // number of ranks of the communicator
 	For     []int   `json:"for,omitempty"`    // ranks for which a collective's round waits
@@ -102,7 +102,7 @@ func Explain(ranks []Rank) []string {
 	findLocks(ranks)
 	lines := Disagreements(ranks)
 	lines = append(lines, crossed(ranks)...)
-	if len(lines) == 0 { // otherwise, they wait for each other because of those
+	if len(lines) == 0 { // a disagreement or a crossing explains why ranks wait for each other
 		lines = append(cycles(ranks), behind(ranks)...)
 	}
 	lines = append(stopped(ranks), lines...) // a stopped rank may be the only problem
@@ -125,7 +125,7 @@ func perRank(ranks []Rank) []string {
 	idle := []int{}
 	for _, r := range ranks {
 		if r.State == "" && r.Meeting == 0 && len(r.Waits) == 0 && r.Count == 0 && !r.inMPI() {
-			if r.Stopped == 0 { // otherwise, that is reported
+			if r.Stopped == 0 { // a stopped rank is reported as stopped
 				idle = append(idle, r.Rank)
 			}
 			continue
