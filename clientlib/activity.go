@@ -8,9 +8,9 @@ import (
 // activity counts the waits of this process, for the sidecar's detection of deadlocks and its
 // explanation of a hang (LAYOUT §8.1). Session.mu guards it.
 type activity struct {
-	wanted  bool // the sidecar reads it (shm.FeaturePlace)
-	waiters int  // goroutines in calls that have waited for spinFor
-	timed   int  // those of them that return soon even if nothing arrives
+	wanted  bool // the sidecar reads the activity (shm.FeaturePlace)
+	waiters int  // number of goroutines in calls that have waited for spinFor
+	timed   int  // number of those waiters that return soon even if nothing arrives
 }
 
 // beginWait publishes that the caller waits; endWait revokes it. timed: the caller's deadline is near,
@@ -56,7 +56,7 @@ func (s *Session) endWait(timed bool) {
 	}
 	s.activity.waiters--
 	if s.activity.wanted && !s.closed {
-		p := s.control.Place() // one store: between two, the sidecar could see a wait without a time limit
+		p := s.control.Place() // both bits change in one store: between two stores, the sidecar could read a wait without a time limit
 		s.control.SetPlace(p.Waiting(p.Waits() && s.activity.waiters > 0).Timed(s.activity.timed > 0))
 	}
 }

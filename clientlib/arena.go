@@ -17,11 +17,11 @@ type arena struct {
 
 	mu     sync.Mutex
 	total  int
-	ready  int           // the sidecar has allocated so many bytes from the start; others must not be touched
-	pieces *pieces       // requests more of them; nil: all are allocated
-	spare  []span        // free, by offset
-	used   map[int]int   // offset -> bytes
-	cache  map[int][]int // free blocks for the library itself, by size
+	ready  int           // number of bytes, from the start of the arena, that the sidecar has allocated; bytes after them must not be accessed
+	pieces *pieces       // requests more memory of the arena from the sidecar; nil: the whole arena is allocated
+	spare  []span        // free spans, sorted by offset
+	used   map[int]int   // size in bytes of each allocation, by offset
+	cache  map[int][]int // offsets of free blocks for the library itself, by size
 }
 
 type span struct{ off, size int }

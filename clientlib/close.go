@@ -48,7 +48,7 @@ func (s *Session) CloseContext(ctx context.Context) error {
 	open := uint64(0)
 	err := s.waitFor(ctx, func() bool {
 		open = uint64(s.ops.sending) + s.silent - s.control.Retired()
-		s.ending = s.failed || open == 0 // no operation may begin after this
+		s.ending = s.failed || open == 0 // once ending is set, no operation may begin
 		return s.ending
 	})
 	s.mu.Lock()

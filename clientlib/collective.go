@@ -17,11 +17,11 @@ type collCall struct {
 	typ     uint8
 	op      Op
 	root    int
-	window  uint32 // that a barrier fences
-	count   int    // elements, of a block or of the whole
+	window  uint32 // number of the window that a barrier fences
+	count   int    // number of elements of a block or of the whole buffer
 	elem    int
 	in, out []byte
-	vectors [][]int // 0, 2 or 4 arrays
+	vectors [][]int // the counts and displacements of a vector collective: 0, 2 or 4 arrays
 	inPlace bool
 }
 

@@ -22,7 +22,7 @@ var (
 
 // device is the RDMA device with which this process registers memory.
 type device struct {
-	fd             int // -1: there is none, and why has the reason
+	fd             int // file descriptor of the device; -1: there is no device, and why has the reason
 	domain, driver uint32
 	why            string
 }
@@ -34,9 +34,9 @@ type device struct {
 type Exposed struct {
 	s      *Session
 	number uint32
-	mem    []byte // keeps the memory alive
+	mem    []byte // the registered memory, which this reference keeps alive
 	reg    uverbs.Registration
-	freed  bool // freed, or not exposed yet; guarded by Session.mu
+	freed  bool // the memory is freed, or not exposed yet; guarded by Session.mu
 }
 
 // Expose registers b until Free or Close. Its pages are locked and count against this process's
@@ -159,7 +159,7 @@ func (s *Session) noteExposure(o *op, status shm.Status) {
 func (s *Session) unexpose(e *Exposed) error {
 	o, id, err := s.ops.alloc()
 	if err != nil {
-		return nil // the number stays in use, which is the only consequence
+		return nil // the only consequence is that the number stays in use
 	}
 	o.what, o.comm, o.peer, o.tag, o.detached = "free of exposed memory", s.world, AnySource, AnyTag, true
 	o.exposure, o.unexposes = e, true

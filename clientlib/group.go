@@ -10,8 +10,8 @@ import (
 // does not change.
 type group struct {
 	size  int
-	ranks []uint32 // world ranks by rank; nil: the world, where they are the same
-	order []int32  // ranks ordered by world rank; nil: ranks has that order
+	ranks []uint32 // world rank of each rank of the group; nil: the group is the world, where both are equal
+	order []int32  // ranks of the group in the order of their world ranks; nil: ranks is already in that order
 }
 
 func newGroup(ranks []uint32) *group {

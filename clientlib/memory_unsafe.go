@@ -142,7 +142,7 @@ func (s *Session) unused(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.gone.Load() {
-		return nil // no sidecar uses it
+		return nil // no sidecar uses the memory any more
 	}
 	if err := s.progress(); err != nil { // an operation whose completion is in the ring uses no memory
 		return err

@@ -44,7 +44,7 @@ type sendMode uint8
 
 const (
 	sendPlain    sendMode = iota
-	sendSync              // complete only when matched
+	sendSync              // the send completes only when its message is matched
 	sendBuffered          // the call returns when its buffer is free
 )
 

@@ -8,8 +8,8 @@ import (
 type Op struct {
 	code        uint8
 	commutative bool
-	call        func(inout, in []byte) // user-defined
-	size        int                    // element size of call
+	call        func(inout, in []byte) // function of a user-defined operation
+	size        int                    // size in bytes of the elements that call combines
 }
 
 // The predefined operations. Logical ones take zero as false and return 0 or 1.

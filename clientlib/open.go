@@ -21,7 +21,7 @@ import (
 type Config struct {
 	Socket     string // path of the sidecar's socket; default $OUTRIGGER_SOCKET
 	Rank       int    // world rank of this process; used only if Socket is set, else $OUTRIGGER_RANK
-	ArenaBytes int64  // memory to allocate from; default $OUTRIGGER_ARENA, else the sidecar's default
+	ArenaBytes int64  // size of the arena; default $OUTRIGGER_ARENA, else the sidecar's default
 	Wait       string // poll, yield or block; default $OUTRIGGER_WAIT, else it polls if there are enough CPUs, then yields, then blocks
 }
 
@@ -96,7 +96,7 @@ func connect(ctx context.Context, path string) (*net.UnixConn, error) {
 			return conn.(*net.UnixConn), nil
 		}
 		switch {
-		case errors.Is(err, unix.EAGAIN): // it listens, and its queue of connections is full
+		case errors.Is(err, unix.EAGAIN): // the sidecar listens, and its queue of connections is full
 			end = time.Now().Add(openTimeout)
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
 			return nil, fmt.Errorf("connecting to the sidecar: %w", err)

@@ -21,16 +21,16 @@ type op struct {
 
 	open     bool
 	done     bool
-	detached bool // no call waits for it: its completion frees it
-	sends    bool // a message, which Close waits for
-	buffered bool // a send that was copied, and whose call has returned
+	detached bool // no call waits for the operation: its completion frees it
+	sends    bool // the operation sends a message, and Close waits for it
+	buffered bool // the operation is a send whose message was copied, and whose call has returned
 	receives bool
-	claims   bool   // a matched probe, which claims its message
-	typ      uint8  // of a receive: the type of its elements, 0: any
-	sent     uint8  // of a receive: the type of the message's elements
-	awaited  bool   // a goroutine waits, or has waited, for it
-	locks    lock   // the lock that it requests, if it does
-	window   uint32 // window of a one-sided operation
+	claims   bool   // the operation is a matched probe, which claims its message
+	typ      uint8  // type of the elements that a receive expects; 0: any
+	sent     uint8  // type of the elements of the message that a receive has got
+	awaited  bool   // a goroutine waits, or has waited, for the operation
+	locks    lock   // the lock that the operation requests; the zero value: none
+	window   uint32 // number of the window of a one-sided operation
 
 	collective bool
 	cancelled  bool // Cancel was called
@@ -40,7 +40,7 @@ type op struct {
 	exposed bool    // the memory is exposed: chunks are submitted only if the engine asks for them
 
 	buf     []byte // private memory of a receive or a staged send
-	room    int    // its length, even after the caller has given up
+	room    int    // length of the caller's buffer, kept after the caller has given up
 	slot    uint64 // slab slot in use
 	slotted bool
 	whole   bool // one chunk, which is the first of spare, carries the message
@@ -51,18 +51,18 @@ type op struct {
 	rtag   uint64
 	length uint64
 	aux    uint64
-	old    [elementMax]byte // value before a fetch
+	old    [elementMax]byte // value before a fetch operation
 
-	off       int        // bytes of a staged message for which chunks were submitted
-	want      int        // bytes for which chunks will be submitted in all
-	chunks    chunkQueue // with the engine
-	spare     chunkQueue // returned by the engine, for the next parts
+	off       int        // number of bytes of a staged message for which chunks were submitted
+	want      int        // total number of bytes for which chunks will be submitted
+	chunks    chunkQueue // chunks that the engine has
+	spare     chunkQueue // chunks that the engine has returned, for the next parts of the message
 	peerWaits bool       // the peer waits for chunks of this staged operation
-	queued    bool       // in todo.stage or one of todo.starved
-	reduce    Op         // of a collective
+	queued    bool       // the request is in todo.stage or in one of todo.starved
+	reduce    Op         // operation of a reducing collective
 
-	exposure  *Exposed // the exposure that it makes
-	unexposes bool     // it ends that exposure instead
+	exposure  *Exposed // the exposure that the operation makes or ends
+	unexposes bool     // the operation ends the exposure
 }
 
 // elementMax is the size of the largest element of a window, a complex128.
@@ -124,7 +124,7 @@ func (o *op) leftEarly(err error) error {
 type opTable struct {
 	list    []*op
 	free    []uint32
-	sending int // sends that the engine has not completed
+	sending int // number of sends that the engine has not completed
 }
 
 func (t *opTable) alloc() (*op, uint32, error) {

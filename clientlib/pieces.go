@@ -14,8 +14,8 @@ import (
 // a time: arena.mu is held.
 type pieces struct {
 	conn    *net.UnixConn
-	answers chan shm.Answer // from Session.watch, which closes it when the socket has ended
-	refused time.Time       // when the sidecar had no memory last
+	answers chan shm.Answer // answers from Session.watch, which closes the channel when the socket has ended
+	refused time.Time       // last time at which the sidecar had no memory
 }
 
 // refusedPause is how long callers that can do without memory request none after the sidecar had

@@ -12,7 +12,7 @@ import (
 
 // Status describes a received message.
 type Status struct {
-	Source int // rank in the communicator
+	Source int // rank of the sender in the communicator
 	Tag    int
 	Bytes  int
 }
@@ -33,7 +33,7 @@ type outcome struct {
 	Status
 	code shm.Status
 	aux  uint64
-	old  [elementMax]byte // value before a fetch
+	old  [elementMax]byte // value before a fetch operation
 }
 
 // state returns the operation of a request, or nil if it has ended.

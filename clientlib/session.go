@@ -26,7 +26,7 @@ type Session struct {
 	conn                   *net.UnixConn
 	eager                  int
 	sharesGroups           bool // the sidecar can create a communicator from an existing one (shm.FeatureGroups)
-	hasEpochs              bool // it has post-start-complete-wait (shm.FeatureEpochs)
+	hasEpochs              bool // the sidecar supports post-start-complete-wait (shm.FeatureEpochs)
 	hasTypes               bool // messages carry the type of their elements (shm.FeatureTypes)
 	wait                   waitPolicy
 	begun                  time.Time
@@ -35,9 +35,9 @@ type Session struct {
 	gone                   atomic.Bool // the sidecar's end of the socket is closed
 	backlog                atomic.Bool // the ring had no room for the work that completions ask for
 	watched                chan struct{}
-	answers                chan shm.Answer // about pieces of the arena, from watch
+	answers                chan shm.Answer // answers of the sidecar about pieces of the arena, from watch
 
-	lastError lastError // has a mutex of its own
+	lastError lastError // lastError has a mutex of its own
 
 	mu        sync.Mutex // guards the following fields, and every access to the shared memory except that of users
 	submit    *ring.Producer
@@ -46,18 +46,18 @@ type Session struct {
 	slab      slab
 	todo      todo
 	activity  activity
-	silent    uint64 // silent sends submitted
-	retired   uint64 // those that the engine has taken over, when last read
+	silent    uint64 // number of silent sends that were submitted
+	retired   uint64 // number of silent sends that the engine has taken over, as last read
 	failed    bool
 	closing   bool
 	ending    bool // the sends that Close waits for have completed: no operation may begin
 	closed    bool
-	users     int    // goroutines that use the shared memory without holding mu
-	wakeups   uint32 // how often wakeSleepers was called: a part of the waiting word's value
+	users     int    // number of goroutines that use the shared memory without holding mu
+	wakeups   uint32 // number of calls of wakeSleepers, which is a part of the waiting word's value
 	locks     map[lockKey]lockState
-	exposed   map[uint32]span // memory of windows, by their numbers
-	exposures []*Exposed      // exposures by number; nil: free
-	numbers   uint32          // next communicator or window number that is free here
+	exposed   map[uint32]span // memory of each window, by the window's number
+	exposures []*Exposed      // exposures by number; nil: the number is free
+	numbers   uint32          // next number of a communicator or window that is free on this rank
 	late      error           // the first error of a send whose call had returned before
 	reason    string          // why the job failed, copied before the memory is unmapped
 }

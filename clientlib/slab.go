@@ -11,12 +11,12 @@ import (
 type slab struct {
 	slotBytes  uint64
 	chunkBytes int
-	slots      []uint64 // free ones, by offset
+	slots      []uint64 // offsets of the free slots
 	chunks     []uint64
-	half       int // half the number of chunks: sends may use so many, and receives as many
-	sends      int // chunks in use by sends
-	receives   int // chunks in use by receives
-	borrowed   int // bytes of chunks that were allocated in the arena instead
+	half       int // half the number of chunks: the maximum for sends, and the maximum for receives
+	sends      int // number of chunks that sends use
+	receives   int // number of chunks that receives use
+	borrowed   int // bytes of chunks that were allocated in the arena, because the slab had none
 }
 
 // pieceBytes is the size of a chunk: large enough to hide the cost of handing it over, small

@@ -41,7 +41,7 @@ func (s *Session) queueStage(id uint32, o *op) {
 // ring: chunks of one message would overtake each other.
 func (s *Session) stage(id uint32, o *op) error {
 	if o.exposed && !o.peerWaits {
-		return nil // the device reads it, or the engine asks for chunks
+		return nil // the device reads the memory, or the engine asks for chunks
 	}
 	for !o.done && o.off < o.want && o.chunks.n < stageDepth {
 		if !s.hasRoom() {
@@ -153,7 +153,7 @@ func (s *Session) memoryOf(k chunk) []byte {
 // freeChunk frees a chunk of o and gives it to the next operation that waits for one.
 func (s *Session) freeChunk(o *op, k chunk) {
 	if k.class == shm.ClassArena {
-		_ = s.arena.release(int(k.off)) // cannot fail: it was allocated there
+		_ = s.arena.release(int(k.off)) // cannot fail: the chunk was allocated in the arena
 		s.slab.borrowed -= k.bytes
 	} else {
 		s.slab.chunks = append(s.slab.chunks, k.off)
@@ -190,7 +190,7 @@ func (s *Session) feedSide(side int) {
 			return
 		}
 		o := s.ops.list[id]
-		wants := o.moves() && !o.done && o.off < o.want // otherwise it has ended
+		wants := o.moves() && !o.done && o.off < o.want // if false, the operation has ended
 		if wants && o.side() != side {                  // the number has been reused by an operation of the other side
 			s.todo.starved[side].pop()
 			s.queueStarved(id, o)

@@ -12,11 +12,11 @@ import (
 // waitPolicy is how a call waits: it polls, then polls and yields the CPU, then blocks until the
 // sidecar wakes it (LAYOUT §8).
 type waitPolicy struct {
-	polls int           // polls before the first yield
-	only  bool          // it only polls, until the wait is over
-	poll  time.Duration // how long it polls before it yields, as long as history says that this helps
-	yield time.Duration // how long it polls and yields before it blocks
-	nap   time.Duration // the longest sleep
+	polls int           // number of polls before the first yield
+	only  bool          // the call only polls, until the wait is over
+	poll  time.Duration // time for which the call polls before it yields, as long as the history shows a gain
+	yield time.Duration // time for which the call polls and yields before it blocks
+	nap   time.Duration // maximum time of a sleep
 
 	history pollHistory
 	backoff backoff

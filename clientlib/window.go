@@ -17,10 +17,10 @@ type Window[T Number] struct {
 	comm   *Comm
 	number uint32
 	local  []T
-	parts  *parts // nil: bounds are not known and not checked here
+	parts  *parts // sizes of the ranks' parts; nil: the sizes are not known, and bounds are not checked on this rank
 	freed  atomic.Bool
 
-	started, posted []int // groups of the open epochs
+	started, posted []int // ranks of the groups of the open access and exposure epochs
 }
 
 // NewWindow creates a window. It is collective. local is memory from Alloc, and may be empty on ranks

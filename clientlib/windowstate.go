@@ -12,8 +12,8 @@ import (
 
 // parts has the number of bytes that each rank exposes in a window.
 type parts struct {
-	same int64   // of all ranks, if each is nil
-	each []int64 // by rank
+	same int64   // size in bytes of each rank's part, if each is nil
+	each []int64 // size in bytes of each rank's part, by rank; nil: all have the size same
 }
 
 func (p *parts) of(rank int) int64 {
@@ -60,7 +60,7 @@ func (w *Window[T]) bounds(target, disp, n int) error {
 // lockKey identifies a rank's part of a window in Session.locks.
 type lockKey struct {
 	window uint32
-	target uint32 // world rank
+	target uint32 // world rank of the window's part
 }
 
 // lockState is whether a lock was requested or granted.

@@ -45,7 +45,7 @@ func run(ctx context.Context, n, steps int, picture string) error {
 		return fmt.Errorf("%d points on a grid of %v ranks: want a multiple of its sides", n, dims)
 	}
 	rows, cols := n/dims[0], n/dims[1]
-	wide := cols + 2 // with a halo
+	wide := cols + 2 // length of a row with its halo
 	now, next := make([]float64, (rows+2)*wide), make([]float64, (rows+2)*wide)
 	up, down := grid.Shift(0, 1)
 	left, right := grid.Shift(1, 1)
@@ -59,8 +59,8 @@ func run(ctx context.Context, n, steps int, picture string) error {
 	for range steps {
 		for _, x := range []struct {
 			l             mpi.Layout
-			from, to      int // first points that are sent, and that are received
-			towards, back int // the ranks
+			from, to      int // indexes of the first point that is sent, and of the first that is received
+			towards, back int // rank to which the points are sent, and rank from which points are received
 		}{
 			{row, wide + 1, (rows+1)*wide + 1, up, down},
 			{row, rows*wide + 1, 1, down, up},

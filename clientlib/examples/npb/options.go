@@ -24,7 +24,7 @@ import (
 // kernel is one benchmark of the command line.
 type kernel struct {
 	name, title string
-	step        string // what a progress line counts
+	step        string // name of the steps that a progress line counts
 	run         func(context.Context, *outrigger.Comm, bench.Class, bench.Progress) (bench.Result, error)
 }
 
@@ -42,7 +42,7 @@ type options struct {
 	kernel  kernel
 	class   bench.Class
 	verbose bool
-	until   string // file; empty: one run
+	until   string // file whose existence ends the repetition of the benchmark; empty: the benchmark runs once
 }
 
 // parse accepts flags before and after the benchmark's name.

@@ -24,7 +24,7 @@ type exchange struct {
 	grid grid
 
 	partial []float64 // a product of the block: one partial sum for each row
-	inbox   []float64 // the partner's, same length
+	inbox   []float64 // the partner's partial sums, as many as in partial
 	result  []float64 // the summed product: one value for each column
 	scalar  []float64 // two values and the partner's two
 }

@@ -25,7 +25,7 @@ type solver struct {
 	u       []vector // the solution
 	r       []vector // its residual, and in a time step its change
 	forcing []vector
-	states  []state // states of u
+	states  []state // states of the points of u
 	line    line
 
 	up, down *wave

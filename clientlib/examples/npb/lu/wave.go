@@ -22,7 +22,7 @@ const depth = 2
 // flow sends the edges of one axis to one neighbour, or receives them from it.
 type flow struct {
 	comm     *outrigger.Comm
-	peer     int // or none
+	peer     int // rank of the neighbour, or none
 	tag      int
 	buffers  [depth][]float64 // arena memory
 	requests [depth]outrigger.Request
