@@ -8,10 +8,10 @@ import (
 // Adapter is an RDMA device.
 type Adapter struct {
 	Name     string
-	Function Function // zero for a software device
+	Function Function // PCI function of the device; zero for a software device
 	Netdev   string
 	LinkType string // InfiniBand or Ethernet
-	Verbs    int    // the number of its uverbs file
+	Verbs    int    // number of the device's uverbs file
 	GID      string
 }
 

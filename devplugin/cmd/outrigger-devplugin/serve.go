@@ -42,9 +42,9 @@ type agent struct {
 	// sriov is nil when the configuration leaves virtual functions alone.
 	sriov *sriov.Keeper
 
-	warnings atomic.Int64  // warnings of the last scan
-	scans    atomic.Uint64 // so far
-	scanned  atomic.Int64  // when the last one ended, UnixNano
+	warnings atomic.Int64  // number of warnings of the last scan
+	scans    atomic.Uint64 // number of scans so far
+	scanned  atomic.Int64  // end of the last scan, as UnixNano
 }
 
 func serve(ctx context.Context, o *options) error {

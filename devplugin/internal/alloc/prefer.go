@@ -35,7 +35,7 @@ type Candidate struct {
 type Request struct {
 	Available []Candidate
 	Must      []string // IDs that must be in the answer; a subset of Available
-	Size      int      // devices in the answer
+	Size      int      // number of devices in the answer
 	// Near are the NUMA nodes of the devices that the same container probably holds.
 	Near []int
 	// Partners counts the devices of the other kinds on each NUMA node.
@@ -92,7 +92,7 @@ type choice struct {
 	answer  []string
 	chosen  map[string]bool
 	used    map[string]int // number of chosen devices of each piece of hardware
-	left    map[string]int // number of its devices that are not chosen yet
+	left    map[string]int // number of devices of each piece of hardware that are not chosen yet
 }
 
 // choose adds a device to the answer.
@@ -151,7 +151,7 @@ func flag(against bool) int {
 // top.
 type stack struct {
 	choice *choice
-	free   []Candidate // by ID
+	free   []Candidate // free devices, sorted by ID
 }
 
 // stacks is a heap with the hardware to choose next on top. A choice changes the rank of one

@@ -155,8 +155,8 @@ func pause(ctx context.Context, d time.Duration) {
 // podConns counts the connections of one pod.
 type podConns struct {
 	of          string
-	open        int           // guarded by the agent's mutex
-	identifying chan struct{} // connections that are being identified
+	open        int           // number of open connections of the pod; guarded by the agent's mutex
+	identifying chan struct{} // one element per connection whose caller is being identified
 }
 
 // enter counts a connection of its pod; nil if there are too many.

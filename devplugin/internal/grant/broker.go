@@ -23,7 +23,7 @@ type member struct {
 // those of other sidecars with events for it.
 type line struct {
 	conn *net.UnixConn
-	mu   sync.Mutex // one message at a time, so that its deadline is its own
+	mu   sync.Mutex // held while one message is sent, so that each message has its own deadline
 }
 
 // patience is how long a sidecar may leave a message unread (§5).

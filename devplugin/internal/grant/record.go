@@ -36,7 +36,7 @@ type record struct {
 	mu    sync.Mutex
 	ops   map[grant.Op]*Count
 	said  map[string]bool
-	lines map[string]*rate.Limiter // lines by caller
+	lines map[string]*rate.Limiter // limit of log lines of each caller
 }
 
 func newRecord(log *slog.Logger) *record {

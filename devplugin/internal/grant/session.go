@@ -40,7 +40,7 @@ func (s *session) attend(ctx context.Context) {
 	for {
 		m, f, err := grant.Receive(s.line.conn)
 		if f != nil {
-			_ = f.Close() // no request has a descriptor
+			_ = f.Close() // requests have no descriptor, so that a received one is closed
 		}
 		if errors.Is(err, grant.ErrMessage) {
 			s.refuse(s.caller.String(), err)

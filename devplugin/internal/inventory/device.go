@@ -100,8 +100,8 @@ type Port struct {
 	// State is the logical state (IBTA volume 1, 14.2.5.6): down, init, armed,
 	// active, active_defer.
 	State    string `json:"state"`
-	Physical string `json:"physical,omitempty"` // linkup, polling, disabled, ...
-	Rate     string `json:"rate,omitempty"`     // as the kernel writes it: 100 Gb/sec (4X EDR)
+	Physical string `json:"physical,omitempty"` // physical state of the port: linkup, polling, disabled, ...
+	Rate     string `json:"rate,omitempty"`     // rate in the kernel's form: 100 Gb/sec (4X EDR)
 	GIDs     []GID  `json:"gids,omitempty"`
 }
 
@@ -109,20 +109,20 @@ type Port struct {
 type GID struct {
 	Index  int    `json:"index"`
 	Value  string `json:"value"`
-	Type   string `json:"type,omitempty"` // IB/RoCE v1, RoCE v2
+	Type   string `json:"type,omitempty"` // type of the GID: IB/RoCE v1 or RoCE v2
 	Netdev string `json:"netdev,omitempty"`
 }
 
 // Queue has the attributes of a DSA work queue.
 type Queue struct {
-	Device    string `json:"device"` // dsa1
+	Device    string `json:"device"` // name of the accelerator, such as dsa1
 	Group     int    `json:"group"`
-	Mode      string `json:"mode"` // dedicated or shared
+	Mode      string `json:"mode"` // mode of the queue: dedicated or shared
 	Label     string `json:"label,omitempty"`
 	Entries   int    `json:"entries"`
 	Priority  int    `json:"priority"`
 	Threshold int    `json:"threshold,omitempty"`
-	CopyMax   uint64 `json:"copyMax,omitempty"` // bytes in one descriptor
+	CopyMax   uint64 `json:"copyMax,omitempty"` // maximum number of bytes that one descriptor can copy
 	BatchMax  uint64 `json:"batchMax,omitempty"`
 }
 

@@ -26,7 +26,7 @@ const (
 // Bounds of reading these files.
 const (
 	tableMax = 4 << 20
-	lowerMax = 8 // depth of interfaces on top of other interfaces
+	lowerMax = 8 // maximum depth of interfaces on top of other interfaces
 )
 
 // Flags of a route (Linux, route.h, ipv6_route.h).

@@ -24,11 +24,11 @@ type Warning struct {
 // Bounds of a scan. If a node exceeds them, it is broken or not trustworthy; the report has a
 // warning and stays small.
 const (
-	entriesMax  = 4096 // in one directory
+	entriesMax  = 4096 // maximum number of entries that are read of one directory
 	warningsMax = 64
 	portsMax    = 16
 	gidsMax     = 256
-	groupMax    = 64 // functions in an IOMMU group
+	groupMax    = 64 // maximum number of functions that are read of an IOMMU group
 )
 
 // Scanner scans repeatedly, and remembers the IDs of devices.

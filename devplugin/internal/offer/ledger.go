@@ -25,14 +25,14 @@ const goneProblem = "the device is gone"
 // Unit is a unit that the kubelet counts: a device, or a share of one.
 type Unit struct {
 	ID      string
-	NUMA    int // inventory.NoNUMA if it is not known
+	NUMA    int // NUMA node of the device, or inventory.NoNUMA if the node is not known
 	Healthy bool
 }
 
 // Change is a device whose health or NUMA node has changed.
 type Change struct {
 	Resource, ID, Name string
-	Problems           []string // empty: healthy now
+	Problems           []string // why the device cannot be used; empty: the device is healthy now
 }
 
 // Ledger is the state of all resources of a node. Its methods may be called
@@ -160,7 +160,7 @@ func (r *resource) update(list []inventory.Device, held []string) []Change {
 			list = append(list, gone)
 		}
 	}
-	for _, id := range held { // by a container that was started before this agent
+	for _, id := range held { // devices of containers that were started before this agent
 		if !slices.ContainsFunc(list, same(id)) {
 			r.unseen[id] = true
 			list = append(list, inventory.Device{ID: id, Kind: r.pool.Kind, Name: id, NUMA: inventory.NoNUMA})

@@ -79,14 +79,14 @@ type Pool struct {
 type Selector struct {
 	Vendors   []string             `json:"vendors,omitempty"`   // PCI vendor IDs: "15b3"
 	Products  []string             `json:"products,omitempty"`  // PCI device IDs: "101e"
-	Drivers   []string             `json:"drivers,omitempty"`   // mlx5_core
+	Drivers   []string             `json:"drivers,omitempty"`   // names of kernel drivers, such as mlx5_core
 	Names     []string             `json:"names,omitempty"`     // the device's own name or PCI address
 	PFs       []string             `json:"pfs,omitempty"`       // name, interface or PCI address of the physical function
 	Functions []inventory.Function `json:"functions,omitempty"` // pf, vf, software
 	LinkTypes []string             `json:"linkTypes,omitempty"` // infiniband, ethernet
 	NUMA      []int                `json:"numa,omitempty"`      // NUMA nodes; -1 is unknown
 	Modes     []string             `json:"modes,omitempty"`     // modes of DSA queues: dedicated, shared
-	Labels    []string             `json:"labels,omitempty"`    // of DSA queues: the name that accel-config gave
+	Labels    []string             `json:"labels,omitempty"`    // names of DSA queues, as set with accel-config
 }
 
 // VirtualFunctions is the number of virtual functions that a physical function must have, and
@@ -114,8 +114,8 @@ type Resize string
 // The values of Resize.
 const (
 	ResizeNever    Resize = "never"    // the default
-	ResizeWhenFree Resize = "whenFree" // while no container has one of them
-	ResizeAlways   Resize = "always"   // also from running containers
+	ResizeWhenFree Resize = "whenFree" // only while no container has one of the virtual functions
+	ResizeAlways   Resize = "always"   // at any time: running containers can lose their virtual functions
 )
 
 // Default offers every device of every kind for exclusive use.

@@ -37,7 +37,7 @@ type Function struct {
 type VF struct {
 	Number  int
 	Address string // PCI
-	Driver  string // "" if it has none
+	Driver  string // name of the driver of the function; "" if it has none
 	// Names are its network interfaces and RDMA devices, which other device plugins and DRA
 	// drivers may use as its name.
 	Names []string
@@ -85,7 +85,7 @@ const (
 // Step is one change of a physical function.
 type Step struct {
 	Kind  Kind
-	VF    int // for all kinds but Count
+	VF    int // number of the virtual function, for all kinds but Count
 	Value string
 	// Number is the number of functions for Count. Quiet leaves the new functions without a
 	// driver until they have their addresses.
