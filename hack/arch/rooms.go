@@ -15,13 +15,13 @@ type Kind string
 const (
 	Contract Kind = "contract" // api: the bytes and names that both sides agree on
 	Pure     Kind = "pure"     // rules without clock, goroutine, lock, I/O or unsafe
-	Edge     Kind = "edge"     // what touches the machine: links, sessions, files
-	Engine   Kind = "engine"   // the turn that joins pure rules and edges
+	Edge     Kind = "edge"     // code that uses the machine: links, sessions, files
+	Engine   Kind = "engine"   // the engine's turn, which joins pure rules and edges
 	Client   Kind = "client"   // the library inside the application
 	Example  Kind = "example"  // programs that use the client library
 	Command  Kind = "cmd"      // programs: wiring, flags, exit codes
 	Tool     Kind = "tool"     // programs that only developers run: never shipped
-	Test     Kind = "test"     // what only tests and tools import
+	Test     Kind = "test"     // packages that only tests and tools import
 )
 
 // mayImport says which kinds of room a kind may import. Nothing imports a

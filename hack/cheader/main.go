@@ -65,7 +65,7 @@ func group(out *bytes.Buffer, prefix string, paths []string) error {
 	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
 	// Imports are left alone: no constant of the contract needs one.
 	conf := types.Config{Importer: none{}, IgnoreFuncBodies: true, Error: func(error) {}}
-	_, _ = conf.Check("layout", set, files, &info) // the constants' own errors show below
+	_, _ = conf.Check("layout", set, files, &info) // errors of the constants themselves are reported below
 	for i, f := range files {
 		_, _ = fmt.Fprintf(out, "\n/* %s */\n", filepath.ToSlash(filepath.Join(filepath.Base(filepath.Dir(abs(paths[i]))), filepath.Base(paths[i]))))
 		if err := file(out, prefix, f, &info); err != nil {

@@ -12,12 +12,12 @@ import (
 
 // The tests of the method in mpibench.c.
 const (
-	toItself  = "self"        // microseconds from a send to its receipt by the same rank
-	latency   = "latency"     // microseconds, half a round trip
-	bandwidth = "bandwidth"   // 10^6 bytes a second
-	rate      = "rate"        // messages a second
-	overlap   = "overlap"     // part of the transfer that hid behind computing
-	together  = "collectives" // microseconds until the last rank is done
+	toItself  = "self"        // microseconds from a send of a rank to itself to the receipt
+	latency   = "latency"     // microseconds of half a round trip
+	bandwidth = "bandwidth"   // 10^6 bytes per second
+	rate      = "rate"        // messages per second
+	overlap   = "overlap"     // part of the transfer time that overlaps with computation
+	together  = "collectives" // microseconds until the last rank has completed the collective
 )
 
 // key names one figure. Side and mode are empty except for overlap, op except for

@@ -23,7 +23,7 @@ type target struct {
 	figure  key
 	base    *key
 	atLeast bool
-	byRound bool // the median of the rounds' ratios, where rounds differ more than systems
+	byRound bool // the figure is the median of the rounds' ratios: rounds differ more than systems
 	bound   float64
 }
 
@@ -110,7 +110,7 @@ type verdict struct {
 	target
 	missing      []key
 	figure, base float64
-	ratio        float64 // figure / base, or the figure itself without a base
+	ratio        float64 // figure divided by base, or the figure itself if there is no base
 	met          bool
 }
 

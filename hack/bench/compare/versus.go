@@ -65,7 +65,7 @@ func readPairs(before, after string) ([]pair, error) {
 	var pairs []pair
 	for k := range maps.Keys(is) {
 		if k.test == overlap {
-			continue // a part, which may be negative: no ratio
+			continue // overlap is a part and may be negative, so that it has no meaningful ratio
 		}
 		if len(was[k]) == 0 {
 			continue // the older program has no such test

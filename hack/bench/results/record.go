@@ -63,7 +63,7 @@ func (r *run) keep(earlier *run) {
 			k := slices.IndexFunc(earlier.Tables[at].Rows, func(y row) bool { return y.Name == x.Name && y.Unit == x.Unit })
 			if k >= 0 && x.Target == nil && earlier.Tables[at].Rows[k].Target != nil {
 				target := *earlier.Tables[at].Rows[k].Target
-				target.Missed = false // a verdict on the earlier figures
+				target.Missed = false // Missed is the verdict on the earlier figures
 				x.Target = &target
 			}
 		}

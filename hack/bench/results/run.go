@@ -13,10 +13,10 @@ type run struct {
 	About      string  `json:"about,omitempty"` // what was measured, for docs/benchmarks/README.md
 	Command    string  `json:"command"`
 	Date       string  `json:"date"`
-	Commit     string  `json:"commit,omitempty"` // absent: it was not noted
+	Commit     string  `json:"commit,omitempty"` // commit of the measured program; absent: it was not recorded
 	Machine    string  `json:"machine,omitempty"`
-	Conditions string  `json:"conditions,omitempty"` // rounds, load, what else differs from the usual
-	Outdated   string  `json:"outdated,omitempty"`   // why a run of today would give other figures
+	Conditions string  `json:"conditions,omitempty"` // conditions of the measurement: rounds, load, other differences from the usual
+	Outdated   string  `json:"outdated,omitempty"`   // why a run at the present commit would give other figures
 	Tables     []table `json:"tables"`
 }
 
@@ -38,10 +38,10 @@ type row struct {
 type target struct {
 	AtMost  *json.Number `json:"atMost,omitempty"`
 	AtLeast *json.Number `json:"atLeast,omitempty"`
-	Of      []string     `json:"of,omitempty"`     // the columns that it bounds; absent: all
-	Ratio   bool         `json:"ratio,omitempty"`  // it bounds the ratios, and not the values
-	Missed  bool         `json:"missed,omitempty"` // the command's verdict, of figures that are rounded here
-	Source  string       `json:"source,omitempty"` // what the target follows from
+	Of      []string     `json:"of,omitempty"`     // columns that the target bounds; absent: all
+	Ratio   bool         `json:"ratio,omitempty"`  // the target bounds the ratios, and not the values
+	Missed  bool         `json:"missed,omitempty"` // the command that measured, which had the figures before rounding, found that the target is missed
+	Source  string       `json:"source,omitempty"` // what the target is derived from
 }
 
 // value is a cell: nothing, a number, the numbers of single runs, or a number with the

@@ -88,7 +88,7 @@ func fetch(ctx context.Context, args []string) error {
 			continue
 		}
 		said, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-		_ = answer.Body.Close() // read
+		_ = answer.Body.Close() // the body has been read
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ type try struct {
 // saying returns an attempt that sends words in plain text.
 func saying(words string) func(net.Conn) net.Conn {
 	return func(c net.Conn) net.Conn {
-		_, _ = io.WriteString(c, words) // only the answer counts
+		_, _ = io.WriteString(c, words) // only the answer matters
 		return c
 	}
 }
