@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 )
 
-// archive writes an initramfs: the "newc" form of cpio
+// archive writes an initramfs in the cpio format "newc"
 // (Documentation/driver-api/early-userspace/buffer-format.rst in Linux).
 type archive struct {
 	w     *bufio.Writer
-	n     int // bytes written
+	n     int // number of bytes written
 	inode int
 	dirs  map[string]bool
 	err   error
@@ -49,7 +49,7 @@ func (a *archive) entry(name string, mode int, content []byte) {
 	a.pad()
 }
 
-// dir makes a folder and those above it.
+// dir adds a directory entry for a folder, and for each folder above it.
 func (a *archive) dir(name string) {
 	if name = path.Clean(name); a.dirs[name] {
 		return
@@ -86,13 +86,13 @@ func (a *archive) close() error {
 	return a.w.Flush()
 }
 
-// replace writes a file whole or not at all.
+// replace writes a file atomically: after an error, the old file is unchanged.
 func replace(name string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer os.Remove(f.Name()) // after a success, the file has another name and this fails
 	err = write(f)
 	if e := f.Close(); err == nil {
 		err = e

@@ -17,26 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// image is what a machine starts with.
+// image has the paths of the kernel and the initramfs with which a machine starts.
 type image struct{ kernel, initrd string }
 
-// library is where Debian has libraries.
+// library is the directory of Debian's libraries.
 const library = "usr/lib/x86_64-linux-gnu"
 
-// programs of the guest, in addition to what a test brings.
+// programs are the programs of the guest, in addition to those of a test.
 var programs = []string{
 	"usr/bin/ib_write_lat", "usr/bin/ib_write_bw", "usr/bin/ib_read_lat", "usr/bin/rping", "usr/bin/ibv_devinfo", "bin/ip", "sbin/tc", "usr/bin/rdma",
 }
 
-// modules of the kernel, and those that they need before them. rxe asks the
-// crypto interface for crc32 by name, which no module says.
+// modules are the kernel modules of the guest; a module is listed after those that it needs.
+// rxe requests crc32 from the crypto interface by name, which its dependencies do not show.
 var modules = []string{
 	"virtio_pci", "9pnet_virtio", "9p", "virtio_net", "veth", "crc32_generic", "crc32_pclmul", "crc32c_generic", "crc32c_intel",
 	"ib_uverbs", "rdma_ucm", "rdma_rxe", "sch_netem",
 }
 
-// build makes the image from what hack/rdmavm/packages has unpacked, unless it
-// is there. dir is bin/rdmavm of the repository.
+// build makes the image from the packages that hack/rdmavm/packages has unpacked, unless the
+// image exists already. dir is bin/rdmavm of the repository.
 func build(dir string) (image, error) {
 	unlock, err := lock(filepath.Join(dir, "lock"))
 	if err != nil {
@@ -69,9 +69,9 @@ func build(dir string) (image, error) {
 	if err := replace(img.kernel, func(w io.Writer) error { return extractKernel(kernels[0], w) }); err != nil {
 		return image{}, err
 	}
-	old, _ := filepath.Glob(filepath.Join(dir, "guest-*.cpio")) // the pattern is good
+	old, _ := filepath.Glob(filepath.Join(dir, "guest-*.cpio")) // Glob fails only for an invalid pattern, and this one is valid
 	for _, o := range old {
-		_ = os.Remove(o) // room is all that is lost
+		_ = os.Remove(o) // an error is harmless: the old file only takes disk space
 	}
 	return img, replace(img.initrd, func(w io.Writer) error { return writeGuest(w, root, first) })
 }
@@ -84,15 +84,15 @@ func lock(name string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
 	}
-	return func() { _ = f.Close() }, nil // which unlocks it
+	return func() { _ = f.Close() }, nil // closing the file releases the lock
 }
 
-// headers are those of libibverbs, below the folder of the packages.
+// headers is the path of the headers of libibverbs, below the folder of the packages.
 const headers = "root/usr/include"
 
-// Compile builds the program in a folder, or its tests when out ends in .test,
-// with tags. What has the tag rdma is built against glibc, with the headers of the
-// guest's libibverbs.
+// Compile builds the program in a folder with tags, or the tests of the folder if out ends in
+// .test. With the tag rdma, the program is linked to glibc, and compiled with the headers of
+// the guest's libibverbs.
 func Compile(out, pkg string, tags ...string) error {
 	if !slices.Contains(tags, "rdma") {
 		return compile(out, pkg, tags, "CGO_ENABLED=0")
@@ -101,11 +101,11 @@ func Compile(out, pkg string, tags ...string) error {
 	if err != nil {
 		return err
 	}
-	tags = append(tags, "netgo", "osusergo") // the guest has no files for glibc to look names up in
+	tags = append(tags, "netgo", "osusergo") // the guest does not have the files that glibc needs to look up names
 	return compile(out, pkg, tags, "CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I"+filepath.Join(root, "bin", "rdmavm", headers))
 }
 
-// sidecarProfile is what the compiler knows of the sidecar (hack/pgo).
+// sidecarProfile is the profile with which the compiler optimizes the sidecar (hack/pgo).
 const sidecarProfile = "sidecar/cmd/outrigger-sidecar/default.pgo"
 
 func compile(out, pkg string, tags []string, env ...string) error {
@@ -144,7 +144,7 @@ func writeGuest(w io.Writer, root, first string) error {
 	for _, p := range programs {
 		g.program(p)
 	}
-	g.library("libgcc_s.so.1") // glibc loads it when a thread ends
+	g.library("libgcc_s.so.1") // glibc loads this library when a thread ends
 	g.library("libibverbs.so.1")
 	g.program(library + "/libibverbs/librxe-rdmav34.so")
 	g.bytes("etc/libibverbs.d/rxe.driver", 0o644, []byte("driver rxe\n"))
@@ -156,11 +156,11 @@ func writeGuest(w io.Writer, root, first string) error {
 type guest struct {
 	*archive
 	root string
-	have map[string]bool // libraries and modules
-	list []string        // modules in the order of loading
+	have map[string]bool // paths of the libraries and modules that have been added
+	list []string        // paths of the modules in the order of loading
 }
 
-// find returns a file of the packages, which may be in /lib or /usr/lib alike.
+// find returns the path of a file of the packages, which may be in /lib or in /usr/lib.
 func (g *guest) find(name string) string {
 	for _, n := range []string{name, strings.TrimPrefix(name, "usr/"), "usr/" + name} {
 		if at, err := filepath.EvalSymlinks(filepath.Join(g.root, n)); err == nil {

@@ -23,7 +23,7 @@ func extractKernel(bzImage string, to io.Writer) error {
 		return fmt.Errorf("%s: %w", bzImage, err)
 	}
 	var said bytes.Buffer
-	// The payload is one xz stream and then the size of what it holds.
+	// The payload is one xz stream, followed by the size of the uncompressed data.
 	xz := exec.Command("xz", "-dc", "--single-stream")
 	xz.Stdin, xz.Stdout, xz.Stderr = bytes.NewReader(payload), to, &said
 	if err := xz.Run(); err != nil {

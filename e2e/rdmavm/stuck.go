@@ -8,24 +8,23 @@ import (
 	"strconv"
 )
 
-// errStuck is wrapped when a processor of a machine has stood still. It is the
-// emulator's doing: of two processors one did not get its timer's interrupts any more,
-// while QEMU's main loop spun (seen on 2026-11-24, QEMU 7.2). No program in the machine
-// can do that to it.
+// errStuck is wrapped by the error for a machine with a stuck processor. The emulator is the
+// cause: one of two processors got no more timer interrupts, while QEMU's main loop used all
+// of a CPU (seen on 2026-11-24, QEMU 7.2). No program in the machine can cause this.
 var errStuck = errors.New("a processor of the virtual machine stands still")
 
-// stuckAfter is how many seconds it stands still before that is believed. The kernel says
-// so from 20 on, which a busy host can bring about.
+// stuckAfter is the number of seconds from which a reported lockup counts. The kernel reports
+// lockups from 20 seconds on, but a busy host can cause those.
 const stuckAfter = 60
 
 var lockup = regexp.MustCompile(`soft lockup - CPU#\d+ stuck for (\d+)s!`)
 
-// console passes on what a machine's kernel says, and calls stuck when that is that a
-// processor stands still.
+// console writes the kernel's output of a machine to another writer, and calls stuck if the
+// output reports that a processor has been stuck for at least stuckAfter seconds.
 type console struct {
 	to    io.Writer
 	stuck func()
-	line  []byte // what has come of it
+	line  []byte // the part of the current line that has been written so far
 }
 
 func (c *console) Write(b []byte) (int, error) {

@@ -1,10 +1,10 @@
 // Package rdmavm runs programs in virtual machines that have RDMA: Debian's
-// kernel under QEMU's emulation, with Soft-RoCE (rdma_rxe) devices. One machine
-// has its device on a pair of virtual cables; two are joined back to back.
-// docs/rdma.md says how to use it, and what emulation shows and does not.
+// kernel under QEMU's emulation, with Soft-RoCE (rdma_rxe) devices. A single machine
+// has its device on a pair of virtual cables; two machines are joined back to back.
+// docs/rdma.md describes how to use the package, and what emulation can and cannot show.
 //
-// hack/rdmavm/packages downloads what a machine is made of; its tests have the
-// build tag rdmavm.
+// hack/rdmavm/packages downloads the packages of which a machine is made. The tests of
+// this package have the build tag rdmavm.
 package rdmavm
 
 import (
@@ -24,13 +24,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
 )
 
-// Run is one run of one machine, or of two joined ones.
+// Run configures one run of one machine, or of two joined machines.
 type Run struct {
-	Name     string        // of the folder of its logs
-	Programs []string      // files of this machine that the commands need
-	Commands [][]string    // one a machine: 1 or 2
-	Env      []string      // of all commands
-	Limit    time.Duration // for the commands; a machine has a minute more to start and end
+	Name     string        // name of the folder of the run's logs
+	Programs []string      // files of the host that the commands need
+	Commands [][]string    // command of each machine, for one or two machines
+	Env      []string      // variables of all commands
+	Limit    time.Duration // maximum run time of the commands; a machine has the time grace in addition, to start and to end
 	// Counted makes the machine's clock count what its processor, one, carries out: a
 	// nanosecond an instruction, and waiting for nothing takes none. What is timed in it
 	// does not depend on what else this machine does. For one machine.
@@ -42,22 +42,22 @@ type Run struct {
 	TSC bool
 }
 
-// Outcome of one machine.
+// Outcome is the result of one machine.
 type Outcome struct {
 	job.Verdict
-	Output  string // what the command has said
-	Console string // what the kernel and init have said
-	Dir     string // with both, and what the command has kept
+	Output  string // output of the command
+	Console string // output of the kernel and of init
+	Dir     string // folder with both outputs, and with the files that the command has kept
 }
 
-// grace is how long a machine may take to start and to end.
+// grace is the time that a machine may take to start and to end, in addition to its command.
 const grace = time.Minute
 
-// errMachine is wrapped when a machine ended without a verdict.
+// errMachine is wrapped by the error for a machine that ended without a verdict.
 var errMachine = errors.New("the virtual machine ended without saying how its command did")
 
-// Do runs the machines until they are off. An error says that a machine did not
-// work; how its command ended is in its Outcome. Where a processor stood still, they are
+// Do runs the machines until they are off. An error means that a machine did not work; the
+// result of a machine's command is in its Outcome. If a processor was stuck, the machines are
 // started once more.
 func Do(ctx context.Context, r Run) ([]Outcome, error) {
 	out, err := once(ctx, r)
@@ -79,7 +79,7 @@ func once(ctx context.Context, r Run) ([]Outcome, error) {
 		return nil, err
 	}
 	logs := filepath.Join(dir, "runs", fmt.Sprintf("%s-%s-%d", time.Now().Format("0102-150405"), r.Name, os.Getpid()))
-	// A socket's path is short.
+	// The path of a socket has a maximum length, so its folder has a short path.
 	sockets, err := os.MkdirTemp("", "rdmavm")
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func once(ctx context.Context, r Run) ([]Outcome, error) {
 			m := machine{img: img, run: &r, node: node, sockets: sockets, dir: filepath.Join(logs, fmt.Sprintf("node%d", node))}
 			if outcomes[node], errs[node] = m.live(ctx); errs[node] != nil {
 				errs[node] = fmt.Errorf("machine %d of %s: %w; its logs are in %s", node, r.Name, errs[node], m.dir)
-				cancel() // the others wait for it
+				cancel() // the other machine would wait for the failed one
 			}
 		})
 	}
@@ -159,13 +159,13 @@ func read(name string) string {
 	return string(b)
 }
 
-// tail is the end of a log, as an error.
+// tail returns the end of a log as an error.
 func tail(log string) error {
 	const most = 2000
 	return errors.New("... " + strings.TrimSpace(log[max(0, len(log)-most):]))
 }
 
-// fill makes the folder that the machine sees.
+// fill makes the folder that is shared with the machine.
 func (m *machine) fill(share string) error {
 	bin := filepath.Join(share, job.Programs)
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -177,7 +177,7 @@ func (m *machine) fill(share string) error {
 		}
 	}
 	limit := m.run.Limit
-	if m.run.Counted { // its clock jumps ahead while it waits for files of the host
+	if m.run.Counted { // the machine's clock jumps ahead while the machine waits for files of the host
 		limit *= 1000
 	}
 	b, err := json.Marshal(job.Job{Node: m.node, Nodes: len(m.run.Commands), Command: m.run.Commands[m.node], Env: m.run.Env, Limit: limit})
@@ -188,11 +188,11 @@ func (m *machine) fill(share string) error {
 }
 
 func copyFile(to, from string) error {
-	from, err := filepath.EvalSymlinks(from) // a link would lead nowhere in the machine
+	from, err := filepath.EvalSymlinks(from) // the target of a symbolic link does not exist in the machine
 	if err != nil {
 		return err
 	}
-	// The same file under another name costs nothing.
+	// A hard link costs nothing.
 	if err := os.Link(from, to); err == nil {
 		return nil
 	}
@@ -210,9 +210,9 @@ func copyFile(to, from string) error {
 	})
 }
 
-// arguments of QEMU. TCG is the emulation: no hardware is needed for it. The kernel is
-// told not to check its timer (no_timer_check): on a busy host no tick comes in the time
-// that it waits for some, and it panics.
+// arguments returns the arguments of QEMU. The machine is emulated (TCG), which needs no
+// hardware. The kernel does not check its timer (no_timer_check): on a busy host, no tick may
+// arrive within the time of that check, and the kernel would panic.
 func (m *machine) arguments(share string) []string {
 	processors, memory := "2", "1280"
 	if len(m.run.Commands) > 1 {

@@ -15,7 +15,7 @@ import (
 
 const sbomDir = "usr/share/sbom"
 
-// assemble makes an image of programs, what each is made of, and what they load.
+// assemble makes an image of the programs, their bills of materials, and the files that they load.
 func (s *settings) assemble(i image, programs []string, system []oci.File, arch string) (v1.Image, error) {
 	files, err := s.files(programs, system)
 	if err != nil {
@@ -43,8 +43,8 @@ func (s *settings) files(programs []string, system []oci.File) ([]oci.File, erro
 	return files, nil
 }
 
-// config returns what a runtime reads: how to run the image, and what it is (OCI
-// image specification, "Image Configuration" and "Annotations").
+// config returns the configuration and the annotations that a runtime reads: how to run the
+// image, and its description (OCI image specification, "Image Configuration", "Annotations").
 func (s *settings) config(i image, arch string) *v1.ConfigFile {
 	file := oci.Config(arch, s.created)
 	c := &file.Config

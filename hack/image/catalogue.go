@@ -1,16 +1,16 @@
 package main
 
-// image is one image and the programs in it. An image holds nothing else: no
-// shell, no package manager, and but for the one for RDMA no libc.
+// image describes an image and its programs. An image of Outrigger's has nothing else: no
+// shell, no package manager, and, except for the image for RDMA, no libc.
 type image struct {
 	name       string
-	about      string   // org.opencontainers.image.description
+	about      string   // value of the annotation org.opencontainers.image.description
 	programs   []string // folders of main packages; the first is the entry point
 	everything bool     // any program may be run: there is no entry point
-	test       bool     // only the test cluster wants it
-	mpi        bool     // it has what the launcher gives to MPI programs
-	stock      *stock   // it is others' packages, and nothing else
-	rdma       string   // the program of it that is built for RDMA; the image then has Debian's libraries, too
+	test       bool     // the image is only for the test cluster
+	mpi        bool     // the image has the libraries that the launcher provides to MPI programs
+	stock      *stock   // packages of others of which the image consists; nil: an image of Outrigger's
+	rdma       string   // program of the image that is built for RDMA; the image then also has Debian's libraries; empty: none
 }
 
 var catalogue = []image{

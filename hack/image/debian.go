@@ -17,25 +17,25 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// debs is where hack/rdmavm/packages leaves Debian's packages, and headers where
-// it unpacks those of libibverbs.
+// debs is the folder in which hack/rdmavm/packages stores Debian's packages, and headers is the
+// folder in which it unpacks the headers of libibverbs.
 const (
 	debs    = "bin/rdmavm/debs"
 	headers = "bin/rdmavm/root/usr/include"
 )
 
-// multiarch is where Debian has libraries on amd64, the architecture of the
-// image for RDMA.
+// multiarch is the directory of Debian's libraries on amd64, the architecture of the image for
+// RDMA, and loader is the name of the dynamic loader.
 const (
 	multiarch = "usr/lib/x86_64-linux-gnu"
 	loader    = "ld-linux-x86-64.so.2"
 )
 
-// debianPackages are what a sidecar for RDMA loads.
+// debianPackages are the packages with the libraries that a sidecar for RDMA loads.
 var debianPackages = []string{"libc6", "libgcc-s1", "gcc-12-base", "libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200"}
 
-// debianFiles returns the libraries of the packages that are needed, the providers'
-// list, the packages' licences, and the bill of what they are.
+// debianFiles returns the libraries of debianPackages that the sidecar needs, the list of
+// libibverbs' providers, the licences of the packages, and their bill of materials.
 func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 	root, err := os.MkdirTemp("", "outrigger-debian-")
 	if err != nil {
@@ -48,7 +48,7 @@ func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 		return nil, fmt.Errorf("%w; run hack/rdmavm/packages", err)
 	}
 	for _, name := range d.packages {
-		if name != "libgcc-s1" { // its licence is gcc-12-base's
+		if name != "libgcc-s1" { // gcc-12-base has the licence of libgcc-s1
 			d.addFiles("usr/share/doc/" + name + "/copyright")
 		}
 	}
@@ -64,12 +64,12 @@ func debianFiles(dir string, created time.Time) ([]oci.File, error) {
 	return append(d.files, oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
-// debian is an unpacked set of packages, and what of it an image gets.
+// debian is an unpacked set of packages, and the files of it that an image gets.
 type debian struct {
 	root     string
 	packages []string
 	files    []oci.File
-	have     map[string]bool // libraries by their names
+	have     map[string]bool // names of the libraries that the image has
 	err      error
 }
 
@@ -95,7 +95,7 @@ func (d *debian) unpack(dir string) (bill []component, err error) {
 	return bill, nil
 }
 
-// single returns the one file that a pattern has.
+// single returns the only file that matches a pattern.
 func single(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err != nil || len(found) != 1 {
@@ -130,7 +130,7 @@ func describeDeb(deb string) (component, error) {
 	return packaged(name, version, fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s", name, url.PathEscape(version), parts[2]), content), nil
 }
 
-// addFiles adds the files of a pattern.
+// addFiles adds the files that match a pattern.
 func (d *debian) addFiles(pattern string) {
 	found, err := filepath.Glob(filepath.Join(d.root, pattern))
 	if err != nil || len(found) == 0 {
@@ -154,9 +154,9 @@ func (d *debian) add(name, from string, mode fs.FileMode) {
 	d.files = append(d.files, oci.File{Path: name, Mode: mode, Content: content})
 }
 
-// library adds a library and those that it needs. Packages have them in /lib or
-// /usr/lib alike, and BLAS next to its alternatives; the image has one folder, and the
-// loader where programs say.
+// library adds a library and the libraries that it needs. Packages have libraries in /lib or in
+// /usr/lib, and BLAS in a folder of its own. The image has all libraries in one folder, except
+// for the loader, which is at the path that programs name.
 func (d *debian) library(name string) {
 	if d.have[name] || d.err != nil {
 		return
@@ -197,8 +197,8 @@ func (d *debian) needs(at string) {
 	}
 }
 
-// complete adds programs of the packages, and the libraries that they and the files
-// need, but for those that the files have.
+// complete adds programs of the packages, and the libraries that these programs and the files
+// need, except for libraries that are among the files.
 func (d *debian) complete(files []oci.File, programs []string) {
 	for _, f := range files {
 		d.have[path.Base(f.Path)] = true
@@ -261,8 +261,8 @@ func (d *debian) providers() {
 	}
 }
 
-// rdmaFlags returns how a sidecar for RDMA is compiled: against glibc, which loads
-// libibverbs for it.
+// rdmaFlags returns the flags with which a sidecar for RDMA is compiled: it is linked to glibc,
+// whose loader loads libibverbs.
 func rdmaFlags() (tags string, environ []string, err error) {
 	at, err := filepath.Abs(headers)
 	if err != nil {
@@ -271,6 +271,6 @@ func rdmaFlags() (tags string, environ []string, err error) {
 	if _, err := os.Stat(filepath.Join(at, "infiniband", "verbs.h")); err != nil {
 		return "", nil, fmt.Errorf("the headers of libibverbs are not here; run hack/rdmavm/packages: %w", err)
 	}
-	// Names are looked up by Go: the image has no files for glibc to do it with.
+	// Go looks up names: the image does not have the files that glibc needs to do so.
 	return "rdma,netgo,osusergo", []string{"CGO_ENABLED=1", "CGO_CFLAGS=-O2 -I" + at}, nil
 }

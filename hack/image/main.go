@@ -1,6 +1,6 @@
-// Command image writes Outrigger's container images as archives, without a
-// container engine: static programs, a user, and what each program is made of.
-// The same source gives the same bytes. See docs/images.md.
+// Command image writes Outrigger's container images as archives, without a container engine. An
+// image has static programs, a user, and the bill of materials of each program. The same source
+// gives the same bytes. See docs/images.md.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// registry is what every image's name begins with.
+// registry is the first part of every image's name.
 const registry = "outrigger.dev/"
 
 func main() {
@@ -31,14 +31,14 @@ func main() {
 	}
 }
 
-// settings are the same for every image of a run.
+// settings are the settings for all images of a run.
 type settings struct {
-	version  string // the images' tag
-	revision string // the commit, or nothing
-	out      string // the folder of the archives
+	version  string // tag of the images
+	revision string // commit of the source; empty: not known
+	out      string // folder of the archives
 	created  time.Time
-	mpi      bool     // with what MPI programs load
-	arches   []string // as Go names them; the first is that of older readers
+	mpi      bool     // the images get the libraries that MPI programs load
+	arches   []string // architectures by Go's names; readers that know only one architecture get the first
 }
 
 func run(ctx context.Context) error {
@@ -61,7 +61,7 @@ func run(ctx context.Context) error {
 	}
 	for _, i := range catalogue {
 		if i.stock != nil && !slices.Equal(s.arches, []string{"amd64"}) {
-			continue // the packages are this machine's
+			continue // the packages are for amd64 only
 		}
 		if i.test && !*test || (i.rdma != "") != *rdma {
 			continue
@@ -74,8 +74,8 @@ func run(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(s.out, "version"), []byte(s.version+"\n"), 0o644)
 }
 
-// sourceDate returns the time of all files and descriptions, seconds
-// since 1970 (reproducible-builds.org, SOURCE_DATE_EPOCH); 1970 when unset.
+// sourceDate parses the time of all files and descriptions, in seconds since 1970
+// (reproducible-builds.org, SOURCE_DATE_EPOCH); an empty text is the start of 1970.
 func sourceDate(text string) (time.Time, error) {
 	if text == "" {
 		text = "0"
@@ -130,7 +130,7 @@ func (s *settings) makeFor(ctx context.Context, i image, arch string) (v1.Image,
 	return s.assemble(i, programs, system, arch)
 }
 
-// system returns the files of an image that are no Go programs of ours.
+// system returns the files of an image other than Outrigger's Go programs.
 func (s *settings) system(ctx context.Context, i image, arch string) (files []oci.File, err error) {
 	add := func(wanted bool, more func() ([]oci.File, error)) {
 		if !wanted || err != nil {

@@ -17,18 +17,18 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// mpiDir is where the launcher finds what it gives to MPI programs: next to the
-// folder of the programs.
+// mpiDir is the directory of the files that the launcher provides to MPI programs. It is next to
+// the directory of the programs.
 const mpiDir = "usr/local/lib/outrigger"
 
-// mpiNames are the files, as hack/c calls them.
+// mpiNames are the names of those files, as in hack/c.
 var mpiNames = []string{"liboutrigger-fi.so", "liboutrigger-alloc.so", "liboutrigger-steps.so", "liboutrigger-check.so", "libpmi.so", "outrigger-pmix"}
 
-// triplets are how compilers name architectures.
+// triplets are the names that compilers use for architectures.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
-// mpiFiles builds what MPI programs load, against the symbols of an old glibc: it
-// runs in images of others.
+// mpiFiles builds the libraries that MPI programs load. They use only symbols of an old glibc,
+// since they run in the images of others.
 func (s *settings) mpiFiles(ctx context.Context, arch string) ([]oci.File, error) {
 	out, err := os.MkdirTemp("", "outrigger-mpi-")
 	if err != nil {
@@ -60,9 +60,9 @@ func (s *settings) mpiFiles(ctx context.Context, arch string) ([]oci.File, error
 	return append(files, oci.File{Path: path.Join(sbomDir, "mpi.spdx.json"), Mode: 0o644, Content: bill}), err
 }
 
-// mpiBill says, as SPDX 2.3 in JSON, what the files are and what they were built
-// with. They are linked to nothing but glibc, which is the application's image's;
-// of libfabric and OpenPMIx they have what the headers say.
+// mpiBill returns a bill of materials, as SPDX 2.3 in JSON, of the files and of what they were
+// built with. The files are linked only to glibc, which the application's image provides; of
+// libfabric and OpenPMIx they use only the headers.
 func mpiBill(files []oci.File, version, compiler string, headers []header, created time.Time) ([]byte, error) {
 	sums := sha256.New()
 	doc := document{
@@ -96,7 +96,7 @@ func mpiBill(files []oci.File, version, compiler string, headers []header, creat
 	return json.MarshalIndent(doc, "", "  ")
 }
 
-// built returns something that was used and is not in the result.
+// built returns the entry of a component that was used for the build and is not in the result.
 func built(name, version string) component {
 	return component{
 		ID: "SPDXRef-Build-" + name, Name: name, Version: version, Download: unknown,
@@ -104,10 +104,10 @@ func built(name, version string) component {
 	}
 }
 
-// header is a file that says the version of the library that it belongs to.
+// header is a header file that defines the version of its library.
 type header struct {
 	name, pattern string
-	numbers       []string // macros
+	numbers       []string // names of the macros with the parts of the version
 }
 
 var headersOfMPI = []header{

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The parts of an SPDX 2.3 document that say what a Go program is made of
-// (clauses 6, 7 and 11). What is not known is said to be so, as SPDX wants it.
+// The parts of an SPDX 2.3 document that describe the modules of a Go program (clauses 6, 7 and
+// 11). Fields whose value is not known have the value that SPDX requires for that case.
 type (
 	document struct {
 		Version       string         `json:"spdxVersion"`
@@ -63,8 +63,8 @@ const (
 	unknown    = "NOASSERTION"
 )
 
-// billOfMaterials says, as SPDX 2.3 in JSON, which modules a program is made of.
-// It is read from the program itself, so it cannot say anything else.
+// billOfMaterials returns a bill of materials, as SPDX 2.3 in JSON, of the modules of a program.
+// The modules are read from the program itself, so that the bill is always correct.
 func billOfMaterials(name string, program []byte, created time.Time) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -79,7 +79,7 @@ func billOfMaterials(name string, program []byte, created time.Time) ([]byte, er
 	}
 	d := document{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: documentID, Name: name,
-		// Unique for each program, as clause 6.5 asks.
+		// The namespace is unique for each program, as clause 6.5 requires.
 		Namespace:     "https://outrigger.dev/spdx/" + name + "-" + sum,
 		Creation:      creation{Created: created.Format(time.RFC3339), Creators: []string{"Organization: Outrigger", "Tool: outrigger-hack-image"}},
 		Packages:      []component{self},
@@ -94,7 +94,7 @@ func billOfMaterials(name string, program []byte, created time.Time) ([]byte, er
 	return json.MarshalIndent(d, "", "  ")
 }
 
-// moduleOf describes the module that is really in the program.
+// moduleOf returns the entry of the module that is in the program: the replacement, if there is one.
 func moduleOf(m *debug.Module, number int) component {
 	if m.Replace != nil {
 		m = m.Replace
@@ -126,8 +126,8 @@ func packaged(name, version, locator string, content []byte) component {
 	}
 }
 
-// identifying is a character of an identifier, which is a letter, a digit, a dot or a
-// dash (clause 7.2): libstdc++6 is none.
+// identifying replaces a character that is not allowed in an identifier by a dash. Letters,
+// digits, dots and dashes are allowed (clause 7.2), so that libstdc++6 is not an identifier.
 func identifying(r rune) rune {
 	if strings.ContainsRune("+_~", r) {
 		return '-'
@@ -135,7 +135,7 @@ func identifying(r rune) rune {
 	return r
 }
 
-// packageBill says, as SPDX 2.3 in JSON, which packages of others an image is made of.
+// packageBill returns a bill of materials, as SPDX 2.3 in JSON, of the packages of others in an image.
 func packageBill(name string, packages []component, created time.Time) ([]byte, error) {
 	sums := sha256.New()
 	for _, p := range packages {

@@ -10,18 +10,17 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// stock is what an image is made of in which nothing is ours: wheels of PyPI and what
-// they need of Debian's packages, or without wheels all of all Debian's packages.
+// stock has the contents of an image without files of Outrigger: wheels of PyPI with the files of
+// Debian's packages that they need, or, without wheels, all files of Debian's packages.
 type stock struct {
 	env      []string
 	wheels   []wheel
-	packages []string // of Debian
-	programs []string // files of them; libraries come with what needs them
+	packages []string // names of Debian's packages
+	programs []string // paths of programs of the packages; the libraries that they need are added
 }
 
-// The MPIs of PyPI. Of libfabric and UCX they have what is in the libraries
-// themselves, which includes tcp and shared memory: what is left out are plugins
-// that need drivers of hardware.
+// The MPIs of PyPI. They have libfabric and UCX with tcp and shared memory, which are in the
+// libraries themselves, and without the plugins that need drivers of hardware.
 var (
 	mpich = &stock{
 		env: []string{"PATH=/opt/mpich/bin:/opt/imb/bin:/bin", "LD_LIBRARY_PATH=/opt/mpich/lib"},
@@ -35,7 +34,7 @@ var (
 		env: []string{"PATH=/opt/intel/bin:/bin", "LD_LIBRARY_PATH=/opt/intel/lib:/opt/mpich/lib/mpich"},
 		wheels: []wheel{
 			{name: "impi_rt", to: "opt/intel", files: []string{"bin/IMB-MPI1", "bin/mpiexec.hydra", "bin/hydra_bstrap_proxy", "bin/hydra_pmi_proxy", "lib/libmpi.so.12"}},
-			// Its own package has no libfabric.
+			// The MPI's own package has no libfabric.
 			{name: "mpich", to: "opt/mpich", files: []string{"lib/mpich/libfabric.so.1"}},
 		},
 		packages: imbPackages, programs: shell,
@@ -52,7 +51,7 @@ var (
 	imbPackages = []string{"libc6", "dash", "libgcc-s1", "libstdc++6"}
 )
 
-// unpack returns the files of the image, and the bill of their packages.
+// unpack returns the files of the image, and the bill of materials of their packages.
 func (s *stock) unpack(debs, wheels string, created time.Time) ([]oci.File, error) {
 	if len(s.wheels) == 0 {
 		return stockFiles(debs, created)

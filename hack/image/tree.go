@@ -12,7 +12,7 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// stockDebs is where hack/mpi/packages leaves the packages of an image of others'
+// stockDebs is the folder in which hack/mpi/packages stores the packages of an image of others'
 // programs.
 const stockDebs = "bin/mpi/debs"
 
@@ -26,8 +26,8 @@ var alternatives = []oci.File{
 	{Path: multiarch + "/libpsm_infinipath.so.1", Link: "../libpsm1/libpsm_infinipath.so.1.16"},
 }
 
-// stockFiles returns all files of all packages in dir, as they are in a system of
-// Debian's where nothing was set up, and the bill of what they are.
+// stockFiles returns all files of all packages in dir, as in a Debian system whose packages have
+// been unpacked but not configured, and the bill of materials of the packages.
 func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil || len(found) == 0 {
@@ -54,7 +54,7 @@ func stockFiles(dir string, created time.Time) ([]oci.File, error) {
 	return append(append(files, alternatives...), oci.File{Path: path.Join(sbomDir, "debian.spdx.json"), Mode: 0o644, Content: text}), err
 }
 
-// tree returns what is below root, without files that no program reads.
+// tree returns the files below root, without those that no program reads.
 func tree(root string) ([]oci.File, error) {
 	var files []oci.File
 	err := filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
@@ -70,7 +70,7 @@ func tree(root string) ([]oci.File, error) {
 			if slices.Contains(needless, name) {
 				return filepath.SkipDir
 			}
-			return nil // withParents makes those that something is in
+			return nil // withParents adds the folders that are not empty
 		}
 		f, err := fileAt(at, name)
 		files = append(files, f)
@@ -89,6 +89,6 @@ func fileAt(at, name string) (oci.File, error) {
 		return oci.File{Path: name, Link: to}, err
 	}
 	content, err := os.ReadFile(at)
-	// Programs run as who starts them: an image has no use for setuid.
+	// Programs in an image run as the user who starts them, so that setuid bits are not needed.
 	return oci.File{Path: name, Mode: info.Mode().Perm(), Content: content}, err
 }

@@ -15,18 +15,18 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// stockWheels is where hack/mpi/wheels leaves PyPI's packages.
+// stockWheels is the folder in which hack/mpi/wheels stores PyPI's packages.
 const stockWheels = "bin/mpi/wheels"
 
-// wheel is a package of PyPI, and what of it an image gets.
+// wheel is a package of PyPI, and the files of it that an image gets.
 type wheel struct {
-	name  string   // as its file has it
-	to    string   // the folder that stands for its prefix
+	name  string   // name of the package, as in its file name
+	to    string   // folder in the image that stands for the prefix of the package
 	files []string // patterns of files below the prefix
 }
 
-// unpack returns the files of the package that the image gets, and what the package is.
-// Installing a wheel places what is below NAME-VERSION.data/data into the prefix
+// unpack returns the files of the package that the image gets, and the package's entry in a bill
+// of materials. Installing a wheel copies the files below NAME-VERSION.data/data to the prefix
 // (PyPA, "Binary distribution format").
 func (w *wheel) unpack(dir string) ([]oci.File, component, error) {
 	name, err := single(filepath.Join(dir, w.name+"-*.whl"))
@@ -50,7 +50,7 @@ func (w *wheel) unpack(dir string) ([]oci.File, component, error) {
 	return files, packaged(pypi, version, "pkg:pypi/"+pypi+"@"+version, content), nil
 }
 
-// filesBelow returns the files below the prefix that a pattern names. Each has to name one.
+// filesBelow returns the files below the prefix that match a pattern. Each pattern must match a file.
 func (w *wheel) filesBelow(packed []*zip.File, prefix string) ([]oci.File, error) {
 	var files []oci.File
 	named := map[string]bool{}

@@ -1,8 +1,7 @@
-// Command kube is etcd and Kubernetes' components in one program, as hyperkube
-// once was: they share most of their code, so that one binary of them all is
-// built and linked in a fraction of the time that seven take. It is what the
-// link that it is called by says (kubelet, kubectl, ...), or else what its first
-// argument says.
+// Command kube is etcd and the components of Kubernetes in one program, as hyperkube was. The
+// components share most of their code, so that one program is built and linked in a fraction of
+// the time that seven programs take. The name of the link by which it is called (kubelet,
+// kubectl, ...) selects the component; if that is not a component's name, the first argument does.
 package main
 
 import (
@@ -39,8 +38,8 @@ var components = map[string]func() *cobra.Command{
 	"kubectl":                 kubectl.NewDefaultKubectlCommand,
 }
 
-// of makes a component by a constructor that takes a context in some of the versions that
-// this program is built of.
+// of makes a component by its constructor, which takes a context in some versions of Kubernetes
+// and no argument in the others.
 func of(constructor any) *cobra.Command {
 	switch create := constructor.(type) {
 	case func() *cobra.Command:

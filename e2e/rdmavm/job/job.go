@@ -1,5 +1,5 @@
-// Package job is what a test tells a virtual machine to do, and what the machine
-// answers: two files in the folder that both see.
+// Package job defines the job that a test gives to a virtual machine, and the verdict that the
+// machine returns. Both are files in a folder that the host and the machine share.
 package job
 
 import (
@@ -9,36 +9,36 @@ import (
 
 // Names in the shared folder.
 const (
-	File     = "job.json"    // a Job
-	Result   = "result.json" // a Verdict, written last
-	Output   = "output.log"  // what the command has said
-	Programs = "bin"         // programs, copied into the machine before the command starts
-	Kept     = "kept"        // what the command leaves here comes out
+	File     = "job.json"    // file with the Job, as JSON
+	Result   = "result.json" // file with the Verdict, as JSON, which is written last
+	Output   = "output.log"  // file with the output of the command
+	Programs = "bin"         // folder of the programs, which are copied into the machine before the command starts
+	Kept     = "kept"        // folder whose files the test gets when the command has ended
 )
 
 // Host is the shared folder inside of the machine.
 const Host = "/host"
 
-// EnvNode tells the command which of the machines it is in.
+// EnvNode is the variable with the number of the machine, for the command.
 const EnvNode = "RDMAVM_NODE"
 
-// Job of one machine.
+// Job is the job of one machine.
 type Job struct {
-	Node    int           // this machine, from 0
-	Nodes   int           // 1: a device on a pair of virtual cables; 2: joined back to back
-	Command []string      // the first is a program of the folder, or one of the guest
-	Env     []string      // NAME=VALUE
-	Limit   time.Duration // for the command
+	Node    int           // number of this machine, from 0
+	Nodes   int           // number of machines; 1: the device is on a pair of virtual cables; 2: the machines are joined back to back
+	Command []string      // the command; the first element is a program in the folder Programs, or one of the guest
+	Env     []string      // variables of the command, as NAME=VALUE
+	Limit   time.Duration // maximum run time of the command
 }
 
-// Verdict is how a job ended.
+// Verdict is the result of a job.
 type Verdict struct {
-	Status int    // the command's exit status; -1: it did not run, or was ended by a signal
-	Cause  string // in words, when it is not 0
+	Status int    // exit status of the command; -1: the command did not run, or was ended by a signal
+	Cause  string // description of the failure, if Status is not 0
 }
 
 // Device is the RDMA device of every machine.
 const Device = "rxe0"
 
-// Address of a machine on the network between them.
+// Address returns the address of a machine on the network between the machines.
 func Address(node int) string { return fmt.Sprintf("10.8.0.%d", node+1) }
