@@ -28,8 +28,9 @@ var programs = []string{
 	"usr/bin/ib_write_lat", "usr/bin/ib_write_bw", "usr/bin/ib_read_lat", "usr/bin/rping", "usr/bin/ibv_devinfo", "bin/ip", "sbin/tc", "usr/bin/rdma",
 }
 
-// modules are the kernel modules of the guest; a module is listed after those that it needs.
-// rxe requests crc32 from the crypto interface by name, which its dependencies do not show.
+// modules are the kernel modules of the guest. The modules on which they depend are added, and
+// loaded before them. rxe requests crc32 from the crypto interface by name, which is not
+// among the dependencies of a module.
 var modules = []string{
 	"virtio_pci", "9pnet_virtio", "9p", "virtio_net", "veth", "crc32_generic", "crc32_pclmul", "crc32c_generic", "crc32c_intel",
 	"ib_uverbs", "rdma_ucm", "rdma_rxe", "sch_netem",

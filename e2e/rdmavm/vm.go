@@ -31,14 +31,14 @@ type Run struct {
 	Commands [][]string    // command of each machine, for one or two machines
 	Env      []string      // variables of all commands
 	Limit    time.Duration // maximum run time of the commands; a machine has the time grace in addition, to start and to end
-	// Counted makes the machine's clock count what its processor, one, carries out: a
-	// nanosecond an instruction, and waiting for nothing takes none. What is timed in it
-	// does not depend on what else this machine does. For one machine.
+	// Counted makes the machine's clock count the instructions of its only processor: one
+	// nanosecond per instruction, and idle time takes none. Times that are measured in the
+	// machine then do not depend on the load of the host. It is for runs of one machine.
 	Counted bool
-	// TSC makes the machine trust the counter of its processors, as machines of today do.
-	// Else it reads its clock by a system call and the emulated chipset, which takes
-	// microseconds: each turn of an engine does so, and perftest, which reads the counter
-	// itself, never.
+	// TSC makes the machine's kernel trust the time-stamp counter of its processors, as on
+	// present hardware. Otherwise, a program reads the clock by a system call and the emulated
+	// chipset, which takes microseconds. An engine reads the clock in each turn; perftest
+	// reads the counter itself, and never the clock.
 	TSC bool
 }
 

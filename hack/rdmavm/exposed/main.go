@@ -1,6 +1,6 @@
-// exposed sends large messages there and back between private buffers that its ranks
-// have exposed, with other contents each time, and checks every word. It looks at what
-// the kernel says is pinned (VmPin) before, meanwhile and after.
+// exposed sends large messages in both directions between private buffers that its ranks have
+// exposed, with other contents each time, and checks every word. It checks the pinned memory
+// that the kernel reports (VmPin) before, during and after the exposure.
 package main
 
 import (
@@ -199,7 +199,7 @@ func fill(buffer []uint64, first uint64) {
 	}
 }
 
-var child int // process number; 0: none
+var child int // id of the child process; 0: none
 
 // mischief is what no correct rank does.
 func mischief(c *outrigger.Comm, round int) error {
@@ -245,7 +245,7 @@ func mischief(c *outrigger.Comm, round int) error {
 	return nil
 }
 
-// device finds the descriptor that the library has.
+// device returns the file descriptor of the device that the library has opened.
 func device() (fd int, driver uint32, err error) {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -264,7 +264,7 @@ func device() (fd int, driver uint32, err error) {
 	return 0, 0, errors.New("no descriptor of a device is open")
 }
 
-// restrict takes the right to lock more than n bytes from this thread.
+// restrict limits the memory that this thread may lock to n bytes.
 func restrict(n uint64) error {
 	runtime.LockOSThread()
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -33,7 +33,7 @@ func main() {
 	}
 	unix.Sync()
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
-		say(err.Error()) // and the kernel panics, which ends the machine too
+		say(err.Error()) // the kernel then panics, which also ends the machine
 	}
 }
 
@@ -80,8 +80,8 @@ func mounts() error {
 	return nil
 }
 
-// load loads the modules of the list. One that this processor cannot use, such as
-// an accelerated checksum, has another for it.
+// load loads the modules of the list. It ignores a module that this processor cannot use, such as
+// an accelerated checksum; another module replaces it.
 func load() error {
 	list, err := os.ReadFile("/modules/list")
 	if err != nil {
@@ -93,7 +93,7 @@ func load() error {
 			return err
 		}
 		err = unix.FinitModule(int(f.Fd()), "", 0)
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 		switch {
 		case errors.Is(err, unix.ENODEV):
 			say("no use for module " + m)
@@ -104,15 +104,15 @@ func load() error {
 	return nil
 }
 
-// programs copies what the test brought: pages of a program are slow to come over
-// the shared folder.
+// programs copies the programs of the test into the machine, because reading the pages of a
+// program over the shared folder is slow.
 func programs() error {
 	const to = "/usr/local/bin"
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(job.Host, job.Programs)); err != nil {
-		return nil // it brought none
+		return nil // the test has no programs
 	}
 	return os.CopyFS(to, os.DirFS(filepath.Join(job.Host, job.Programs)))
 }

@@ -1,6 +1,6 @@
-// pingpong measures what perftest measures, through Outrigger: the time of one
-// way of a small message (ib_write_lat), and the rate of a window of large ones
-// (ib_write_bw). Both ranks check what comes.
+// pingpong measures through Outrigger what perftest measures: the one-way time of a small message
+// (ib_write_lat), and the rate of a window of large messages (ib_write_bw). Both ranks check the
+// received data.
 package main
 
 import (

@@ -8,12 +8,12 @@ import (
 	outrigger "github.com/outrigger-hpc/outrigger/clientlib"
 )
 
-// sizes of the blocks of a soak, in words: by the eager ring, in a message, in
-// several, by rendezvous.
+// sizes are the sizes of the blocks of a soak, in words. The blocks are sent by the eager ring, in
+// one message, in several messages, and by rendezvous.
 var sizes = []int{2, 200, 1000, 30000}
 
-// soak sends blocks there and back, and checks every word, until rank 0 finds the
-// file enough.
+// soak sends blocks in both directions and checks every word, until rank 0 finds that the file
+// enough exists.
 func soak(ctx context.Context, s *outrigger.Session, w *outrigger.Comm, enough string) error {
 	block, err := outrigger.Alloc[uint64](s, sizes[len(sizes)-1])
 	if err != nil {
@@ -53,7 +53,7 @@ func soak(ctx context.Context, s *outrigger.Session, w *outrigger.Comm, enough s
 
 func word(round, i int) uint64 { return (uint64(round)<<32 ^ uint64(i)) * 0x9e3779b97f4a7c15 }
 
-// fill writes a block: the flag, and words that differ in every round and place.
+// fill writes a block: the flag, and words that differ in every round and position.
 func fill(b []uint64, round int) {
 	b[0] = 0
 	for i := range b[1:] {

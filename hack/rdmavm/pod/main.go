@@ -1,5 +1,5 @@
-// pod is what runs in a virtual machine of a test of jobs: the pod's sidecar and
-// ranks, step by step of a plan.
+// pod runs in a virtual machine of a test of jobs. It executes the steps of a plan; in each
+// step of a job, it starts the pod's sidecar and ranks.
 package main
 
 import (
@@ -39,8 +39,8 @@ func main() {
 	}
 }
 
-// both runs the two pods of a plan in one machine, each in a process like this one: what
-// the second one says is kept in a file.
+// both runs the two pods of a plan in one machine, each in a process of this program. The
+// output of the second pod is written to a file.
 func both() error {
 	said, err := os.Create(filepath.Join(job.Host, job.Kept, "pod1.log"))
 	if err != nil {
@@ -60,7 +60,7 @@ func both() error {
 	return errors.Join(pods[0].Wait(), pods[1].Wait())
 }
 
-// together says that the other pod is in the same machine.
+// together is the variable that is set if the other pod is in the same machine.
 const together = "RDMAVM_TOGETHER"
 
 const programs = "/usr/local/bin"
@@ -94,14 +94,14 @@ func run() error {
 	return nil
 }
 
-// counters returns the counters that the device keeps of its packets.
+// counters returns the packet counters of the device.
 func counters() map[string]uint64 {
 	all := map[string]uint64{}
-	files, _ := filepath.Glob("/sys/class/infiniband/" + job.Device + "/ports/1/hw_counters/*") // the pattern is good
+	files, _ := filepath.Glob("/sys/class/infiniband/" + job.Device + "/ports/1/hw_counters/*") // Glob fails only for an invalid pattern
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			continue // it may be gone
+			continue // the counter may not exist any more
 		}
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
 			all[filepath.Base(f)] = n
@@ -120,7 +120,7 @@ func moved(before, after map[string]uint64) string {
 	return strings.Join(list, ", ")
 }
 
-// patience is how long a step waits for what does not depend on its length.
+// patience is the maximum time of a wait that does not depend on the length of the step.
 const patience = 30 * time.Second
 
 func (s *step) command(node, _ int) error {
@@ -135,17 +135,17 @@ func (s *step) command(node, _ int) error {
 		if node == 0 || time.Now().After(end) {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(line, " "), err, said)
 		}
-		time.Sleep(200 * time.Millisecond) // the other side is not there yet
+		time.Sleep(200 * time.Millisecond) // the command of the other machine is not running yet
 	}
 }
 
-// step is a plan's step with what belongs to it while it runs.
+// step is a step of a plan, with its state while it runs.
 type step struct {
 	plan.Step
 	sidecar *exec.Cmd
 	log     string
-	control string // socket of drills
-	unread  []byte // the last line of the log, if it is not whole
+	control string // path of the sidecar's socket for reports, metrics and drills
+	unread  []byte // the last line of the sidecar's log, if that line is not complete
 }
 
 func (s *step) job(node, number int) (err error) {
@@ -208,7 +208,7 @@ func (s *step) job(node, number int) (err error) {
 	return err
 }
 
-// report is what a sidecar says of what it has moved, and how.
+// report is a sidecar's report about its messages and buffers.
 type report struct {
 	Protocols []struct {
 		Name     string
@@ -226,11 +226,11 @@ func (s *step) asked() (said report, err error) {
 	return said, json.NewDecoder(r.Body).Decode(&said)
 }
 
-// report prints it.
+// report prints the sidecar's report, and its broken connections.
 func (s *step) report() {
 	said, err := s.asked()
 	if err != nil {
-		fmt.Println("no report:", err) // the sidecar may have ended; the step says how
+		fmt.Println("no report:", err) // the sidecar may have ended; the result of the step has its exit status
 		return
 	}
 	broken, again := s.mended(s.client())
@@ -245,8 +245,8 @@ func (s *step) report() {
 	}
 }
 
-// mended returns how many connections the sidecar has counted as broken, and as made
-// again; 0 if it does not say so.
+// mended returns the sidecar's counts of broken connections and of reconnections; 0 if the
+// metrics cannot be read.
 func (s *step) mended(client *http.Client) (broken, again int) {
 	r, err := client.Get("http://sidecar/metrics")
 	if err != nil {
@@ -267,8 +267,8 @@ func (s *step) mended(client *http.Client) (broken, again int) {
 	return broken, again
 }
 
-// connected returns how often the sidecar's log says, in what is new of it, that a
-// connection was made. To ask the sidecar costs it more, and is left for the end.
+// connected returns the number of connections that the new lines of the sidecar's log report.
+// A request to the sidecar would cost the sidecar more, and is made only at the end.
 func (s *step) connected(log io.Reader) (n int) {
 	b, err := io.ReadAll(log)
 	s.unread = append(s.unread, b...)
@@ -281,14 +281,14 @@ func (s *step) connected(log io.Reader) (n int) {
 	return n
 }
 
-// client reaches the sidecar.
+// client returns an HTTP client whose connections go to the sidecar's socket.
 func (s *step) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.control)
 	}}, Timeout: patience}
 }
 
-// tail returns the part of a log that is worth showing.
+// tail returns a long log without its middle part.
 func tail(log string) string {
 	const most = 6000
 	if len(log) <= most {
@@ -309,7 +309,7 @@ func (s *step) start(node int, socket string) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close() // the sidecar has its own
+	defer out.Close() // the sidecar has its own descriptor
 	s.sidecar = exec.Command("outrigger-sidecar", "--bootstrap", filepath.Join(programs, s.Document), "--pod", strconv.Itoa(node),
 		"--socket", socket, "--metrics", "unix:"+s.control)
 	s.sidecar.Stdout, s.sidecar.Stderr = out, out
@@ -322,13 +322,13 @@ func (s *step) start(node int, socket string) error {
 	return s.sidecar.Start()
 }
 
-// startLimited starts a sidecar that may lock no more than s.Memlock bytes. A process
-// of root's may lock what it wants unless CAP_IPC_LOCK is out of its bounding set,
-// which a process has of the thread that starts it; that thread ends with this.
+// startLimited starts a sidecar that may lock at most s.Memlock bytes. The limit applies to a
+// process of root only if CAP_IPC_LOCK is not in its bounding set. A process inherits that set
+// from the thread that starts it, so the set is changed in a thread that ends afterwards.
 func (s *step) startLimited() error {
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is not used again
+		runtime.LockOSThread() // the thread is never unlocked, so that it ends with the goroutine
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_IPC_LOCK, 0, 0, 0); err != nil {
 			started <- fmt.Errorf("dropping CAP_IPC_LOCK: %w", err)
 			return
@@ -356,8 +356,8 @@ func (s *step) end() error {
 	return nil
 }
 
-// kill ends the first rank that a launcher has started, in the middle of its work, and
-// returns how many it has ended.
+// kill kills the first rank of a launcher once the sidecar reports at least s.Kill messages. It
+// returns the number of killed ranks, 0 or 1.
 func (s *step) kill(over context.Context, launcher int) int {
 	for over.Err() == nil {
 		select {
@@ -371,7 +371,7 @@ func (s *step) kill(over context.Context, launcher int) int {
 			messages += p.Messages
 		}
 		if err != nil || messages < uint64(s.Kill) {
-			continue // it has not started, or not done enough
+			continue // the sidecar has not started, or has not reported enough messages
 		}
 		rank, err := child(launcher)
 		if err == nil {
@@ -386,9 +386,9 @@ func (s *step) kill(over context.Context, launcher int) int {
 	return 0
 }
 
-// child is a process that another one has started.
+// child returns the id of the first child of a process.
 func child(of int) (int, error) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", of)) // the pattern is good
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", of)) // Glob fails only for an invalid pattern
 	for _, l := range lists {
 		b, err := os.ReadFile(l)
 		if list := strings.Fields(string(b)); err == nil && len(list) > 0 {
@@ -398,10 +398,10 @@ func child(of int) (int, error) {
 	return 0, fmt.Errorf("process %d has no child", of)
 }
 
-// drill does to the job what its step wants, until the job is over, and returns
-// how often.
+// drill forces the errors of the queue pair that the step asks for, until the job is over. It
+// returns their number.
 func (s *step) drill(over context.Context, node int) (n int) {
-	_ = os.Remove(plan.Enough) // of another step
+	_ = os.Remove(plan.Enough) // the file may be of an earlier step
 	if node != 0 || s.Breaks == 0 {
 		return 0
 	}
@@ -424,9 +424,9 @@ func (s *step) drill(over context.Context, node int) (n int) {
 		case <-time.After(20 * time.Millisecond):
 		}
 		if up += s.connected(log); up <= n {
-			continue // the last one has not been mended yet
+			continue // the connection that the last drill broke has not been made again yet
 		}
-		// Some work is to be done between two drills.
+		// The job makes progress between two drills.
 		select {
 		case <-over.Done():
 			return n

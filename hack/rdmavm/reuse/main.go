@@ -1,7 +1,6 @@
-// reuse sends from the same buffers again and again, small ones as they are eager and
-// large ones by rendezvous, with other contents each time. The receiver checks every
-// word: a buffer that is gathered from too late, or a registration that leads to other
-// pages, is seen.
+// reuse sends repeatedly from the same buffers, with other contents each time: small messages
+// eagerly, and large ones by rendezvous. The receiver checks every word, which finds a buffer
+// that was read too late and a registration of other pages.
 package main
 
 import (
@@ -64,7 +63,8 @@ type sender struct {
 	messages int
 }
 
-// rounds sends each of the first n buffers so often, the buffers of a round together.
+// rounds sends each of the first n buffers once in each of the given number of rounds. The sends
+// of a round are in flight together.
 func (x *sender) rounds(rounds, n, words int) error {
 	requests := make([]outrigger.Request, n)
 	for round := range rounds {

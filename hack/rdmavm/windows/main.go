@@ -1,6 +1,6 @@
-// windows accesses the memory of ranks in the other pod: it checks every word that
-// was put and got, records that are changed under a lock, and counters, and measures
-// a put with its flush and a get.
+// windows accesses the memory of ranks in the other pod. It checks every word of puts and gets,
+// records that are changed under a lock, and counters. It measures a put with its flush, and a
+// get.
 package main
 
 import (
@@ -25,8 +25,8 @@ func main() {
 	}
 }
 
-// A rank's part of the window: what its partner puts, a record that all change under
-// its lock, and a counter. In words.
+// Layout of a rank's part of the window, in words: room for the partner's puts, a record that
+// all ranks change under a lock, and two counters.
 const (
 	room       = 1 << 17
 	record     = 64
@@ -35,19 +35,19 @@ const (
 	swappedAt  = counterAt + 1
 	partWords  = swappedAt + 1
 	addsARound = 5
-	burst      = 32 // puts before a flush
+	burst      = 32 // number of puts before a flush
 )
 
-// sizes of accesses, in words: of a frame that leaves at once, at the edges of what
-// is copied, and of what goes in pieces.
+// sizes are the sizes of accesses, in words: some fit into one frame that is sent at once, some
+// are near the limits of copying, and some are sent in pieces.
 var sizes = []int{1, 8, 9, 64, 512, 520, 8192, 40_000, room}
 
-// bench is one rank.
+// bench is the state of one rank.
 type bench struct {
 	ctx      context.Context
 	rank     int
 	size     int
-	partner  int // in the other pod
+	partner  int // rank of the partner, in the other pod
 	win      *outrigger.Window[uint64]
 	world    *outrigger.Comm
 	src, dst []uint64
@@ -95,11 +95,12 @@ func run(ctx context.Context, rounds int, enough string) error {
 	if err := b.win.Free(ctx); err != nil {
 		return err
 	}
-	clear(part) // it is this rank's again
+	clear(part) // after Free, no other rank accesses the part
 	return s.Close()
 }
 
-// soak plays rounds, one where nothing is waited for, and returns how many.
+// soak runs rounds until the file enough exists, or one round if enough is empty. It returns the
+// number of rounds.
 func (b *bench) soak(enough string) (round int, err error) {
 	over := make([]uint64, 1)
 	for {
@@ -122,7 +123,7 @@ func word(rank, round, i int) uint64 {
 	return (uint64(rank)<<48 ^ uint64(round)<<24 ^ uint64(i)) * 0x9e3779b97f4a7c15
 }
 
-// round puts and gets back every size, takes a turn at a record, and counts.
+// round puts and gets data of every size, changes a record, and increments the counters.
 func (b *bench) round(round int) error {
 	ctx := b.ctx
 	for k, n := range sizes {
@@ -133,7 +134,7 @@ func (b *bench) round(round int) error {
 		if err := b.win.Put(ctx, b.src[:n], b.partner, at); err != nil {
 			return err
 		}
-		clear(b.src[:n]) // it may be changed again
+		clear(b.src[:n]) // after Put has returned, the buffer may be changed
 		if err := b.win.Flush(ctx, b.partner); err != nil {
 			return err
 		}
@@ -162,8 +163,8 @@ func (b *bench) round(round int) error {
 	return b.swap(0)
 }
 
-// epoch finds what the partner has put into this rank's part, with no other rank
-// synchronising.
+// epoch checks a put of the partner into this rank's part that is synchronized by post, start,
+// complete and wait, without the other ranks.
 func (b *bench) epoch(round int) error {
 	const n = 2000
 	ctx, group := b.ctx, []int{b.partner}
@@ -178,10 +179,10 @@ func (b *bench) epoch(round int) error {
 			return fmt.Errorf("word %d put in an epoch is %#x, want %#x", i, v, want)
 		}
 	}
-	return b.world.Barrier(ctx) // before the next round's puts
+	return b.world.Barrier(ctx) // no rank may begin the next round's puts before all ranks have checked
 }
 
-// turn adds one to every word of a record, whose lock it holds meanwhile.
+// turn adds one to every word of a record while it holds the record's lock.
 func (b *bench) turn(target int) error {
 	ctx, r := b.ctx, b.dst[:record]
 	if err := b.win.Lock(ctx, target, true); err != nil {
@@ -204,7 +205,7 @@ func (b *bench) turn(target int) error {
 	return b.win.Unlock(ctx, target)
 }
 
-// swap adds one to a word by compare and swap, until no other rank was faster.
+// swap adds one to a word by compare and swap, and tries again if another rank has changed the word.
 func (b *bench) swap(target int) error {
 	for was := uint64(0); ; {
 		old, err := b.win.CompareAndSwap(b.ctx, was, was+1, target, swappedAt)
@@ -215,7 +216,7 @@ func (b *bench) swap(target int) error {
 	}
 }
 
-// tally looks at what all have counted.
+// tally checks the record and the counters of this rank's part.
 func (b *bench) tally(rounds int) error {
 	if err := b.win.Fence(b.ctx); err != nil {
 		return err
@@ -240,8 +241,7 @@ func (b *bench) tally(rounds int) error {
 	return b.world.Barrier(b.ctx)
 }
 
-// measure prints what a put with its flush and a get take, while no other rank does
-// anything.
+// measure prints the times of a put with its flush and of a get, while the other ranks are idle.
 func (b *bench) measure(rounds int) error {
 	if b.rank != 0 {
 		return b.world.Barrier(b.ctx)
