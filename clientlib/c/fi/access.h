@@ -30,10 +30,10 @@ enum access { ACCESS_WRITE = 1, ACCESS_READ, ACCESS_ATOMIC, ACCESS_FETCH, ACCESS
  * little-endian, as the contract is. */
 struct request {
 	uint8_t access, type, op;
-	uint8_t bulk;      /* 1: the data is in a message of its own */
-	uint32_t endpoint; /* of the origin, for the answer */
+	uint8_t bulk;      /* 1: the data is in a separate message */
+	uint32_t endpoint; /* endpoint of the origin, for the answer */
 	uint64_t key, addr;
-	uint64_t length;   /* bytes of the region */
+	uint64_t length;   /* number of bytes of the region */
 };
 
 /* The remote data of a write (FI_REMOTE_CQ_DATA) follows the request, because a message with
@@ -57,18 +57,18 @@ static inline uint64_t tag_of(uint64_t number) { return number << 8; }
 struct registration {
 	struct fid_mr fid;
 	char slack[SLACK];
-	struct node node; /* in the bucket of its key */
+	struct node node; /* node in the list of the bucket of its key */
 	struct domain *domain;
-	uint64_t start, length; /* addresses as accesses name them */
+	uint64_t start, length; /* range of the region, in the addresses that accesses use */
 	unsigned char *memory;
 	uint64_t rights;
-	unsigned busy; /* transfers in progress */
+	unsigned busy; /* number of transfers in progress */
 };
 
 /* region.c */
 extern bool exposed; /* memory was registered at least once */
 extern unsigned registrations;
-struct node *bucket(uint64_t key); /* of the table of registrations */
+struct node *bucket(uint64_t key); /* list of the registrations whose keys have this hash */
 struct registration *find_region(const struct domain *d, uint64_t key);
 struct registration *region_of(const struct domain *d, const struct request *r, uint64_t rights, unsigned char **memory);
 
@@ -79,15 +79,15 @@ void atomic_apply(const struct request *r, unsigned char *memory, unsigned char 
 /* origin.c: the arguments of any call that starts an access. */
 struct access_call {
 	struct request request;
-	const struct iovec *out; /* data of a write, operands */
+	const struct iovec *out; /* data of a write, or operands */
 	size_t outs;
-	const struct iovec *in; /* for the answer */
+	const struct iovec *in; /* memory for the answer */
 	size_t ins;
 	fi_addr_t to;
 	uint64_t data;
 	void *context;
-	uint64_t flags; /* of the operation */
-	bool inject;    /* no completion, no context */
+	uint64_t flags; /* flags of the operation */
+	bool inject;    /* the access writes no completion and has no context */
 };
 
 ssize_t start_access(struct fid_ep *fid, const struct access_call *w);

@@ -51,7 +51,7 @@ static void init_holder(struct fid *fid, size_t class, void *context)
 	unlock();
 }
 
-#define EQ_CHECK_NS UINT64_C(10000000) /* between two checks whether the sidecar has ended */
+#define EQ_CHECK_NS UINT64_C(10000000) /* time between two checks whether the sidecar has ended */
 
 static ssize_t eq_nothing(struct fid_eq *eq, uint32_t *event, void *buf, size_t len, uint64_t flags)
 {

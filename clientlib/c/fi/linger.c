@@ -5,7 +5,7 @@
  * turn, and handles what it has found in one before it polls the next. */
 static __thread struct {
 	unsigned polls;         /* empty polls since the thread last found or started something */
-	uint64_t since, polled; /* begin of the present series of polls in quick succession, and the last poll */
+	uint64_t since, polled; /* begin of the present series of polls in quick succession, and time of the last poll */
 	uint64_t cpu_ns;        /* CPU time of the thread when it was last read */
 } empty;
 

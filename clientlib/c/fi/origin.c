@@ -12,10 +12,10 @@ struct origin {
 	void *context;
 	uint64_t flags;
 	struct counter *counter;
-	uint64_t want; /* bytes of the answer */
-	unsigned parts; /* that have not ended */
-	int status; /* the first error */
-	bool reports; /* writes a completion if it succeeds */
+	uint64_t want; /* number of bytes of the answer */
+	unsigned parts; /* number of parts of the access that have not ended */
+	int status; /* first error of a part */
+	bool reports; /* the access writes a completion if it succeeds */
 	bool abandoned; /* the call has failed: nothing is reported */
 };
 

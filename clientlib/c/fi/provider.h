@@ -106,7 +106,7 @@ enum space {
 	SPACE_TAGGED,
 	SPACE_MSG,
 	SPACE_REQUEST, /* requests for accesses to registered memory, and data of long writes: access.h */
-	SPACE_ANSWER,  /* answers to them */
+	SPACE_ANSWER,  /* answers to those requests */
 };
 
 static inline uint32_t context_of(uint32_t endpoint, enum space s)
@@ -132,7 +132,7 @@ struct cq {
 	bool lost;                /* a completion was lost for want of memory */
 	bool end_reported;              /* the end of the sidecar was reported */
 	bool signalled;           /* fi_cq_signal was called: the next wait returns */
-	unsigned users;           /* endpoints */
+	unsigned users;           /* number of endpoints that use the queue */
 };
 
 struct counter {
@@ -141,7 +141,7 @@ struct counter {
 	struct domain *domain;
 	uint64_t value, errors;
 	uint64_t last_read; /* value when the program last read it */
-	unsigned users; /* endpoints */
+	unsigned users; /* number of endpoints that use the counter */
 };
 
 /* An entry of an address vector. */
@@ -158,19 +158,19 @@ struct av {
 	size_t count, room;
 	uint32_t *index; /* hash table: 0 is free, otherwise index in list + 1 */
 	size_t buckets;  /* a power of two */
-	unsigned users;  /* endpoints */
+	unsigned users;  /* number of endpoints that use the vector */
 };
 
 struct domain {
 	struct fid_domain fid;
 	char slack[SLACK];
-	int mr_mode; /* that fi_getinfo returned */
-	unsigned users; /* endpoints, queues, counters, address vectors, registrations */
+	int mr_mode; /* mode of registrations that fi_getinfo returned */
+	unsigned users; /* number of endpoints, queues, counters, address vectors and registrations */
 };
 
 /* A receive queue of eager messages (rxqueue.c). */
 struct rx_queue {
-	struct node buffers_posted; /* in the order of posting */
+	struct node buffers_posted; /* buffers for untagged messages, in the order of posting */
 	enum space space;
 };
 
@@ -197,21 +197,21 @@ struct endpoint {
 	uint64_t tx_flags, rx_flags;
 	uint32_t number;
 	bool enabled, closing;
-	bool directed; /* the source that a receive names counts (FI_DIRECTED_RECV) */
-	unsigned unswept; /* of an endpoint that closes: bits of the spaces in which a sweep found a message */
+	bool directed; /* a receive matches only messages of the source that it names (FI_DIRECTED_RECV) */
+	unsigned unswept; /* for an endpoint that closes: bits of the spaces in which a sweep found a message */
 	unsigned sweeps;
 	size_t min_multi;
-	void (*serve)(struct endpoint *ep); /* serves what has arrived for the endpoint */
-	struct node node;    /* in the list of all endpoints */
-	struct node ops;     /* open requests */
+	void (*serve)(struct endpoint *ep); /* handles the messages that have arrived for the endpoint */
+	struct node node;    /* node in the list of all endpoints */
+	struct node ops;     /* open requests of the endpoint */
 	struct node receives[RECEIVES]; /* tagged receives that were not cancelled, by context */
 	struct node buffers[RECEIVES];  /* the buffers of posted, by context */
 	struct node claimed; /* messages that a peek has claimed */
-	size_t unwanted;     /* how many of those will be dropped */
+	size_t unwanted;     /* number of claimed messages that will be dropped */
 	struct node posted;  /* buffers for untagged messages, in the order of posting */
 	struct node deferred;  /* untagged messages of sources for which there was no buffer */
-	size_t deferred_count;   /* how many */
-	bool retry_deferred; /* there may be a buffer for one of them now */
+	size_t deferred_count;   /* number of deferred messages */
+	bool retry_deferred; /* there may be a buffer for a deferred message now */
 	struct node answers; /* answers to accesses whose data has been transferred */
 	struct rx_queue untagged, requests;
 };
@@ -231,43 +231,43 @@ enum kind {
 /* A request of the provider at the client. */
 struct op {
 	struct node node;
-	struct node receive; /* in the bucket of its context */
+	struct node receive; /* node in the list of the bucket of its context */
 	struct endpoint *ep;
 	enum kind kind;
-	outrigger_done done; /* its callback */
+	outrigger_done done; /* callback of the request */
 	void *context, *buf;
-	uint64_t flags; /* of the completion; of a peek the flags of the call */
+	uint64_t flags; /* flags of the completion; for a peek, flags of the call */
 	size_t room;
-	bool reports;   /* writes a completion if it succeeds */
-	bool silent;    /* and none if it fails */
+	bool reports;   /* the operation writes a completion if it succeeds */
+	bool silent;    /* the operation writes no completion if it fails either */
 	outrigger_request request;
 	struct posted *posted;
 	void *of; /* the eager message, or the access at its origin or target */
-	enum space space; /* of a sweep */
-	bool abandoned; /* the call that started it has failed: its end is not reported */
+	enum space space; /* space of a sweep */
+	bool abandoned; /* the call that started the operation has failed: the operation's end is not reported */
 	struct first_request *first; /* that call is in progress and handles its end */
 };
 
 /* A buffer for untagged messages. */
 struct posted {
 	struct node node;
-	struct node receive; /* in the bucket of its context */
+	struct node receive; /* node in the list of the bucket of its context */
 	void *context;
 	struct iovec iov[IOV_LIMIT];
 	int segments;
 	uint32_t from;
-	bool multi;   /* it receives many messages, one behind the other (FI_MULTI_RECV) */
-	bool reports; /* writes a completion for each message */
-	bool retired; /* it receives no more messages */
+	bool multi;   /* the buffer receives many messages, one behind the other (FI_MULTI_RECV) */
+	bool reports; /* the buffer writes a completion for each message */
+	bool retired; /* the buffer receives no more messages */
 	size_t used, room;
-	unsigned in_flight; /* messages that are being received into it */
+	unsigned in_flight; /* number of messages that are being received into the buffer */
 };
 
 /* A message that a peek has claimed. */
 struct claimed {
 	struct node node;
-	void *context; /* of the peek */
-	bool unwanted; /* it will be dropped */
+	void *context; /* context of the peek */
+	bool unwanted; /* the message will be dropped */
 	bool acknowledged; /* the acknowledgement that Open MPI's sender waits for was sent (openmpi.c) */
 	struct outrigger_result message;
 };
@@ -282,7 +282,7 @@ struct piece {
 };
 
 struct pool {
-	size_t bytes; /* of a piece: a multiple of the size of a pointer */
+	size_t bytes; /* bytes of a piece: a multiple of the size of a pointer */
 	struct piece *spare;
 };
 
@@ -309,11 +309,11 @@ uint64_t processor_time(void); /* CPU time of this thread in ns */
 void nap(void);                /* sleeps 20 us; needs no lock */
 
 /* session.c: the one session of this process. */
-outrigger *client(void); /* NULL: the process is not attached */
+outrigger *client(void); /* returns the client's session; NULL: the process is not attached */
 void set_client(outrigger *s);
-bool own_client(void);     /* the process is attached itself; a child of fork has a copy of its parent's session */
-bool cpu_contended(void);   /* another thread computes on this CPU */
-bool requests_below(uint32_t left); /* fewer than so many requests are free */
+bool own_client(void);     /* reports whether the process is attached itself; a child of fork has a copy of its parent's session */
+bool cpu_contended(void);   /* reports whether another thread computes on this CPU */
+bool requests_below(uint32_t left); /* reports whether fewer than left requests are free */
 int to_errno(int status);
 
 /* completion.c */
@@ -322,8 +322,8 @@ void count(struct counter *c, int status);
 /* unreportable reports whether an error is not written to the completion queue: the end of the sidecar
  * for an operation without a context. Open MPI 4 accesses the request of each error. */
 static inline bool unreportable(const void *context, int status) { return context == NULL && status == OUTRIGGER_NO_SIDECAR; }
-extern _Atomic unsigned unread; /* completions in all queues */
-extern uint64_t activity; /* counts completions that the program reads and requests that it starts */
+extern _Atomic unsigned unread; /* number of completions in all queues */
+extern uint64_t activity; /* number of completions that the program has read and of requests that it has started */
 
 /* request.c */
 struct op *op_new(struct endpoint *ep, enum kind kind, outrigger_done done, void *context);
@@ -336,18 +336,18 @@ void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const v
 struct presence {
 	pthread_t attendant;
 	bool attended; /* there is an attendant */
-	bool all;      /* it calls the MPI's progress, too */
+	bool all;      /* the attendant also calls the MPI's progress */
 	uint64_t polled; /* end of the program's last poll */
 	unsigned rapid;  /* polls in a row, each within RAPID_NS of the last one, that found nothing */
-	_Atomic bool away; /* completions are the attendant's */
+	_Atomic bool away; /* the attendant, and not the program, handles completions */
 	bool woken; /* the attendant was woken and has not run yet */
 };
 
 extern struct presence program;
-bool is_attendant(void);       /* this thread is the attendant; needs no lock */
-bool polls_occasionally(void);      /* called when a poll begins: the program polls occasionally and not in a loop */
-void note_poll(bool found); /* called when it ends */
-void program_returned(void);    /* this thread handles completions; unless it is the attendant, the program is in libfabric */
+bool is_attendant(void);       /* reports whether this thread is the attendant; needs no lock */
+bool polls_occasionally(void);      /* called when a poll begins: reports whether the program polls occasionally and not in a loop */
+void note_poll(bool found); /* called when a poll ends */
+void program_returned(void);    /* lets this thread handle completions; unless it is the attendant, the program is in libfabric */
 
 /* progress.c */
 extern struct node endpoints;
@@ -368,7 +368,7 @@ void end_start(ssize_t rc);
 void end_poll(bool passes, bool found);
 
 /* process.c: attaches and detaches this process. */
-int attach(void); /* 0 or -FI_E* */
+int attach(void); /* returns 0 or -FI_E* */
 void hold_session(void);
 void release_session(void);
 
@@ -401,7 +401,7 @@ void drop_claimed(struct endpoint *ep);
 void sweep(struct endpoint *ep, enum space space);
 
 /* region.c */
-bool served(void); /* memory is registered: other ranks may access it */
+bool served(void); /* reports whether memory is registered, so that other ranks may access it */
 
 /* registration.c */
 extern struct fi_ops_mr mr_ops;

@@ -4,21 +4,21 @@
 
 #include "access.h"
 
-#define TAG_BULK (UINT64_C(1) << 63) /* in the tag of a message whose eager message announces it */
+#define TAG_BULK (UINT64_C(1) << 63) /* set in the tag of a message that an eager message announces */
 
 /* A buffer for one eager message. It is posted again after each message. */
 struct eager {
 	struct node node;
 	struct endpoint *ep;
 	struct rx_queue *queue;
-	bool arrived; /* a message has arrived in it */
+	bool arrived; /* a message has arrived in the buffer */
 	bool applied; /* the request was executed and is not answered yet */
 	bool answered; /* the endpoint closes, and the request was answered */
-	bool retry; /* of a deferred message: there may be a buffer for it */
+	bool retry; /* for a deferred message: there may be a buffer for it */
 	struct outrigger_result message;
 	union {
 		struct request request;
-		uint64_t length; /* of the bulk message that this one announces */
+		uint64_t length; /* length of the bulk message that this message announces */
 		struct write_header write;
 		unsigned char bytes[WRITE_HEADER_BYTES + EAGER_MAX];
 	};

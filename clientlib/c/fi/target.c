@@ -17,7 +17,7 @@ struct answer {
 	uint64_t bulk; /* tag of the data of a write */
 	uint32_t data;
 	bool read, has_data;
-	bool stopped; /* it was cancelled before its data arrived, which has still to be discarded */
+	bool stopped; /* the access was cancelled before its data arrived, which still has to be discarded */
 };
 
 static struct pool answers = {.bytes = sizeof(struct answer)};

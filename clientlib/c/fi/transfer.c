@@ -19,7 +19,7 @@ struct outgoing {
 	void *context;
 	uint64_t flags;
 	enum space space;
-	bool inject; /* neither completion nor context */
+	bool inject; /* the operation writes no completion and has no context */
 };
 
 /* The first of two requests that one call submits. While the call submits the second one, the
@@ -54,7 +54,7 @@ static void on_sent(void *arg, const struct outrigger_result *r)
  * SELF_NS, for a sidecar that gets no CPU time or has no room for more messages; after a wait that
  * was too long, no poll waits until all have arrived. */
 #define SELF_NS UINT64_C(20000000)
-static unsigned to_self; /* how many are in flight */
+static unsigned to_self; /* number of messages of this process to itself that are in flight */
 static bool self_wait_failed; /* a wait was too long */
 
 static void on_sent_self(void *arg, const struct outrigger_result *r)

@@ -29,7 +29,7 @@ static void unpost(struct posted *p)
 /* The length of the message that an eager message carries or announces. */
 struct envelope {
 	uint64_t length;
-	bool bulk; /* it announces a bulk message */
+	bool bulk; /* the message announces a bulk message */
 };
 
 /* decode_eager decodes an eager message. false: its receive has failed, or it is malformed. */

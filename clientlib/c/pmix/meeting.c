@@ -21,7 +21,7 @@ struct meeting {
 	pmix_modex_cbfunc_t fenced; /* callback of a fence; NULL: a group, whose callback is done */
 	pmix_info_cbfunc_t done;
 	void *arg;
-	pmix_proc_t *members; /* members of a group that is constructed, otherwise NULL */
+	pmix_proc_t *members; /* members of a group that is being constructed; NULL otherwise */
 	size_t n;
 };
 

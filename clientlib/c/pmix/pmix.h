@@ -40,7 +40,7 @@ enum {
 };
 
 #define FRAME_MAX (1u << 30)
-#define TEXT_MAX (1u << 20) /* bytes of one text that a rank prints; the rest is cut */
+#define TEXT_MAX (1u << 20) /* maximum size in bytes of one text that a rank prints; the rest is cut */
 
 /* The functions of libpmix that the server uses, with the types of its header. */
 struct library {
@@ -63,14 +63,14 @@ const char *load_library(void);
 
 /* frame.c */
 void send_frame(int kind, const void *head, size_t head_bytes, const void *body, size_t bytes);
-void *receive_frame(int *kind, size_t *bytes); /* NULL: the launcher has ended */
+void *receive_frame(int *kind, size_t *bytes); /* returns the next frame; NULL: the launcher has ended */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /* job.c: describes the job to libpmix, and sends the launcher the environment of its ranks. */
 struct job {
 	pmix_nspace_t nspace;
 	unsigned pod, pods, ranks, first, local;
-	unsigned *layout; /* ranks by pod */
+	unsigned *layout; /* number of ranks of each pod */
 	const char *folder;
 };
 

@@ -17,7 +17,7 @@
 /* Which loaded file mpilib_matches looks for, by the first part of its name. */
 struct mpilib_wanted {
 	const char *prefixes[3]; /* ended by NULL */
-	char *path;              /* of PATH_MAX bytes */
+	char *path;              /* buffer of PATH_MAX bytes */
 };
 
 /* mpilib_matches is called for each loaded file. It stores the path and returns nonzero if the

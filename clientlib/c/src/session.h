@@ -46,7 +46,7 @@ struct or_span {
 };
 
 struct or_spans {
-	struct or_span *list; /* by offset */
+	struct or_span *list; /* free spans, sorted by offset */
 	size_t count, room;
 };
 
@@ -55,7 +55,7 @@ struct or_spans {
 struct or_arena {
 	unsigned char *memory;
 	uint64_t size;
-	uint64_t ready; /* the sidecar has allocated the bytes before this offset; others must not be touched */
+	uint64_t ready; /* the sidecar has allocated the bytes before this offset; later bytes must not be accessed */
 	outrigger *owner; /* the session that requests more pieces (pieces.c); not used if all is allocated */
 	struct or_spans spare, used;
 };
@@ -67,7 +67,7 @@ void or_arena_free(struct or_arena *a);
 /* insist: ask the sidecar for memory even if it had none a moment ago (or_grow_arena). */
 bool or_arena_alloc(struct or_arena *a, uint64_t bytes, bool insist, uint64_t *offset);
 bool or_arena_release(struct or_arena *a, uint64_t offset);
-uint64_t or_arena_size(const struct or_arena *a, uint64_t offset); /* of the allocation that starts there; 0: none */
+uint64_t or_arena_size(const struct or_arena *a, uint64_t offset); /* returns the size of the allocation that starts at offset; 0: none does */
 
 /* A range of shared memory that carries a message, or a part of a staged one. */
 struct or_chunk {
@@ -87,22 +87,22 @@ struct or_slab {
 	unsigned char *memory;
 	uint64_t slot_bytes, chunk_bytes;
 	struct or_stack slots, chunks;
-	size_t half;       /* half the number of chunks: sends may use so many, and receives as many */
-	size_t held[2];    /* chunks in use by sends [0] and receives [1] */
-	uint64_t borrowed; /* bytes of chunks that were allocated in the arena instead */
+	size_t half;       /* half the number of chunks: the maximum for sends, and the maximum for receives */
+	size_t held[2];    /* number of chunks that sends [0] and receives [1] use */
+	uint64_t borrowed; /* bytes of chunks that were allocated in the arena, because the slab had none */
 };
 
 /* An operation. Its index in the table is the request number of the contract. */
 struct or_op {
 	uint32_t gen; /* distinguishes operations that have the same number one after the other */
 	bool open, done, receives, staged;
-	bool slotted; /* slot is allocated for it */
+	bool slotted; /* a slot is allocated for the operation */
 	bool whole; /* one chunk, which is the first of spare, carries the message */
-	bool counted; /* in or_ops.private: its memory is private, and the message larger than a slot */
+	bool counted; /* counted in or_ops.private: the memory is private, and the message larger than a slot */
 	bool in_place; /* the engine reads or writes the caller's memory */
 	bool peer_waits;  /* the peer waits for chunks of this staged operation */
-	bool queued; /* in the session's stage queue or in one of the starved queues */
-	bool unreported; /* neither a callback nor a request reports its end */
+	bool queued; /* the operation is in the session's stage queue or in one of the starved queues */
+	bool unreported; /* neither a callback nor a request reports the end of the operation */
 	const char *call; /* the call and its arguments, for the last error: */
 	uint32_t peer;
 	uint64_t tag, bytes;
@@ -110,11 +110,11 @@ struct or_op {
 	void *arg;
 	struct iovec iov[OUTRIGGER_IOV_MAX];
 	int segments;
-	void *copy; /* of the message, freed at the end */
+	void *copy; /* copy of the message, freed at the end of the operation */
 	uint64_t slot;
-	uint64_t offset; /* bytes of a staged message for which chunks were submitted */
-	uint64_t want;   /* bytes for which chunks will be submitted in all */
-	uint64_t room;   /* of the buffer */
+	uint64_t offset; /* number of bytes of a staged message for which chunks were submitted */
+	uint64_t want;   /* total number of bytes for which chunks will be submitted */
+	uint64_t room;   /* length of the buffer */
 	struct or_chunks with_engine, spare;
 	struct outrigger_result result;
 };
@@ -124,11 +124,11 @@ struct or_op {
 /* The table of operations: blocks that never move, so that pointers stay valid. */
 struct or_ops {
 	struct or_op **blocks;
-	uint32_t count; /* of operations in all blocks */
+	uint32_t count; /* number of operations in all blocks */
 	struct or_stack free;
-	uint64_t unreported; /* open sends whose end is reported to no caller */
-	_Atomic uint32_t private; /* open operations with counted set */
-	_Atomic uint32_t used;    /* open operations */
+	uint64_t unreported; /* number of open sends whose end is reported to no caller */
+	_Atomic uint32_t private; /* number of open operations with counted set */
+	_Atomic uint32_t used;    /* number of open operations */
 };
 
 struct or_op *or_op_at(const struct or_ops *t, uint32_t id);
@@ -138,9 +138,9 @@ void or_ops_free(struct or_ops *t);
 
 /* The wait policy: how a wait polls, yields and sleeps (wait.c). */
 struct or_wait_policy {
-	bool polls;         /* it never sleeps */
-	bool blocks;        /* it sleeps at once */
-	uint64_t yield_ns;  /* otherwise how long it polls and yields before it sleeps */
+	bool polls;         /* a thread polls and never sleeps */
+	bool blocks;        /* a thread sleeps at once */
+	uint64_t yield_ns;  /* for other policies: time for which a thread polls and yields before it sleeps */
 	/* The back-off from yields: until when a wait sleeps instead of yielding, and how long that
 	 * period was. Threads share them without a lock: a lost update does no harm. */
 	_Atomic uint64_t backoff_until, backoff_ns;
@@ -148,17 +148,17 @@ struct or_wait_policy {
 
 /* Whether this process waits (activity.c). Times are of or_now, except cpu_ns. */
 struct or_activity {
-	bool watched;    /* the sidecar reads it (OR_FEATURE_PLACE) */
+	bool watched;    /* the sidecar reads the activity (OR_FEATURE_PLACE) */
 	bool waits;      /* the word says that the process waits */
 	bool computed;   /* the program computed before the present poll */
-	bool slept;      /* or slept outside of this library */
+	bool slept;      /* the program slept outside of this library before the present poll */
 	uint64_t polled; /* last poll, end of a sleep or yield, or copy of a message */
 	/* The last sample: */
 	uint64_t sampled;/* when it was taken */
 	uint64_t cpu_ns; /* CPU time of the thread */
-	long switches;   /* its context switches */
-	long sleeps;     /* those to sleep; renewed after a sleep within this library */
-	pid_t thread;    /* the thread */
+	long switches;   /* context switches of the thread */
+	long sleeps;     /* context switches of the thread to sleep; renewed after a sleep within this library */
+	pid_t thread;    /* the thread whose activity this is */
 	uint64_t empty_since; /* first of the empty polls since the last other one; 0: none */
 };
 
@@ -173,17 +173,17 @@ struct or_watch {
 struct outrigger {
 	pthread_mutex_t lock;
 	int socket, doorbell; /* -1: none; they change only while forks are locked out (fork.c) */
-	int files[2];         /* of the control segment and of the arena, until they are mapped */
+	int files[2];         /* descriptors of the control segment and of the arena, until both are mapped */
 	struct outrigger_world world;
-	uint64_t features; /* of the contract that both sides have */
+	uint64_t features; /* features of the contract that both sides have */
 	unsigned char *control; /* the control segment */
 	uint64_t control_bytes;
 	struct or_producer submit;
 	struct or_consumer complete;
 	struct or_arena arena;
 	pthread_mutex_t pieces_lock; /* guards the next four fields; a caller may hold the lock of its allocator */
-	uint64_t pieces_retry;    /* after the sidecar had no memory: when a caller without insist may request pieces again; 0: at once */
-	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and of all of it */
+	uint64_t pieces_retry;    /* when callers that do not insist may request pieces again; 0: at once */
+	uint64_t lent_ready, lent_size; /* bytes of the lent part that are allocated, and all bytes of the lent part */
 	bool no_pieces;        /* the socket has ended, or an answer was malformed: nothing is requested */
 	struct or_slab slab;
 	struct or_ops ops;
@@ -192,15 +192,15 @@ struct outrigger {
 	struct or_wait_policy wait_policy;
 	struct or_activity activity;
 	struct or_watch watch;
-	uint64_t silent; /* silent sends submitted */
+	uint64_t silent; /* number of silent sends that were submitted */
 	struct outrigger_traffic traffic;
 	bool lent;       /* a part of the arena is lent and stays mapped */
-	unsigned completed;  /* completions since the last outrigger_progress */
-	unsigned polled; /* completed at the last poll of the program itself */
-	unsigned sleepers; /* threads that may be blocked */
-	uint32_t wakeups; /* how often or_wake_sleepers woke them: a part of the waiting word's value */
+	unsigned completed;  /* number of completions since the last outrigger_progress */
+	unsigned polled; /* value of completed at the last poll of the program itself */
+	unsigned sleepers; /* number of threads that may be blocked */
+	uint32_t wakeups; /* number of times that or_wake_sleepers woke threads: a part of the waiting word's value */
 	bool gone;       /* the sidecar has ended, or cannot be reached */
-	bool violated;       /* it has violated the protocol; gone is set as well */
+	bool violated;       /* the sidecar has violated the protocol; gone is set as well */
 	bool failed;     /* the job has failed */
 	bool forked;     /* this is a child's copy of its parent's session */
 	outrigger *next_session; /* next session of this process (fork.c) */
@@ -210,7 +210,7 @@ struct outrigger {
  * this list (hack/arch, TestCClientHasNoCycle). */
 
 /* clock.c */
-uint64_t or_now(void); /* ns */
+uint64_t or_now(void); /* returns the present time in ns */
 
 /* query.c: functions of outrigger.h */
 
@@ -239,7 +239,7 @@ void or_activity_forked(void);
 /* fork.c */
 int or_register_session(outrigger *s);
 void or_unregister_session(outrigger *s);
-void or_lock_forks(void); /* until or_unlock_forks the caller must not allocate or block */
+void or_lock_forks(void); /* locks out forks; until or_unlock_forks the caller must not allocate or block */
 void or_unlock_forks(void);
 
 /* lasterror.c. The session's lock is held, except for an error about the call's arguments. */

@@ -54,7 +54,7 @@ int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uin
 struct walk {
 	const struct iovec *iov;
 	int left;
-	uint64_t skip; /* bytes of the first segment before the position */
+	uint64_t skip; /* number of bytes of the first segment before the position */
 };
 
 /* begin returns the walk at an offset of the message. */

@@ -15,8 +15,8 @@ import (
 const (
 	smallWords = 1000     // 8,000 bytes: eager
 	largeWords = 64 << 7  // 64 KiB: rendezvous
-	hugeWords  = 20 << 17 // 20 MiB: more than is registered at once
-	stride     = 32 << 10 // words between buffers: no two on a page
+	hugeWords  = 20 << 17 // 20 MiB: larger than the part that is registered at once
+	stride     = 32 << 10 // words between the starts of two buffers, so that no two are on one page
 )
 
 func main() {
