@@ -121,7 +121,7 @@ func TestPlaceOfWaitsWithADeadline(t *testing.T) {
 			}
 		}
 	}
-	waitIn(day, shm.Place.WaitsForGood)() // at that time no call waits for it
+	waitIn(day, shm.Place.WaitsForGood)() // at that time no call waits for the message
 	end := waitIn(t.Context(), shm.Place.WaitsForGood)
 	endTimed := waitIn(limited, func(p shm.Place) bool { return p.Waits() && !p.WaitsForGood() })
 	endTimed()

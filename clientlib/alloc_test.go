@@ -39,7 +39,7 @@ func TestSmallMessagesAllocateNothing(t *testing.T) {
 			t.Fatal(found, err)
 		}
 	}
-	round() // the first one fills the tables
+	round() // the first call fills the tables
 	if n := testing.AllocsPerRun(1000, round); n != 0 {
 		t.Errorf("%v allocations a round, want 0", n)
 	}

@@ -49,7 +49,7 @@ func TestWhatMovesGetsAChunk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for tag := range 40 { // these never end
+		for tag := range 40 { // these operations never end
 			start(Isend(s.World(), large, 1, tag))
 			start(Irecv(s.World(), large[:s.slab.chunkBytes], 1, tag))
 			start(Isend(s.World(), large[:s.slab.chunkBytes], 1, tag))
@@ -212,7 +212,7 @@ func (x *exchange) step(d *shm.Descriptor, i int) {
 		x.f.done(d.Req, status, min(d.Len(), 1<<20))
 		x.open = append(x.open[:i], x.open[i+1:]...)
 		if q, ok := x.kind[d.Req]; ok {
-			_, _ = q.Wait(x.t.Context()) // its status is random
+			_, _ = q.Wait(x.t.Context()) // the status of the completion is random
 			delete(x.kind, d.Req)
 		}
 	}

@@ -173,7 +173,7 @@ func TestCloseWaitsForOpenSends(t *testing.T) {
 func TestCloseTellsWhatIsOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		play func(t *testing.T, s *Session, f *fake)
-		want string // "": Close returns nil
+		want string // part of the error of Close; "": Close returns nil
 	}{
 		"a receive": {func(t *testing.T, s *Session, _ *fake) {
 			if _, err := Irecv(s.World(), make([]byte, 80), 1, 7); err != nil {
@@ -249,7 +249,7 @@ func TestCloseTellsWhatIsOpen(t *testing.T) {
 			for tag := range 100 { // half of them stay in the ring
 				go func() { _, _ = Recv(context.WithoutCancel(t.Context()), s.World(), make([]byte, 80), 1, tag) }()
 			}
-			for range 50 { // the others may find it closed
+			for range 50 { // the other receives may find the session closed
 				f.next(shm.OpRecv)
 			}
 		}, ""},

@@ -17,7 +17,7 @@ import (
 // its world over, and closes it.
 func Example() {
 	ctx := context.Background()
-	s, err := outrigger.Open(ctx, outrigger.Config{}) // outrigger run has said where
+	s, err := outrigger.Open(ctx, outrigger.Config{}) // outrigger run has set the socket in the environment
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Printf("rank %d of %d: the ranks add up to %d\n", world.Rank(), world.Size(), sum[0])
-	if err := s.Close(); err != nil { // without it the job has failed
+	if err := s.Close(); err != nil { // a rank that ends without Close fails the job
 		log.Fatal(err)
 	}
 }
@@ -139,7 +139,7 @@ func ExampleWindow_Fence() {
 		if err := w.Put(ctx, []int64{int64(world.Rank())}, next, 1); err != nil {
 			return err
 		}
-		if err := w.Fence(ctx); err != nil { // all puts of all ranks are there
+		if err := w.Fence(ctx); err != nil { // all puts of all ranks are complete
 			return err
 		}
 		fmt.Println("my part:", w.Local())
@@ -179,7 +179,7 @@ func ExampleWindow_Start() {
 			if err := w.Post(ctx, []int{0}); err != nil {
 				return err
 			}
-			if err := w.Wait(ctx); err != nil { // for rank 0's Complete
+			if err := w.Wait(ctx); err != nil { // waits for rank 0's Complete
 				return err
 			}
 		}
@@ -246,7 +246,7 @@ type particle struct {
 //	[0] 2 particles of 56 bytes, the last is 1 at [0 0 1]
 func ExampleStruct() {
 	job(func(ctx context.Context, world *outrigger.Comm) error {
-		particles, err := outrigger.StructOf[particle]() // once: it checks the type
+		particles, err := outrigger.StructOf[particle]() // call StructOf only once, because it checks the type
 		if err != nil {
 			return err
 		}
@@ -275,7 +275,7 @@ func ExampleCart() {
 		if err != nil {
 			return err
 		}
-		row, err := world.Cart(ctx, dims, nil) // periodic nowhere
+		row, err := world.Cart(ctx, dims, nil) // nil: the grid is periodic in no dimension
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func TestExposedMessage(t *testing.T) {
 	if _, err := r.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = Isend(s.World(), buf, 1, 5); err != nil { // and one that the device does not read
+	if r, err = Isend(s.World(), buf, 1, 5); err != nil { // a message that the device does not read
 		t.Fatal(err)
 	}
 	d = f.next(shm.OpSend)

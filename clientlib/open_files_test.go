@@ -49,7 +49,7 @@ func TestDescriptorsThatFindNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = unix.Close(free) // the lowest free number
+	_ = unix.Close(free) // free is now the lowest free number
 	few := unix.Rlimit{Cur: uint64(free), Max: old.Max}
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &few, nil); err != nil {
 		t.Fatal(err)

@@ -124,7 +124,7 @@ func TestShortageIsAnError(t *testing.T) {
 	if _, err := Alloc[byte](s, 2<<20); !errors.Is(err, ErrNoMemory) || !contains(err, "raise the limit") {
 		t.Errorf("more than there is: %v", err)
 	}
-	if _, err := Alloc[byte](s, 1<<20+4096); err != nil { // its piece has no more room than needed
+	if _, err := Alloc[byte](s, 1<<20+4096); err != nil { // the piece of this allocation has no more room than needed
 		t.Fatal(err)
 	}
 	asks, _ := w.asked()

@@ -242,8 +242,8 @@ func (r Request) awaitWhole(ctx context.Context) (outcome, error) {
 	return out, err
 }
 
-// abandon detaches an operation whose caller has given up. Private memory is the caller's again.
-// Memory of the arena that the engine may still use is not, and the error says so.
+// abandon detaches an operation whose caller has given up. The caller may use private memory
+// again, but not memory of the arena that the engine may still use; the error reports that.
 func (r Request) abandon() error {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()

@@ -144,7 +144,7 @@ func (s *Session) spin(ctx context.Context, over func() bool) (end bool, err err
 // age returns the time since the session was opened.
 func (s *Session) age() time.Duration { return time.Since(s.begun) }
 
-// poll polls without yielding, for as long as the policy says.
+// poll polls without yielding, for the time that the policy sets.
 func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err error) {
 	if s.wait.poll == 0 || !s.wait.history.shouldPoll() {
 		return false, nil
@@ -253,10 +253,10 @@ func (s *Session) block(ctx context.Context, over func() bool) error {
 	}
 }
 
-// setWaitingWord sets the word, which says that a goroutine may be blocked. Its value changes whenever a
-// goroutine of this process wakes the sleepers. Otherwise, between the poll and the sleep of one
-// goroutine, a second one could take the completion that it waits for and clear the word, a third
-// one could set it again, and the first one would sleep.
+// setWaitingWord sets the waiting word: a goroutine may be blocked. The value of the word changes
+// whenever a goroutine of this process wakes the sleepers. With a fixed value, between the poll and
+// the sleep of one goroutine, a second goroutine could handle the completion that the first one waits
+// for and clear the word, a third goroutine could set the word again, and the first one would sleep.
 func (s *Session) setWaitingWord(word *uint32) (value uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -212,7 +212,7 @@ func TestFullRingHoldsUpNobodyElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 64 - 1 { // the capacity of the ring
+			for range 64 - 1 { // as many as the capacity of the ring
 				if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); err != nil {
 					t.Fatal(err)
 				}

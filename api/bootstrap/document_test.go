@@ -102,7 +102,7 @@ func FuzzParse(f *testing.F) {
 func TestDocumentsOfOtherReleases(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version":2,"job":{"name":"j","id":"1"},"ranks":1,"rooms":[]}`: "version is 2, want 1",
-		`{"version":2,"job":"j"}`: "bootstrap document: ", // its release cannot be read
+		`{"version":2,"job":"j"}`: "bootstrap document: ", // the release of the document cannot be read
 		`{"version":1,"job":{"name":"j","id":"1"},"ranks":1,"later":true}`: `unknown field "later": it is misspelt, or the document, of version 1, is of a later release than this program, which reads version 1`,
 		`{"later":true}`: "version is 0, want 1",
 	} {

@@ -72,7 +72,7 @@ func TestMostAreClosedFirst(t *testing.T) {
 		from string
 		gone []int
 	}{
-		{"10.0.0.9", nil}, // the first; its address has one connection: it stays
+		{"10.0.0.9", nil}, // the first connection stays, since its address has only one
 		{"10.0.0.1", nil},
 		{"10.0.0.1", nil},
 		{"10.0.0.1", nil},
@@ -151,7 +151,7 @@ func TestShareOfANetwork(t *testing.T) {
 		t.Errorf("when no network has half of the slots: wait %v, %v", wait, err)
 	}
 	h.clock = h.clock.Add(time.Second)
-	h.admit(t, "2001:db8::2:1") // the time of the oldest is over
+	h.admit(t, "2001:db8::2:1") // the time of the oldest connection has passed
 	for len(h.conns) > 0 {
 		h.remove(h.conns[0])
 	}
@@ -179,7 +179,7 @@ func TestWaiting(t *testing.T) {
 		result <- err
 	}
 	go wait("10.0.0.2")
-	_ = first.Close() // always nil
+	_ = first.Close() // the error is always nil
 	if err := <-result; err != nil {
 		t.Errorf("after a slot was released: %v", err)
 	}
@@ -297,7 +297,7 @@ func TestLimitedLog(t *testing.T) {
 func TestRate(t *testing.T) {
 	h := open(Bounds{Slots: 4, Rate: 10})
 	taken := 0
-	for range 1000 { // in a second
+	for range 1000 { // 1000 connections within one second
 		h.clock = h.clock.Add(time.Millisecond)
 		if _, err := h.Listener.admit(&fakeConn{from: "10.0.0.1"}); err == nil {
 			taken++
@@ -334,7 +334,7 @@ func TestRateOfANetwork(t *testing.T) {
 	} {
 		h := open(Bounds{Slots: 4, Rate: perSecond})
 		taken := 0
-		for i := range 2000 { // in two seconds
+		for i := range 2000 { // connections within two seconds
 			h.clock = h.clock.Add(time.Millisecond)
 			if _, err := h.Listener.admit(&fakeConn{from: x.from(i)}); err == nil {
 				taken++

@@ -14,12 +14,12 @@ func TestBehind(t *testing.T) {
 	tree := func(ranks int, last Rank) []Rank {
 		list := []Rank{last}
 		for r := 1; r < ranks; r++ {
-			list = append(list, waiting(r, barrier(r&(r-1)))) // its parent in a binomial tree
+			list = append(list, waiting(r, barrier(r&(r-1)))) // the rank's parent in a binomial tree
 		}
 		return list
 	}
 	var many []Rank
-	for i := range 1000 { // a hundred roots of nine each
+	for i := range 1000 { // a hundred roots, for each of which nine ranks wait
 		if r := waiting(i, barrier(i-1)); i%10 > 0 {
 			many = append(many, r)
 		} else {

@@ -19,7 +19,7 @@ func TestDisagreements(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ranks []Rank
-		want  string // "": no line
+		want  string // expected line; "": no line
 	}{
 		"two roots": {[]Rank{waiting(0, in("reduce of root 0", 3)), waiting(1, in("reduce of root 1", 3))}, "rank 0 is in reduce of root 0, rank 1 is in reduce of root 1"},
 		"one has left": {
@@ -80,7 +80,7 @@ func TestRightProgramsAgree(t *testing.T) {
 	for range 300 {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 1))
-		kinds := map[[3]int]string{} // by communicator, lead and number
+		kinds := map[[3]int]string{} // name of each collective, by communicator, lead and number
 		ranks := make([]Rank, 2+rng.IntN(9))
 		for i := range ranks {
 			r := &ranks[i]

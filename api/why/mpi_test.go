@@ -92,7 +92,7 @@ func TestCommunicatorsDisagree(t *testing.T) {
 	more.More = 1
 	for name, x := range map[string]struct {
 		ranks []Rank
-		want  string // "": no line
+		want  string // expected line; "": no line
 	}{
 		"of each other":           {[]Rank{waiting(0, in(1, 3)), waiting(1, in(0, 4))}, "rank 0 is in a collective of one, and rank 1 is in a collective of another one"},
 		"all of one":              {[]Rank{waiting(0, in(Any, 3), in(Any, 3)), waiting(1, in(0, 4)), waiting(2, in(0, 4))}, "rank 0 is in a collective of one, and ranks 1 and 2 are in a collective of another one"},

@@ -14,7 +14,7 @@ func TestOutrun(t *testing.T) {
 	elsewhere.Context = 4
 	for name, c := range map[string]struct {
 		ranks []Rank
-		want  string // "": no such line
+		want  string // part of the expected line; "": no such line
 	}{
 		"counts":             {[]Rank{waiting(0, in("barrier", 2, 3, 1)), waiting(1, in("alltoallv", 1, 3, 0))}, "rank 1 waits in alltoallv for rank 0, which is past it: do their counts disagree?"},
 		"roots":              {[]Rank{waiting(0, in("barrier", 2, 3)), waiting(1, in("gather of root 1", 1, 3, 0))}, "rank 1 waits in gather of root 1 for rank 0, which is past it: do their roots disagree?"},

@@ -79,7 +79,7 @@ func TestExposed(t *testing.T) {
 				if right != 1 || reads != 0 || strings.Count(part, "refused as it should be") != 1 {
 					t.Errorf("machine %d, %s: %.0f reads, %d ranks have all words", i, s.Name, reads, right)
 				}
-			case "neighbour": // of the spoilt rank's messages five were read at most, the others are its neighbour's
+			case "neighbour": // at most five messages of the rank with the destroyed queue pair were read; the other messages are its neighbour's
 				if right != 2 || bytes < (5+5)*800024 {
 					t.Errorf("machine %d, %s: %.0f bytes were read by the device, %d ranks have all words", i, s.Name, bytes, right)
 				}

@@ -19,9 +19,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 )
 
-// TestImage: in the image for RDMA the sidecar finds libibverbs, and what that
-// needs: it gets as far as this machine's kernel, which has no devices. The bill
-// names Debian's packages.
+// TestImage: in the image for RDMA, the sidecar finds libibverbs and the libraries that it needs:
+// it fails only because this machine's kernel has no devices. The bill of materials names
+// Debian's packages.
 func TestImage(t *testing.T) {
 	dir := t.TempDir()
 	make := exec.Command("go", "run", "./hack/image", "-rdma", "-out", dir)
@@ -45,7 +45,7 @@ func TestImage(t *testing.T) {
 	}
 	run := exec.Command("/usr/local/bin/outrigger-sidecar", "--bootstrap", "/tmp/d.json", "--pod", "0", "--socket", "/tmp/s")
 	run.SysProcAttr, run.Dir, run.Env = &syscall.SysProcAttr{Chroot: root}, "/", []string{"OUTRIGGER_DEVICES_HCA=" + granted}
-	said, _ := run.CombinedOutput() // the status is looked at below
+	said, _ := run.CombinedOutput() // the exit status is checked below
 	if run.ProcessState == nil || run.ProcessState.ExitCode() != 78 || strings.Contains(string(said), "libibverbs cannot be used") || !strings.Contains(string(said), ": verbs: ") {
 		t.Errorf("the sidecar ended with %v and said:\n%s", run.ProcessState, said)
 	}
@@ -66,7 +66,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// unpackImage unpacks the one layer of an image's archive.
+// unpackImage unpacks the only layer of an image's archive.
 func unpackImage(t *testing.T, archive string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -22,14 +22,14 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
 )
 
-// cast is two machines with a pod each, and the files that they need.
+// cast is a run of two machines with one pod each, with the files that the machines need.
 type cast struct {
 	t     *testing.T
 	dir   string
 	files []string
 	steps []plan.Step
 	one   bool // both pods are in one machine, whose clock counts instructions
-	tsc   bool // Run.TSC
+	tsc   bool // value of Run.TSC
 }
 
 func newCast(t *testing.T) *cast {
@@ -57,7 +57,7 @@ func (c *cast) write(name string, content []byte) {
 	c.files = append(c.files, name)
 }
 
-// inMachine is where the files are there.
+// inMachine is the folder of these files in the machine.
 const inMachine = "/usr/local/bin/"
 
 // job adds a step that runs a program as ranks of two pods. tune changes the
@@ -71,7 +71,7 @@ func (c *cast) job(s plan.Step, ranksPerPod int, tune func(*bootstrap.Tuning)) {
 	})
 }
 
-// document is job for who changes more of the document.
+// document is like job, for a caller that changes other parts of the document.
 func (c *cast) document(s plan.Step, ranksPerPod int, change func(*bootstrap.Document)) {
 	c.t.Helper()
 	id := fmt.Sprintf("job%d", len(c.steps))
@@ -79,7 +79,7 @@ func (c *cast) document(s plan.Step, ranksPerPod int, change func(*bootstrap.Doc
 		Version: bootstrap.Version, Job: bootstrap.Job{Name: s.Name, ID: id}, Ranks: 2 * ranksPerPod,
 		TLS:    bootstrap.TLS{CAFile: inMachine + id + "-ca", CertFile: inMachine + id + "-cert%d", KeyFile: inMachine + id + "-key%d"},
 		Memory: bootstrap.Memory{ArenaBytes: 32 << 20},
-		// Emulation is slow, and stops a machine now and then.
+		// Emulation is slow, and sometimes stops a machine for a while.
 		Tuning: bootstrap.Tuning{Heartbeat: bootstrap.Duration(2 * time.Second), DeadAfter: bootstrap.Duration(40 * time.Second)},
 	}
 	a, err := pki.New(id, 24*time.Hour)
@@ -112,12 +112,12 @@ func (c *cast) document(s plan.Step, ranksPerPod int, change func(*bootstrap.Doc
 	c.steps = append(c.steps, s)
 }
 
-// granted is what the device plugin says of a machine's device.
+// granted describes a machine's device in the device plugin's format.
 var granted = devices.Encode([]devices.Device{{Kind: "hca", Name: job.Device, NUMA: -1, Files: []string{"/dev/infiniband/uverbs0"}, LinkType: "ethernet"}})
 
 func required(t *bootstrap.Tuning) { t.Require = bootstrap.Names{bootstrap.TransportRDMA} }
 
-// play runs the plan; every step must end as it says.
+// play runs the plan; every step must end with the results that the step names.
 func (c *cast) play(name string, limit time.Duration) []Outcome {
 	c.t.Helper()
 	raw, err := json.Marshal(c.steps)
@@ -136,7 +136,7 @@ var (
 	packets   = regexp.MustCompile(`counters of rxe0: sent_pkts \+\d+`)
 )
 
-// perPod is how many ranks a pod has: the machines have a processor each.
+// perPod is the number of ranks of a pod: each machine has one processor.
 var perPod = flag.Int("rdma.ranks", 1, "ranks of a pod in TestNPB")
 
 // TestNPB: kernels of the NAS Parallel Benchmarks verify over RDMA between two
@@ -206,7 +206,7 @@ func TestMatrix(t *testing.T) {
 		reads, writes := used[0].reads+used[1].reads, used[0].writes+used[1].writes
 		t.Logf("%-26s %6.0f reads, %6.0f writes, %6.0f sends", s.Name, reads, writes, used[0].sends+used[1].sends)
 		switch protocol {
-		case "put", "putnr": // read what was announced before its receive was offered
+		case "put", "putnr": // these protocols also read a message that was announced before its receive was offered
 		case "rput", "stream":
 			if reads > 0 {
 				t.Errorf("%s: %.0f remote reads", s.Name, reads)
@@ -216,16 +216,16 @@ func TestMatrix(t *testing.T) {
 				t.Errorf("%s: no remote read", s.Name)
 			}
 		}
-		if writes == 0 { // of the eager channel, at least
+		if writes == 0 { // there must be at least the writes of the eager channel
 			t.Errorf("%s: no remote write", s.Name)
 		}
 	}
 }
 
-// remoteUse is what a sidecar has done with its device.
+// remoteUse counts the operations of a sidecar on its device.
 type remoteUse struct{ sends, writes, reads, shared float64 }
 
-// stepOf returns the part of an output that is a step's.
+// stepOf returns the part of an output that belongs to a step.
 func stepOf(t *testing.T, output, step string) string {
 	t.Helper()
 	_, part, found := strings.Cut(output, "== step "+step+"\n")
@@ -236,7 +236,7 @@ func stepOf(t *testing.T, output, step string) string {
 	return part
 }
 
-// useOf reads it from the log of a step, which must have verified.
+// useOf reads a remoteUse from the log of a step, whose result must have been verified.
 func useOf(t *testing.T, output, step string) remoteUse {
 	t.Helper()
 	part := stepOf(t, output, step)
@@ -298,7 +298,7 @@ func TestCountedYardstick(t *testing.T) {
 	t.Logf("8 bytes, 1,000 instructions: by RDMA %.1f, by tcp %.1f", figure(t, rdma, way), figure(t, tcp, way))
 }
 
-// figure finds a number in an output.
+// figure returns a number in an output.
 func figure(t *testing.T, in, pattern string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(in)
@@ -334,7 +334,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// moved returns how many messages a sidecar has moved in some way, by its report.
+// moved returns the number of messages that a sidecar has sent by a protocol, from its report.
 func moved(t *testing.T, step, protocol string) float64 {
 	t.Helper()
 	return figure(t, step, `moved: .*`+protocol+` (\d+)`)
@@ -407,7 +407,7 @@ func TestFaultsNPB(t *testing.T) {
 	list := strings.Split(*kernels, ",")
 	for i, k := range list {
 		kernel, class, _ := strings.Cut(k, "-")
-		errors := (*breaks + i) / len(list) // together as many as asked for
+		errors := (*breaks + i) / len(list) // the sum over all kernels is *breaks
 		f.job("breaks-"+k, "all of them verified", receives[(i+1)%2], errors, "npb", "-class", class, "-until", plan.Enough, kernel)
 	}
 	f.play("faults-npb")

@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
 )
 
-// mpiOf is whose library the programs run on: there is one interface of MPICH and Intel MPI.
+// mpiOf names the MPI whose library the programs load: MPICH and Intel MPI have one binary interface.
 var mpiOf = flag.String("rdma.mpi", "mpich", "TestMPI: the MPI that programs built for MPICH run on, mpich or intel")
 
 // mpiCast is a cast with programs for MPICH as others made them, and an MPI.
@@ -81,7 +81,7 @@ func (c mpiCast) job(s plan.Step) {
 	})
 }
 
-// mpiProgram is one with what it says when all is well: its rank 0 alone.
+// mpiProgram is a program with the output that its rank 0 prints if all is right.
 type mpiProgram struct {
 	name  string
 	line  []string
@@ -92,7 +92,7 @@ type mpiProgram struct {
 const (
 	lengthsFile = "lengths"
 	lengths     = "1 256 8192 65536 262144"
-	ofFloats    = "4 256 8192 65536 262144" // at least one
+	ofFloats    = "4 256 8192 65536 262144" // at least one float
 	ofOneNumber = "4"
 )
 
@@ -120,7 +120,7 @@ func benchmarks(name, program string, rows map[string]string) mpiProgram {
 	}}
 }
 
-// tableRow is bytes, repetitions and what was measured.
+// tableRow matches a row of a table: bytes, repetitions and the measured values.
 var tableRow = regexp.MustCompile(`(?m)^ +(\d+) +3( +\d+\.\d+)+ *$`)
 
 var mpiPrograms = []mpiProgram{
@@ -173,11 +173,11 @@ func TestMPI(t *testing.T) {
 	}
 }
 
-// mpiUse is what both machines have done in a step.
+// mpiUse has the counts of both machines in a step.
 type mpiUse struct {
 	remoteUse
-	gets            float64 // messages that were read
-	inPlace, copied float64 // bytes that ranks have sent and received
+	gets            float64 // number of messages that were read
+	inPlace, copied float64 // number of bytes that ranks have sent and received
 }
 
 // mpiUseOf reads it from the output of both; the devices' own counters must have moved.
@@ -214,7 +214,7 @@ func libraries(folders []string, files ...string) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", queue[0], err)
 		}
 		names, err := f.ImportedLibraries()
-		_ = f.Close() // it was only read
+		_ = f.Close() // the file was only read
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", queue[0], err)
 		}

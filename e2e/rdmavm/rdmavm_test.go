@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/job"
 )
 
-// TestMachine: a machine starts, has a device that works and that the node's agent
-// finds, and what goes wrong inside comes out.
+// TestMachine: a machine starts, its device works and is found by the node's agent, and a failure
+// inside of the machine is reported outside.
 func TestMachine(t *testing.T) {
 	agent := filepath.Join(t.TempDir(), "outrigger-devplugin")
 	if err := Compile(agent, "../../devplugin/cmd/outrigger-devplugin"); err != nil {
@@ -78,7 +78,7 @@ func insideOf(t *testing.T, name, run string, counted bool) {
 	insideLike(t, Run{Name: name, Counted: counted}, run)
 }
 
-// insideLike runs tests of the link in such a machine.
+// insideLike runs tests of the link in a machine with the settings of a run.
 func insideLike(t *testing.T, r Run, run string, flags ...string) []Outcome {
 	t.Helper()
 	test := filepath.Join(t.TempDir(), "verbs.test")
@@ -91,7 +91,7 @@ func insideLike(t *testing.T, r Run, run string, flags ...string) []Outcome {
 	return passes(t, r)
 }
 
-// passes runs machines of which every command must succeed.
+// passes runs machines; every command must succeed.
 func passes(t *testing.T, r Run) []Outcome {
 	t.Helper()
 	got, err := Do(t.Context(), r)

@@ -35,8 +35,8 @@ func TestReuse(t *testing.T) {
 			}
 		})
 	}
-	// Emulation copies faster than it finds a buffer, and the link measures that: by
-	// itself it would copy, as it should.
+	// Emulation copies faster than it looks up a buffer. The link measures both, so that
+	// it would copy by its own decision, which is right.
 	always := func(d *bootstrap.Document) { d.Tuning.Reuse = bootstrap.ReuseAlways }
 	step("reuse", 0, always, "-rounds", "20")
 	step("copied", 0, func(d *bootstrap.Document) { d.Tuning.Reuse = bootstrap.ReuseOff }, "-rounds", "4")
@@ -58,7 +58,7 @@ func TestReuse(t *testing.T) {
 				t.Errorf("machine %d, %s: %.0f registrations refused, and nothing limits them", i, s.Name, refused)
 			}
 			switch s.Name {
-			case "reuse": // what finds no credit goes by rendezvous, from the same registrations or others
+			case "reuse": // a message without credit is sent by rendezvous, from the same registrations or from others
 				if i == 0 && (made != 8 || count("copied") != 0 || count("gathered") < 8*8000) {
 					t.Errorf("8 buffers are not registered once each, and all that is sent eagerly gathered from them")
 				}
@@ -69,7 +69,7 @@ func TestReuse(t *testing.T) {
 				if i == 0 && count("copied") == 0 {
 					t.Error("no bytes are copied without reuse")
 				}
-			case "parts": // of 20 MiB: two, or three where they begin late in 8 MiB
+			case "parts": // registrations of a message of 20 MiB: two, or three if the buffer begins late in a part of 8 MiB
 				if made, forPeers := count("made"), count("madeForPeers"); i == 0 && made < 3 || i == 1 && (forPeers < 2 || forPeers > 3) {
 					t.Errorf("machine %d: 20 MiB are sent from %.0f registrations, and written to %.0f, want 2 or 3", i, made-1, forPeers)
 				}
@@ -158,12 +158,12 @@ func TestExperiments(t *testing.T) {
 	}
 }
 
-// timed is what a bench has printed: by operation and size, and by variant, a time for
-// each turn, or a bandwidth.
+// timed has the values that a bench has printed, by operation and size, and by variant: a time
+// or a bandwidth for each turn.
 type timed struct {
 	order []string
 	us    map[string]map[string][]float64
-	rates map[string]bool // they are no times
+	rates map[string]bool // the operations and sizes whose values are rates, and not times
 }
 
 func (f *timed) unit(key string) string {
@@ -178,8 +178,8 @@ func measured(t *testing.T, name string, variants, args []string, tune func(*boo
 	return measuredOn(t, name, 1, variants, args, tune)
 }
 
-// measuredOn runs a bench over RDMA between two pods of so many ranks, each variant in
-// its turn.
+// measuredOn runs a bench over RDMA between two pods with the given number of ranks, one variant
+// after the other.
 func measuredOn(t *testing.T, name string, ranks int, variants, args []string, tune func(*bootstrap.Tuning, string)) timed {
 	t.Helper()
 	c := newCast(t)

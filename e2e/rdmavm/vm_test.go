@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCopiedLink: of a symbolic link the machine gets the file, since what it leads to is
-// on this one.
+// TestCopiedLink: the machine gets the file to which a symbolic link refers, since the link's
+// target exists only on the host.
 func TestCopiedLink(t *testing.T) {
 	dir := t.TempDir()
 	file, link, to := filepath.Join(dir, "lib.so.1.2"), filepath.Join(dir, "lib.so.1"), filepath.Join(dir, "copy")

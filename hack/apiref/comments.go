@@ -18,7 +18,7 @@ func parse(file string) (source, error) {
 	return source{tree}, err
 }
 
-// constant is a condition or a reason: its value, and what its comment says of it.
+// constant is a condition or a reason: its value and the text of its comment.
 type constant struct{ value, meaning, remedy string }
 
 // constants returns the string constants whose name has the prefix, or whose type is kind.

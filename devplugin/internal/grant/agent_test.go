@@ -187,7 +187,7 @@ func TestRejoin(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for second.Join(t.Context(), 0) != nil { // until the agent has seen the end; the timeout of the test bounds it
+	for second.Join(t.Context(), 0) != nil { // repeated until the agent has seen the end; the timeout of the test bounds the wait
 		continue
 	}
 }
@@ -239,7 +239,7 @@ func TestRaise(t *testing.T) {
 	}
 	defer func() {
 		_ = child.Process.Kill()
-		_ = child.Wait() // it was killed
+		_ = child.Wait() // the process was killed, which Wait reports as an error
 	}()
 	pid := child.Process.Pid
 	var start unix.Rlimit

@@ -81,7 +81,7 @@ func TestAskEndsWithContext(t *testing.T) {
 func TestStoppedReader(t *testing.T) {
 	r := newRig(t)
 	zero := r.sidecar("job", 0)
-	r.sidecar("job", 1) // it reads nothing from now on
+	r.sidecar("job", 1) // the caller reads nothing from now on
 	var err error
 	for err == nil {
 		var f *os.File
@@ -93,7 +93,7 @@ func TestStoppedReader(t *testing.T) {
 	if _, err := zero.Memlock(t.Context(), 1); err != nil {
 		t.Errorf("the asker: %v", err)
 	}
-	for r.sidecarAgain("job", 1) != nil { // until the agent has seen the end; the timeout of the test bounds it
+	for r.sidecarAgain("job", 1) != nil { // repeated until the agent has seen the end; the timeout of the test bounds the wait
 		continue
 	}
 }
@@ -178,7 +178,7 @@ func TestAliveWithoutCapabilities(t *testing.T) {
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = child.Wait() // it was killed
+	_ = child.Wait() // the process was killed, which Wait reports as an error
 	if err := look(); err == nil || !strings.Contains(err.Error(), "has gone") {
 		t.Errorf("a dead process: %v", err)
 	}

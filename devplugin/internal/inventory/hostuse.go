@@ -40,7 +40,7 @@ type route struct {
 	dev string
 }
 
-// remote are the file systems whose data are transferred over the network.
+// remote is the set of types of file systems whose data are transferred over the network.
 var remote = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "beegfs", "fuse.glusterfs", "9p", "orangefs"}
 
 // server finds addresses in the source and the options of a mount.

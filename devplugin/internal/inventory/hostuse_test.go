@@ -45,7 +45,7 @@ func TestHostUse(t *testing.T) {
 	const zero6 = "00000000000000000000000000000000"
 	for what, c := range map[string]struct {
 		four, six, mounts string
-		nvme              string // transport and address
+		nvme              string // options with the transport and the address
 		want              []string
 	}{
 		"nothing is to be seen":   {},
@@ -56,7 +56,7 @@ func TestHostUse(t *testing.T) {
 		"IPv6, rejected":          {six: zero6 + " 00 00200200 ib0\n" + zero6 + " 00 00200001 lo"},
 		"another net":             {four: "ens1f0np0 0000000A 000000FF"},
 		"NFS": {
-			four:   "ib0 0000140A 0000FFFF\nveth7 0000000A 000000FF", // 10.20/16, 10/8
+			four:   "ib0 0000140A 0000FFFF\nveth7 0000000A 000000FF", // routes to 10.20/16 and 10/8
 			mounts: "30 1 0:40 / /home rw shared:1 - nfs4 files:/home rw,vers=4.2,addr=10.20.0.5\n31 1 0:41 / /x rw - ext4 /dev/sda1 rw\n",
 			want:   []string{"mlx5_1: /home (nfs4) is mounted over ib0"},
 		},

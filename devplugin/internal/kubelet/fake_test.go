@@ -27,9 +27,9 @@ type fakeKubelet struct {
 	wg   sync.WaitGroup
 
 	mu       sync.Mutex
-	refuse   int                         // registrations to refuse
-	ignore   int                         // registrations to accept without watching the plugin
-	devices  map[string]string           // by resource: "id" or "!id", sorted as received
+	refuse   int                         // number of registrations to refuse
+	ignore   int                         // number of registrations to accept without watching the plugin
+	devices  map[string]string           // the listed devices of each resource, in the order of receipt: "id", or "!id" if unhealthy
 	clients  map[string]*grpc.ClientConn // by resource
 	versions []string
 	changed  chan struct{}

@@ -31,7 +31,7 @@ type kernel struct {
 	*sysfstest.Tree
 	t          *testing.T
 	infiniband bool
-	vfs        map[int]VF // what the card knows of each function
+	vfs        map[int]VF // state that the card keeps of each function
 	// bound has, by function, its address at the time when its driver was bound.
 	bound map[string]string
 	// fail has the errors of writes, by file name or by the text of a step.

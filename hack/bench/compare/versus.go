@@ -92,7 +92,7 @@ func readFile(path string) (figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	list, err := readFigures(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -108,7 +108,7 @@ func (k key) title() string {
 	return k.peer + " " + k.test
 }
 
-// spread returns the median, and the least and the most.
+// spread returns the median, the least and the greatest value.
 func spread(values []float64) string {
 	return fmt.Sprintf("%s (%s-%s)", number(median(values)), number(slices.Min(values)), number(slices.Max(values)))
 }

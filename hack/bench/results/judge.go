@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// judge returns how many values the target of a row bounds, and the columns of those
-// that miss it. Of several numbers in a cell the worst counts.
+// judge returns the number of values that the target of a row bounds, and the columns of the
+// values that miss the target. Of several numbers in a cell, the worst counts.
 func (r row) judge(columns []string) (judged int, missed []string) {
 	for i, v := range r.Values {
 		if len(r.Target.Of) > 0 && !slices.Contains(r.Target.Of, columns[i]) {
@@ -24,8 +24,8 @@ func (r row) judge(columns []string) (judged int, missed []string) {
 	return judged, missed
 }
 
-// bounded returns the numbers of a cell that a target is about. Where there is a median,
-// the least and the most of the rounds do not count.
+// bounded returns the numbers of a cell that a target bounds. If the cell has a median, the
+// least and the greatest value of the rounds are not among them.
 func (v value) bounded(ratio bool) []json.Number {
 	var numbers []json.Number
 	switch {
@@ -53,7 +53,7 @@ func (t *target) misses(n json.Number) bool {
 func float(n json.Number) float64 {
 	f, err := n.Float64()
 	if err != nil {
-		panic(err) // a json.Number is a number, and those of results are not huge
+		panic(err) // not reached: a json.Number is a number, and numbers of results fit into a float64
 	}
 	return f
 }

@@ -65,7 +65,7 @@ func write(docs string) error {
 	return nil
 }
 
-// The files that have results, below the folder of documents.
+// Paths of the files that have results, below the folder of documents.
 const (
 	mainFile = "BENCHMARKS.md"
 	restFile = "benchmarks/README.md"
@@ -113,7 +113,7 @@ const ofMissed = "missed"
 
 var place = regexp.MustCompile(`(?s)<!-- results: (\S+) -->\n.*?<!-- end -->`)
 
-// fill writes runs into the places of a document, and returns the names of those.
+// fill writes runs into the places of a document, and returns the names of the runs that it wrote.
 func fill(text string, runs map[string]*run) (filled string, placed []string, err error) {
 	var errs []error
 	for _, m := range place.FindAllStringSubmatch(text, -1) {

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// record writes the file of a run from the Markdown that a benchmark has printed. What
-// the file of an earlier run has and a benchmark does not print, which is its description
-// and its targets, is kept.
+// record writes the file of a run from the Markdown that a benchmark has printed. The
+// description and the targets, which a benchmark does not print, are kept from the file of an
+// earlier run.
 func record(file string, in io.Reader, command, conditions string) error {
 	r := &run{
 		Command: command, Conditions: conditions, Date: time.Now().UTC().Format("2006-01-02 15:04 UTC"),
@@ -49,7 +49,7 @@ func record(file string, in io.Reader, command, conditions string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// keep takes the description and the targets of an earlier run.
+// keep copies the description and the targets of an earlier run.
 func (r *run) keep(earlier *run) {
 	r.About = earlier.About
 	for i := range r.Tables {
@@ -200,7 +200,7 @@ func parseCell(text string) (value, error) {
 	return v, nil
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON returns the form that UnmarshalJSON reads.
 func (v value) MarshalJSON() ([]byte, error) {
 	switch {
 	case len(v.single) > 0:

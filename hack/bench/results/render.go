@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// render returns what the document has of a run: where it comes from, and its tables.
+// render returns the text of a run in the document: the origin of the results, and the tables.
 func (r *run) render() string {
 	var b strings.Builder
 	b.WriteString("`" + r.Command + "`, " + r.Date)

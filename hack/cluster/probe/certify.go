@@ -42,7 +42,7 @@ func certify(ctx context.Context, args []string) error {
 	return nil
 }
 
-// certifyBy asks once; an issuer that says "come again" is an error.
+// certifyBy sends one request; an answer that asks the caller to try again is an error.
 func certifyBy(ctx context.Context, client *http.Client, url, name, token string) error {
 	_, request, err := pki.NewRequest()
 	if err != nil {

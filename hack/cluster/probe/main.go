@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// patience is how long a probe repeats a command whose target may not exist yet.
+// patience is the time for which a probe repeats a command whose target may not exist yet.
 const patience = 2 * time.Minute
 
 // probes take their arguments and, when ctx ends, return.

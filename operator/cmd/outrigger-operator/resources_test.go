@@ -15,7 +15,7 @@ import (
 // (hack/helm TestSidecarResourcesArrive has the same text) sets the resources of the sidecar
 // and of the init container of a job's pods. Without the value, the defaults apply.
 func TestChartsResourcesReachThePods(t *testing.T) {
-	for text, want := range map[string][2]string{ // of the init container, of the sidecar: requests and limits of CPU
+	for text, want := range map[string][2]string{ // requests and limits of CPU, of the init container and of the sidecar
 		`{"limits":{"cpu":1},"requests":{"cpu":"300m"}}`: {"300m 300m", "300m 1"},
 		`{"requests":{"cpu":"300m"}}`:                    {"300m 0", "300m 0"},
 		"":                                               {"10m 0", "250m 0"},

@@ -31,7 +31,7 @@ type calls struct {
 	next   http.RoundTripper
 	writes atomic.Int64
 	reads  atomic.Int64
-	sent   atomic.Int64 // bytes
+	sent   atomic.Int64 // number of bytes
 }
 
 func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {

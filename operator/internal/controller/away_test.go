@@ -66,7 +66,7 @@ func TestAPIServerIsAway(t *testing.T) {
 		})
 		r := &Reconciler{Client: api, Live: live, Events: events.NewFakeRecorder(1000), Now: func() time.Time { return now }}
 		look := func() {
-			_, _ = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)}) // it is tried again
+			_, _ = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(j)}) // the action is tried again
 			now = now.Add(time.Minute)
 		}
 		for range 60 {

@@ -57,7 +57,7 @@ func TestNodeThatIsNotReady(t *testing.T) {
 		"no answer":    {nodeReader{err: errors.New("connection refused")}, false},
 	} {
 		n, now := new(nodes), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-		for range 10 { // reconciliations, a second apart
+		for range 10 { // 10 reconciliations, one per second
 			if got := n.see(t.Context(), &c.reader, "node1", now).lost; got != c.lost {
 				t.Errorf("%s: lost is %v", what, got)
 			}

@@ -39,7 +39,7 @@ func TestNewsOfPodsAreGathered(t *testing.T) {
 		h.Update(t.Context(), event.UpdateEvent{ObjectOld: p, ObjectNew: p}, q)
 		h.Delete(t.Context(), event.DeleteEvent{Object: p}, q)
 	}
-	h.Create(t.Context(), event.CreateEvent{Object: new(corev1.Pod)}, q) // of no job
+	h.Create(t.Context(), event.CreateEvent{Object: new(corev1.Pod)}, q) // a pod of no job
 	job := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "hpc", Name: "cg"}}
 	if gone != 10 {
 		t.Errorf("told of %d pods that have gone, want 10", gone)

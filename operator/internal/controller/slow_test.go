@@ -38,9 +38,9 @@ func (k oneKey) CA() ([]byte, error)                      { return k.authority.C
 type office struct {
 	api    client.WithWatch
 	queue  workqueue.TypedDelayingInterface[ctrl.Request]
-	under  atomic.Int64 // calls that wait for the webhook
+	under  atomic.Int64 // number of calls that wait for the webhook
 	most   atomic.Int64
-	putOff atomic.Int64 // reconciliations that found no slot
+	putOff atomic.Int64 // number of reconciliations that found no slot
 }
 
 // webhookTime is the maximum time that an API server waits for a webhook.

@@ -21,8 +21,8 @@ import (
 
 // ring answers like sidecars whose ranks wait for each other in a ring.
 type ring struct {
-	ranks  int // ranks of the job
-	each   int // of a pod
+	ranks  int // number of ranks of the job
+	each   int // number of ranks of a pod
 	busy   int // rank that makes progress; -1: none
 	silent string
 	asked  atomic.Int64
@@ -197,7 +197,7 @@ func TestLooksAreSharedByNamespaces(t *testing.T) {
 		now = now.Add(lookMin)
 		w.end()
 		var got []string
-		for _, asks := range []string{"many", "other", "few"} { // the first one asks first
+		for _, asks := range []string{"many", "other", "few"} { // the first job asks first
 			if look(asks) {
 				got = append(got, asks)
 			}

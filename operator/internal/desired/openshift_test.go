@@ -17,8 +17,8 @@ import (
 // of openshift/apiserver-library-go): it sets the fields that a pod leaves out, and refuses
 // values that the rules do not allow.
 type admission struct {
-	first, count int64  // openshift.io/sa.scc.uid-range
-	level        string // openshift.io/sa.scc.mcs
+	first, count int64  // value of the annotation openshift.io/sa.scc.uid-range
+	level        string // value of the annotation openshift.io/sa.scc.mcs
 }
 
 // admit sets the fields that a pod leaves out, and returns why the pod is refused; empty if it

@@ -42,7 +42,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Close() }() // the server has closed it
+		defer func() { _ = c.Close() }() // the server has closed the connection
 		if err := c.SetDeadline(time.Now().Add(3 * requestTime)); err != nil {
 			t.Fatal(err)
 		}

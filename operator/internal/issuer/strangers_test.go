@@ -392,7 +392,7 @@ func answer(t *testing.T, server *httptest.Server, method, path, token string, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = resp.Body.Close() // it was read
+	_ = resp.Body.Close() // the body was read
 	return resp
 }
 

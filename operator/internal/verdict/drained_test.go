@@ -44,7 +44,7 @@ func TestDrained(t *testing.T) {
 			}
 			s.next(Remove, v1alpha1.ConditionRestarting)
 			s.o.Batch, s.o.Now = nil, at(13).Add(removalPatience+20*time.Second)
-			s.next(Wait, v1alpha1.ConditionRestarting) // its grace period has not ended
+			s.next(Wait, v1alpha1.ConditionRestarting) // the grace period of the pod has not ended
 			s.o.Pods = nil
 			s.next(Remove, v1alpha1.ConditionPending)
 			if m := condition(s.job, v1alpha1.ConditionPending).Message; s.job.Status.FirstFailure != nil || !strings.Contains(m, "start 1 after a drain, which spends no restart: rank 2: ") || !strings.Contains(m, "(pod cg-0-1-x, node node1)") {

@@ -56,7 +56,7 @@ func TestMeshKeepsNoJobRunning(t *testing.T) {
 // and still reports the success.
 func TestGoodEndSurvivesTheOperator(t *testing.T) {
 	s := begun(t)
-	s.job.Status.FirstFailure = &v1alpha1.Failure{Reason: "RankExited"} // of an earlier attempt
+	s.job.Status.FirstFailure = &v1alpha1.Failure{Reason: "RankExited"} // a pod of an earlier attempt
 	patch, err := desired.Ending(Cause(&Plan{Status: v1alpha1.MPIJobStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionComplete, Status: metav1.ConditionTrue}}}})).Of(s.o.Batch)
 	if err != nil || !strings.Contains(string(patch), `RanksSucceeded`) {
 		t.Fatalf("%s, %v", patch, err)
@@ -200,7 +200,7 @@ func TestMeshHoldsUpNoVerdict(t *testing.T) {
 			s.exit(1, 3, at(20), podlife.Failure{Rank: 2, Code: 3, Reason: podlife.RankExited, Text: "exit code 3", Time: at(20)})
 			add(&s.o.Pods[1].Status)
 			s.o.Now = at(20).Add(settle)
-			s.next(Wait, v1alpha1.ConditionRunning) // its sidecar may report more
+			s.next(Wait, v1alpha1.ConditionRunning) // the pod's sidecar may report more
 			s.sidecar(1, 0, at(23), nil)
 			s.o.Pods[1].Status.Phase = corev1.PodRunning // the phase while a container runs
 			s.o.Now = at(23)

@@ -33,7 +33,7 @@ type cluster struct {
 	client.Reader
 	job      v1alpha1.MPIJob
 	pods     []corev1.Pod
-	document *corev1.ConfigMap // nil: there is none
+	document *corev1.ConfigMap // the job document; nil: there is none
 
 	listed, asked int
 }
@@ -427,7 +427,7 @@ func TestShapesOfLaterVersions(t *testing.T) {
 	for _, c := range []struct {
 		minor  string
 		policy corev1.RestartPolicy
-		want   string // empty: the pod joins
+		want   string // part of the refusal; empty: the pod joins
 	}{
 		{"33", corev1.RestartPolicyAlways, "this cluster has Kubernetes 1.33, and from 1.35 on"},
 		{"34+", corev1.RestartPolicyAlways, "this cluster has Kubernetes 1.34, and from 1.35 on"},
