@@ -17,13 +17,13 @@ import (
 	"github.com/outrigger-hpc/outrigger/e2e/rdmavm/plan"
 )
 
-// The engine compared with perftest, without the processes around it: a rank's rings are worked
-// on by the thread that does the turns, as perftest's buffer is.
+// The engine is compared with perftest without other processes: the thread that runs the engine's
+// turns also uses the rank's rings, as perftest's thread uses its buffer.
 
 var profile = flag.String("rdma.profile", "", "TestEngineCost: write where the time of a longer run went to this file, as go test -cpuprofile does")
 
-// TestEngineCost takes apart what 8 bytes cost, in a machine whose clock counts
-// instructions: perftest's requests alone, the link, the engine with each eager channel.
+// TestEngineCost measures the parts of the cost of 8 bytes, in a machine whose clock counts
+// instructions: perftest's requests alone, the link, and the engine with each eager channel.
 func TestEngineCost(t *testing.T) {
 	if *profile == "" {
 		insideOf(t, "engine-cost", "^TestEngineCost$", true)
@@ -40,19 +40,20 @@ func TestEngineCost(t *testing.T) {
 	}
 }
 
-// TestEngineCalls counts the system calls of a message, by engines and by ib_write_lat, in
-// a machine of two processors.
+// TestEngineCalls counts the system calls that engines and ib_write_lat make for a message, in a
+// machine with two processors.
 func TestEngineCalls(t *testing.T) {
 	insideLike(t, Run{Name: "engine-calls", TSC: true}, "^TestEngineCalls$")
 }
 
-// TestEngineLatency compares engines with ib_write_lat in one machine of two processors, a
-// process on each, after what the same takes one thread there.
+// TestEngineLatency compares engines with ib_write_lat in one machine with two processors and a
+// process on each. Before that, it measures the same with one thread.
 func TestEngineLatency(t *testing.T) {
 	insideLike(t, Run{Name: "engine-latency", TSC: true}, "^TestEngine(Cost|Latency)$")
 }
 
-// TestEngineYardstick compares them between two machines, as TestYardstick does whole jobs.
+// TestEngineYardstick compares engines with ib_write_lat between two machines, as TestYardstick
+// compares whole jobs.
 // The monitor of the Go runtime, which wakes about once in each round trip, is not the main
 // cause of the spread: with a monitor that looks every 10 ms, three turns had 1.39 to 1.54.
 func TestEngineYardstick(t *testing.T) {

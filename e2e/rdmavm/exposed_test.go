@@ -14,13 +14,13 @@ import (
 
 var mischief = regexp.MustCompile(`(?m)^[1-9]\d* (registrations ended|queue pairs destroyed)`)
 
-// TestExposed: ranks register private memory of their own on contexts that their
-// sidecars have opened for them, and messages between such buffers are the device's
-// reads, also while a child shares their pages. The kernel counts their pages, and no
-// more when the program has freed them. What is not exposed (the job does not allow it,
-// memlock) is copied, with an error that says why. A rank that ends its registrations or destroys the queue pairs of its
-// context behind the library's back loses nothing but that its messages are copied, and
-// its neighbour in the pod nothing at all.
+// TestExposed: ranks register their private memory on contexts that their sidecars have opened
+// for them, and messages between such buffers are reads by the device, also while a child
+// shares the pages. The kernel counts the pages as pinned until the program has freed the
+// exposure. Memory that cannot be exposed (the job does not allow it, or memlock is too small)
+// is copied, with an error that has the reason. If a rank ends its registrations or destroys
+// the queue pairs of its context without the library, its messages are copied and right, and
+// the messages of its neighbour in the pod are not affected.
 func TestExposed(t *testing.T) {
 	c := newCast(t)
 	ranks := 1
@@ -61,8 +61,8 @@ func TestExposed(t *testing.T) {
 				if s.Name == "after" {
 					sent = 3
 				}
-				// The first message asks for the queue pair, and messages are copied until it is
-				// there: seconds, where the host has other work.
+				// The first message requests the queue pair. Messages are copied until the queue pair
+				// exists, which takes seconds on a busy host.
 				if reads < float64(sent/2) || bytes != reads*800024 {
 					t.Errorf("machine %d, %s: %.0f of %d messages were read by the device, %.0f bytes", i, s.Name, reads, sent, bytes)
 				}

@@ -139,9 +139,8 @@ var (
 // perPod is the number of ranks of a pod: each machine has one processor.
 var perPod = flag.Int("rdma.ranks", 1, "ranks of a pod in TestNPB")
 
-// TestNPB: kernels of the NAS Parallel Benchmarks verify over RDMA between two
-// machines, and libibverbs really ran: device, GID, queue pairs and the device's
-// own counters show it.
+// TestNPB: kernels of the NAS Parallel Benchmarks verify over RDMA between two machines, and use
+// libibverbs, as the device, the GID, the queue pairs and the device's own counters show.
 func TestNPB(t *testing.T) {
 	c := newCast(t)
 	for _, kernel := range []string{"cg", "is"} {
@@ -163,8 +162,8 @@ var (
 	receives  = []string{bootstrap.ReceivesOwn, bootstrap.ReceivesShared}
 )
 
-// diagonal is the part of the matrix that has every protocol once, with the kernel that
-// emulation runs in seconds.
+// diagonal is the part of the matrix that has every protocol once, with the kernel that runs in
+// seconds under emulation.
 const diagonal = "diagonal"
 
 var matrix = flag.String("rdma.matrix", "is,cg", "TestMatrix: kernels that run with every protocol and every channel, such as is,cg; or "+diagonal+", IS with every protocol once")
@@ -185,7 +184,7 @@ func TestMatrix(t *testing.T) {
 			for _, kernel := range list {
 				c.job(plan.Step{Name: strings.Join([]string{protocol, channel, kernel}, "-"), Program: []string{"npb", "-class", "S", kernel}, Devices: granted}, 1, func(tune *bootstrap.Tuning) {
 					required(tune)
-					// Soft-RoCE does, and does not say so. Without it get is getcqe, and basic is piggyback.
+					// Soft-RoCE places writes in order and does not report it. Without InOrder, get is getcqe and basic is piggyback.
 					tune.InOrder = true
 					tune.Rendezvous, tune.Channel, tune.EagerBytes = protocol, channel, 1024
 					tune.Receives = receives[i%2]
@@ -246,9 +245,9 @@ func useOf(t *testing.T, output, step string) remoteUse {
 	return remoteUse{figure(t, part, `used RDMA" .*sends=(\d+)`), figure(t, part, `used RDMA" .*writes=(\d+)`), figure(t, part, `used RDMA" .*reads=(\d+)`), figure(t, part, `used RDMA" .*sharedReceives=(\d+)`)}
 }
 
-// TestYardstick: what perftest measures of the machines' devices, and what Outrigger
-// makes of them, by turns. Emulation says nothing about speed; a ratio within one turn says
-// what Outrigger adds.
+// TestYardstick measures the machines' devices by turns with perftest and through Outrigger.
+// Times under emulation are not those of hardware; the ratio within one turn shows the cost
+// that Outrigger adds.
 func TestYardstick(t *testing.T) {
 	c := newCast(t)
 	c.tsc = true
@@ -257,7 +256,7 @@ func TestYardstick(t *testing.T) {
 		line := append(args, "-d", job.Device, "-x", "1", "-F")
 		c.steps = append(c.steps, plan.Step{Name: name, Commands: [][]string{line, append(append([]string{}, line...), job.Address(0))}})
 	}
-	// The connection manager works in these machines, too.
+	// The RDMA connection manager also works in these machines.
 	rping := []string{"rping", "-a", job.Address(0), "-C", "5"}
 	c.steps = append(c.steps, plan.Step{Name: "rping", Commands: [][]string{append(rping[:len(rping):len(rping)], "-s"), append(rping[:len(rping):len(rping)], "-c")}})
 	quick := []string{"pingpong", "-small", "300", "-large", "2"}
@@ -345,15 +344,15 @@ var (
 	kernels = flag.String("rdma.kernels", "is-S,cg-S,mg-S", "TestFaultsNPB: kernels with their classes, such as is-S")
 )
 
-// faults are jobs of which each proves its result by a line of its own. Every right
-// result is one in which nothing was lost and nothing came twice: the kernels compare
-// theirs with published values, and the windows' counters with what was added.
+// faults are jobs, each of which prints a line that proves its result. A result is right only if
+// no message was lost and none was received twice: the kernels compare their results with
+// published values, and the windows compare their counters with the number of additions.
 type faults struct {
 	*cast
 	proofs map[string]string
 }
 
-// job adds one during which queue pairs fail.
+// job adds a job during which queue pairs fail.
 func (f *faults) job(name, proof, receives string, errors int, program ...string) {
 	f.proofs[name] = proof
 	f.cast.job(plan.Step{Name: name, Program: program, Devices: granted, Breaks: errors}, 1, func(tune *bootstrap.Tuning) {
@@ -362,8 +361,8 @@ func (f *faults) job(name, proof, receives string, errors int, program ...string
 	})
 }
 
-// play demands the proofs, and as many connections made again as failed, by the
-// sidecars' own counters.
+// play requires the line of each job, and, in the sidecars' own counters, as many reconnections
+// as failures.
 func (f *faults) play(name string) {
 	t := f.t
 	t.Helper()
@@ -389,8 +388,8 @@ func (f *faults) play(name string) {
 	t.Logf("connections made again in all: %.0f and %.0f", total[0], total[1])
 }
 
-// TestFaults: queue pairs that fail, and packets that are lost, cost time and
-// nothing else: every byte of every round is right.
+// TestFaults: if queue pairs fail and packets are lost, every byte of every round is right, and
+// only time is lost.
 func TestFaults(t *testing.T) {
 	f := &faults{newCast(t), map[string]string{"loss": "every byte right", "loss-is": "VERIFICATION SUCCESSFUL"}}
 	f.job("breaks", "every word right", bootstrap.ReceivesOwn, 10, "pingpong", "-soak", plan.Enough)
@@ -400,8 +399,8 @@ func TestFaults(t *testing.T) {
 	f.play("faults")
 }
 
-// TestFaultsNPB: the kernels of the NAS Parallel Benchmarks, run again and again
-// while queue pairs fail, verify every time.
+// TestFaultsNPB: the kernels of the NAS Parallel Benchmarks, which run repeatedly while queue
+// pairs fail, verify every time.
 func TestFaultsNPB(t *testing.T) {
 	f := &faults{newCast(t), map[string]string{}}
 	list := strings.Split(*kernels, ",")

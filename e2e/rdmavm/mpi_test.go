@@ -24,7 +24,7 @@ import (
 // mpiOf names the MPI whose library the programs load: MPICH and Intel MPI have one binary interface.
 var mpiOf = flag.String("rdma.mpi", "mpich", "TestMPI: the MPI that programs built for MPICH run on, mpich or intel")
 
-// mpiCast is a cast with programs for MPICH as others made them, and an MPI.
+// mpiCast is a cast with unmodified programs of others for MPICH, and an MPI.
 type mpiCast struct{ *cast }
 
 const built = "../../bin/"
@@ -36,11 +36,11 @@ func newMPICast(t *testing.T) mpiCast {
 	programs := []string{
 		built + "mpi/intel/bin/IMB-MPI1", built + "mpi/intel/bin/IMB-RMA", built + "rdmavm/mpi/usr/bin/NPmpich2",
 		c.compile("../mpi/testdata/windows.c", "mpi-windows"),
-		// What is loaded by name: ours, and libfabric by Intel MPI, whose package has none.
+		// Libraries that are loaded by name: Outrigger's, and libfabric, which Intel MPI's package lacks.
 		built + "c/liboutrigger-fi.so", built + "c/liboutrigger-alloc.so", built + "c/liboutrigger-steps.so", built + "c/liboutrigger-check.so",
 		built + "mpi/mpich/lib/mpich/libfabric.so.1",
 	}
-	// Debian's programs ask for the library by the name of MPICH's project.
+	// Debian's programs load the library by the name that Debian's MPICH gives it.
 	library12, err := filepath.Abs(lib + "libmpi.so.12")
 	if err == nil {
 		err = os.Symlink(library12, filepath.Join(c.dir, "libmpich.so.12"))
@@ -70,7 +70,7 @@ func (c mpiCast) compile(source, name string) string {
 	return out
 }
 
-// job adds a step of one rank a pod.
+// job adds a step with one rank per pod.
 func (c mpiCast) job(s plan.Step) {
 	c.t.Helper()
 	s.Devices, s.MPI = granted, "auto"
@@ -88,7 +88,7 @@ type mpiProgram struct {
 	wants func(t *testing.T, step, said string)
 }
 
-// Lengths of the benchmarks' messages: on both sides of the limits between protocols.
+// Lengths of the benchmarks' messages, on both sides of the limits between protocols.
 const (
 	lengthsFile = "lengths"
 	lengths     = "1 256 8192 65536 262144"
@@ -96,7 +96,8 @@ const (
 	ofOneNumber = "4"
 )
 
-// benchmarks returns a program of the Intel MPI Benchmarks, of which each has a table.
+// benchmarks returns a program with benchmarks of the Intel MPI Benchmarks, each of which prints a
+// table.
 func benchmarks(name, program string, rows map[string]string) mpiProgram {
 	line := []string{program, "-iter", "3", "-iter_policy", "off", "-warm_up", "off", "-msglen", inMachine + lengthsFile}
 	if program == "IMB-RMA" {
@@ -126,13 +127,13 @@ var tableRow = regexp.MustCompile(`(?m)^ +(\d+) +3( +\d+\.\d+)+ *$`)
 var mpiPrograms = []mpiProgram{
 	benchmarks("imb", "IMB-MPI1", map[string]string{"PingPong": lengths, "Sendrecv": lengths, "Allreduce": ofFloats}),
 	benchmarks("imb-rma", "IMB-RMA", map[string]string{"Unidir_put": lengths, "Unidir_get": lengths, "Accumulate": ofFloats, "Fetch_and_op": ofOneNumber, "Compare_and_swap": ofOneNumber}),
-	// NetPIPE, which looks at every byte instead of the time.
+	// NetPIPE checks every byte here instead of the time.
 	{"netpipe", []string{"NPmpich2", "-i", "-n", "2", "-u", "262145"}, func(t *testing.T, step, said string) {
 		if n := strings.Count(said, "Integrity check passed"); n != 33 || strings.Contains(said, "ntegrity check failed") {
 			t.Errorf("%s: %d lengths are right, want 33", step, n)
 		}
 	}},
-	// No program of others looks at what one-sided operations have done.
+	// No program of others checks the results of one-sided operations.
 	{"windows", []string{"mpi-windows", "70000"}, func(t *testing.T, step, said string) {
 		if !strings.Contains(said, "windows of 2 ranks are right") {
 			t.Errorf("%s: not every number was checked", step)
@@ -140,10 +141,9 @@ var mpiPrograms = []mpiProgram{
 	}},
 }
 
-// TestMPI: programs built for MPICH that have never heard of Outrigger run over RDMA between
-// two machines, with their buffers where libc places them, which are copied, and with
-// large ones in the arena, from which the peer's device reads. A rank that is killed is
-// named in the other machine.
+// TestMPI: programs that were built for MPICH without Outrigger run over RDMA between two
+// machines. Buffers that libc allocates are copied, and the peer's device reads large buffers
+// directly from the arena. The other machine reports the number of a killed rank.
 func TestMPI(t *testing.T) {
 	c := newMPICast(t)
 	c.write(lengthsFile, []byte(strings.ReplaceAll(lengths, " ", "\n")+"\n"))
@@ -180,7 +180,8 @@ type mpiUse struct {
 	inPlace, copied float64 // number of bytes that ranks have sent and received
 }
 
-// mpiUseOf reads it from the output of both; the devices' own counters must have moved.
+// mpiUseOf reads an mpiUse from the outputs of both machines; the devices' own counters must have
+// increased.
 func mpiUseOf(t *testing.T, said []Outcome, step string) (sum mpiUse) {
 	t.Helper()
 	for i, o := range said {
@@ -200,8 +201,8 @@ func mpiUseOf(t *testing.T, said []Outcome, step string) (sum mpiUse) {
 	return sum
 }
 
-// libraries returns the files of what programs and libraries load when they start, and what
-// those load, each from the first of the folders that has it, in addition to those given.
+// libraries returns the given files and all libraries that they load, directly or indirectly,
+// when they start. Each library is the file in the first of the folders that has it.
 func libraries(folders []string, files ...string) ([]string, error) {
 	var found []string
 	seen := map[string]bool{}

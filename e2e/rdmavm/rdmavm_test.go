@@ -39,22 +39,19 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestLink: the verbs link passes the suite of all links over Soft-RoCE, in one
-// machine.
+// TestLink: the verbs link passes the common test suite of links over Soft-RoCE, in one machine.
 func TestLink(t *testing.T) { inside(t, "link", "^Test(Device|Port|NotGranted)$") }
 
-// TestCost compares the link with perftest in one machine, without sidecars
-// between.
+// TestCost compares the link with perftest in one machine, without sidecars.
 func TestCost(t *testing.T) { inside(t, "cost", "^TestCost$") }
 
-// TestGatherCost takes apart what a copy costs over Soft-RoCE, and what a send costs that
-// does without and is told when it has come; in a machine whose clock counts
-// instructions.
+// TestGatherCost measures over Soft-RoCE the parts of the cost of a copy, and of a send without a
+// copy whose completion is reported, in a machine whose clock counts instructions.
 func TestGatherCost(t *testing.T) { insideOf(t, "gather-cost", "^TestGatherCost$", true) }
 
-// TestTCPGatherCost is the same for tcp, which needs no device: what two links and the
-// kernel between them carry out for a message that is copied, for one that is not, and
-// for one whose sender is told of its end.
+// TestTCPGatherCost is like TestGatherCost for tcp, which needs no device. It counts the
+// instructions of two links and the kernel for a message that is copied, for one that is not,
+// and for one whose completion is reported to the sender.
 func TestTCPGatherCost(t *testing.T) {
 	test := filepath.Join(t.TempDir(), "tcp.test")
 	if err := Compile(test, "../../sidecar/internal/link/tcp"); err != nil {

@@ -20,11 +20,11 @@ import (
 
 const refusal = "an application's memory cannot be registered"
 
-// TestReuse: buffers that are sent from again and again are registered once each and
-// gathered from, by the real library and the kernel's real verbs. Registrations give
-// way to others under a budget of 1 MiB. Where the kernel refuses one (memlock), what
-// does not fit is copied, which the log says once. A message of 20 MiB moves in parts,
-// whose registrations serve the next one, too. Every word is right in all of it.
+// TestReuse: buffers from which messages are sent repeatedly are registered once each, and the
+// device reads them, with the real library and the kernel's real verbs. With a budget of 1 MiB,
+// registrations replace others. If the kernel refuses a registration (memlock), the data is
+// copied, which is logged once. A message of 20 MiB is sent in parts, whose registrations the
+// next message uses again. Every word is right in all cases.
 func TestReuse(t *testing.T) {
 	c := newCast(t)
 	step := func(name string, memlock uint64, tune func(*bootstrap.Document), args ...string) {
@@ -75,8 +75,8 @@ func TestReuse(t *testing.T) {
 				}
 			case "budget":
 				// A large message's buffers are registered for their own side or for the peer,
-				// as it happens: the receiver's may be halved, and fit. The sender has small
-				// ones next to them.
+				// depending on timing. The receiver's registrations may be halved until they
+				// fit. The sender also has registrations of small buffers.
 				if i == 0 && (evicted == 0 || count("gathered") == 0) {
 					t.Error("with more than 2 MiB of buffers under a budget of 1 MiB nothing is evicted, or nothing gathered")
 				}
@@ -99,8 +99,8 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// memlock is the locked memory of a sidecar that can start with it, and has not enough
-// for 2 MiB of its rank's.
+// memlock is the limit of locked memory, in bytes, with which a sidecar can start but cannot
+// register 2 MiB of its rank's memory.
 const memlock = 5 << 19
 
 // TestReuseGain: the patterns of `outrigger bench reuse` over RDMA, copied (off), by the
@@ -132,8 +132,8 @@ func TestReuseGain(t *testing.T) {
 	}
 }
 
-// TestExperiments: what `outrigger bench` has of the papers' other experiments, over
-// RDMA, in the same machine.
+// TestExperiments runs the other experiments of the papers that `outrigger bench` has, over RDMA,
+// in the same kind of machine.
 func TestExperiments(t *testing.T) {
 	for _, x := range []struct {
 		test     string
