@@ -75,7 +75,7 @@ func ExampleIrecv() {
 		if err != nil {
 			return err
 		}
-		// What needs neither of the two is computed here.
+		// Computations that need neither of the two messages can be done here.
 		if err := outrigger.WaitAll(ctx, []outrigger.Request{receive, send}); err != nil {
 			return err
 		}

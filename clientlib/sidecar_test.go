@@ -216,7 +216,7 @@ func (f *fake) quietly(n uint64) {
 	f.wakeClient()
 }
 
-// tell publishes a completion, and wakes the client as the engine does.
+// tell publishes a completion and wakes the client, as the engine does.
 func (f *fake) tell(d shm.Descriptor) {
 	f.t.Helper()
 	for end := time.Now().Add(patience); ; runtime.Gosched() {

@@ -281,10 +281,10 @@ func TestYardstick(t *testing.T) {
 	t.Logf("256 KiB: perftest %.2f MB/s, Outrigger by RDMA %.2f MB/s, %.2f of it (median; turns %.2f), by tcp %.2f MB/s", bws, rates, middle(toBW), toBW, tcpRates)
 }
 
-// TestCountedYardstick: 8 bytes of a rank to another one, by RDMA and by tcp, in a
-// machine with one processor whose clock counts instructions: what is done for them, in
-// two ranks, two sidecars and the kernel together. perftest has no figure there, since it
-// polls without giving the processor to its other side; TestCost in this machine has.
+// TestCountedYardstick sends 8 bytes from one rank to another one, by RDMA and by tcp, in a
+// machine with one processor whose clock counts instructions. It counts the instructions of the
+// two ranks, the two sidecars and the kernel together. perftest gives no figure there, since it
+// polls without yielding the processor to its other side; TestCost has one for this machine.
 func TestCountedYardstick(t *testing.T) {
 	c := newCast(t)
 	c.one = true

@@ -103,11 +103,11 @@ func TestReuse(t *testing.T) {
 // register 2 MiB of its rank's memory.
 const memlock = 5 << 19
 
-// TestReuseGain: the patterns of `outrigger bench reuse` over RDMA, copied (off), by the
-// link's own decision (auto) and gathered from the first use on (always), by turns. Both
-// pods are in one machine whose clock counts instructions, so that what else the host
-// does is not measured; what emulation makes of speed is no card's, and caches cost
-// nothing there. A ratio within one turn says what a decision adds or spares.
+// TestReuseGain runs the patterns of `outrigger bench reuse` over RDMA by turns: with copies (off),
+// by the link's own decision (auto), and with registered buffers from the first use on (always).
+// Both pods are in one machine whose clock counts instructions, so that the host's load is not
+// measured. The times are not those of a card, and caches cost nothing there. The ratio within
+// one turn shows the cost or the gain of a decision.
 func TestReuseGain(t *testing.T) {
 	variants := []string{bootstrap.ReuseOff, bootstrap.ReuseAuto, bootstrap.ReuseAlways}
 	args := []string{"--tests", "reuse", "--trips", fmt.Sprint(*trips)}

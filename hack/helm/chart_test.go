@@ -215,7 +215,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestLinux: nothing goes to nodes of another system, whatever else is said of nodes.
+// TestLinux: no pod is scheduled to a node with another operating system, for any values about nodes.
 func TestLinux(t *testing.T) {
 	for name, p := range pods(t, render(t, everything)) {
 		if p.NodeSelector["kubernetes.io/os"] != "linux" {

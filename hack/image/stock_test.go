@@ -19,7 +19,7 @@ import (
 	oci "github.com/outrigger-hpc/outrigger/api/image"
 )
 
-// library is as much of a shared library as says which others it needs.
+// library returns a minimal shared library with the names of the libraries that it needs.
 func library(t *testing.T, needs ...string) string {
 	t.Helper()
 	names := []byte{0}
@@ -165,7 +165,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestPackageBill: packages are told apart by identifiers that SPDX allows.
+// TestPackageBill: each package has a different identifier, in the form that SPDX allows.
 func TestPackageBill(t *testing.T) {
 	raw, err := packageBill("stock", []component{
 		packaged("libstdc++6", "12", "pkg:deb/debian/libstdc++6@12", []byte("a")),
