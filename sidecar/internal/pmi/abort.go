@@ -32,7 +32,7 @@ type aborts struct {
 // watcher is a launcher that is notified of aborts.
 type watcher struct {
 	*client
-	lost bool // it is notified of lost ranks, too
+	lost bool // the launcher is notified of lost ranks, too
 }
 
 // wants reports whether line is sent to w.
@@ -98,7 +98,7 @@ func (s *Server) aborted(rank int, r request) {
 	if err != nil {
 		n = 1
 	}
-	code := max(uint32(n&0xff), 1) // as exit codes are
+	code := max(uint32(n&0xff), 1) // an exit code has 8 bits, and 0 would mean success
 	s.cfg.Abort(rank, code)
 	s.notifyAbort(rank, code)
 }
@@ -150,7 +150,7 @@ func (s *Server) notifyAbort(rank int, code uint32) {
 // Preconditions: s.mu is not held.
 func (s *Server) notifyLaunchers(line string) {
 	s.mu.Lock()
-	if len(s.aborts.lines) < s.cfg.Count { // otherwise a rank has reconnected again and again
+	if len(s.aborts.lines) < s.cfg.Count { // a rank that reconnects again and again must not fill memory
 		s.aborts.lines = append(s.aborts.lines, line)
 	}
 	watchers := slices.Clone(s.aborts.watchers)

@@ -9,23 +9,24 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
-// Bounds of the bytes that this sidecar keeps for fences and meetings: heldPodMin to
-// heldPodMax for one pod, depending on its ranks, and memory.LaunchBytes for all pods
-// together, by which the sidecar's memory is sized.
+// Bounds of the bytes that this sidecar keeps for fences, and of those for meetings: heldPodMin
+// to heldPodMax for one pod, depending on its ranks, and memory.LaunchBytes, from which the
+// sidecar's memory is sized, for all pods together.
 const (
 	heldPodMin = 1 << 20
 	heldPodMax = memory.LaunchPod
-	heldStep   = 16 << 10 // bytes that are charged at once while more arrive
+	heldStep   = 16 << 10 // the smallest number of bytes that read charges before it reads them, unless fewer are left
 )
 
-// budget bounds the bytes kept for pods.
+// budget counts and bounds the bytes that this sidecar keeps for pods: the server has one for
+// fences, and Meetings another for meetings.
 type budget struct {
-	layout []int // ranks by pod
+	layout []int // the number of ranks of each pod
 	most   int64
 
 	mu    sync.Mutex // guards what follows
 	bytes int64
-	by    map[int]int64 // by pod
+	by    map[int]int64 // the bytes that are kept for each pod
 }
 
 func newBudget(layout []int) *budget {

@@ -24,8 +24,8 @@ const pieceIdle = 'i'
 // Server.mu.
 type idle struct {
 	ranks  map[int]bool
-	passed bool // the round to which the first idle rank was contributed has ended
-	waits  int  // a rank of another pod that was in that round; -1: none
+	passed bool // the round to which the pod contributed its first idle rank has ended
+	waits  int  // the first rank of another pod whose ranks waited in that round; -1: none
 	missed bool // other ranks of this pod wait, and the job ends because of that
 }
 

@@ -21,7 +21,7 @@ import (
 // the lowest number is the host; the others connect to it.
 type Meetings struct {
 	self   int
-	layout []int // ranks by pod
+	layout []int // the number of ranks of each pod
 	dial   Dial
 	held   *budget
 
@@ -44,10 +44,10 @@ type Met struct {
 	All    []byte // bytes of all pods, in order
 }
 
-// meeting is the state of an unfinished meeting at its host, the lowest of its pods, to which the
-// others send their pieces.
+// meeting is the state of an unfinished meeting at its host, the lowest of its pods, to which
+// the other pods send their bytes.
 type meeting struct {
-	pieces map[int][]byte // pieces by pod
+	pieces map[int][]byte // the bytes that each pod has contributed so far
 	over   chan struct{}  // closed when all pods have contributed
 	met    Met
 }
@@ -361,7 +361,7 @@ func (s *Server) meet(c *client, in *bufio.Reader) error {
 	stays, stop := whileOpen(s.ctx, c.conn, in)
 	met, err := m.Meet(stays, w)
 	if !stop() {
-		return nil // as in Serve
+		return nil // the launcher has gone, or the sidecar ends
 	}
 	if err != nil {
 		return errors.Join(err, c.send("cmd=meet_result rc=-1 msg=%s", fold(err.Error())))

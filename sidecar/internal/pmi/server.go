@@ -96,21 +96,21 @@ type Server struct {
 	launchers *admission.Limiter // connections of launchers, at a socket of their own
 	conns     map[net.Conn]bool
 	clients   map[int]*client
-	fences    int       // in progress
-	fencing   time.Time // start of the first of them
+	fences    int       // number of fences in progress
+	fencing   time.Time // time at which a fence last began while no other fence was in progress
 	meetings  int
 	waiting   []*client // ranks in the barrier
 	init      map[int]bool
 	loaded    bool              // a process of this pod has loaded an MPI
-	local     bool              // its ranks exchange messages by shared memory of their MPI
-	finalize  map[int]time.Time // ranks in MPI_Finalize, and since when
+	local     bool              // the pod's ranks exchange messages by shared memory of their MPI
+	finalize  map[int]time.Time // the time at which each rank entered MPI_Finalize, while it is there
 	failed    error
 	aborts    aborts
 	idle      idle
 	programs  programs
 	gone      ranksOver
 
-	held   *budget // budget of fences
+	held   *budget // budget of the bytes kept for fences; Meetings has its own
 	offers offers  // launchers that run commands for other pods
 }
 
@@ -118,14 +118,14 @@ type Server struct {
 type client struct {
 	conn     net.Conn
 	rank     int
-	known    bool            // it has greeted, or needs no greeting
-	slot     *admission.Slot // its admission until it has greeted
+	known    bool            // the connection has greeted, or needs no greeting
+	slot     *admission.Slot // the place of the connection until it has greeted
 	finished bool
-	ended    bool              // its program has called finalize; the next one may begin
-	entered  time.Time         // time of entry to the barrier
-	aborted  bool              // it has requested the end of the job
-	spawning map[string]string // fields of a spawn request so far; nil: there is none
-	launcher bool              // it came by the launchers' socket
+	ended    bool              // the rank's program has called finalize; the rank's next program may begin
+	entered  time.Time         // time at which the rank entered the barrier
+	aborted  bool              // the rank has requested the end of the job
+	spawning map[string]string // fields received of an unfinished spawn request; nil: there is none
+	launcher bool              // the connection was made to the launchers' socket
 	gone     chan struct{}     // closed when all requests have been served and the connection has ended
 }
 
@@ -220,7 +220,7 @@ func (s *Server) receive(conn net.Conn, launcher bool) {
 	}
 	if slot == nil || !s.accept(&client{conn: conn, rank: -1, slot: slot, launcher: launcher, gone: make(chan struct{})}) {
 		s.complain("PMI connection refused", errTooMany)
-		_ = conn.Close() // as above
+		_ = conn.Close() // nothing was sent to it
 		return
 	}
 	if admission.HasData(conn) { // its goroutine may be late to notice the request
@@ -614,7 +614,7 @@ func (s *Server) pass(own []byte) {
 	waiting, err := s.admit(all, err)
 	for _, c := range waiting {
 		if err != nil {
-			_ = c.conn.Close() // its library reports that
+			_ = c.conn.Close() // the rank's MPI library reports the closed connection
 			continue
 		}
 		s.wg.Go(func() { // concurrently: one of them may not read

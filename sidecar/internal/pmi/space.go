@@ -30,10 +30,10 @@ const pairCost = 128
 type space struct {
 	all   map[string]string
 	fresh map[string]string
-	spent map[int]int // bytes put by rank since the last barrier
+	spent map[int]int // the bytes that each rank has put since the last barrier
 	total map[int]int
 	most  int64 // bytes that this pod's ranks may put for a program, pairCost included
-	kept  int64 // bytes that they have put
+	kept  int64 // bytes that this pod's ranks have put for the program, pairCost included
 }
 
 // spaceShare returns how many bytes the ranks of a pod may put for a program, as their

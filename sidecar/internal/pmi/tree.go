@@ -42,7 +42,7 @@ type child struct {
 	up   chan frame
 	down chan frame
 	busy chan struct{} // holds a token while a connection is served
-	gone chan struct{} // closed when a connection that the pod has used has ended: it makes no other one
+	gone chan struct{} // closed when a connection that the pod has used has ended: the pod does not connect again
 	once sync.Once
 }
 
