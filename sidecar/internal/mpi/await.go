@@ -16,8 +16,8 @@ import (
 
 // Bounds of the wait for a sidecar.
 const (
-	awaitPause = 5 * time.Millisecond // between attempts to connect to its socket
-	awaitText  = 1 << 10              // bytes of the text of what it waits for
+	awaitPause = 5 * time.Millisecond // delay between attempts to connect to the sidecar's socket
+	awaitText  = 1 << 10              // most bytes of the text that names what the sidecar waits for
 )
 
 // launcher returns the sidecar's socket for launchers.

@@ -16,8 +16,8 @@ import (
 
 // Times of a drain.
 const (
-	drainInterval = 100 * time.Millisecond // between searches for ranks
-	drainGrace    = 2 * time.Second        // for a pod to start a rank, and for daemons to end after their ranks
+	drainInterval = 100 * time.Millisecond // delay between searches for ranks
+	drainGrace    = 2 * time.Second        // time for a pod to start a rank, and for daemons to end after their ranks
 )
 
 // drain handles SIGTERM: the ranks of this pod receive it, as from mpirun, and go on
@@ -88,7 +88,7 @@ func rankProcesses(proc, socket string) (pids []int) {
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended, or belongs to another user
+			continue // the process has ended, or belongs to another user
 		}
 		variables := bytes.Split(text, []byte{0})
 		here := slices.ContainsFunc(variables, func(v []byte) bool { return bytes.Equal(v, own) })

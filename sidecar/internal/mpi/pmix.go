@@ -36,7 +36,7 @@ type pmix struct {
 
 	mu        sync.Mutex
 	vars      map[int][]string
-	connected map[int]int  // by rank: how often its process has connected to the PMIx server
+	connected map[int]int  // how often each rank's process has connected to the PMIx server
 	over      map[int]bool // ranks whose processes have ended
 	err       error
 	unfit     error // why the container cannot run the server at all; nil: unknown, or it can

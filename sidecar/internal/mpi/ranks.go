@@ -22,7 +22,7 @@ type Ranks struct {
 	extra   []string // variables of the job's settings
 	scripts bool     // a rank may run several programs in succession
 	sidecar management
-	pmix    *pmix // nil: the family does not use it
+	pmix    *pmix // nil: the MPI family does not use PMIx
 	where   struct {
 		sync.Mutex
 		known *position

@@ -37,7 +37,7 @@ type Starter struct {
 
 	job     position
 	extra   []string // variables of the job's settings
-	daemons []string // the same for mpirun's daemons in this pod
+	daemons []string // variables of the job's settings for mpirun's daemons in this pod
 	shared  *folder  // directory for memory that the ranks of this pod share
 }
 
@@ -204,7 +204,7 @@ func (s *Starter) forward(program *os.Process, ended <-chan struct{}) {
 			_ = program.Signal(n) // it may just have ended
 		case n := <-s.Signals:
 			if sig, ok := n.(syscall.Signal); ok {
-				_ = unix.Kill(-program.Pid, sig) // as above
+				_ = unix.Kill(-program.Pid, sig) // the processes may just have ended
 			}
 		case <-ended:
 			return
