@@ -78,11 +78,11 @@ type Config struct {
 	Stdin       *os.File         // inherited by rank 0 of the world; nil: /dev/null
 	Out, Err    io.Writer        // shared by all ranks, written in complete lines
 	Status      io.Writer        // nil: no status lines
-	Pod         int              // number of the pod, for Log
+	Pod         int              // number of the pod, for the entries of Log
 	Log         *podlife.Log     // nil: no termination message
 	Unable      error            // why no rank of this pod can be started; nil: no reason is known
-	Grace       time.Duration    // between SIGTERM and SIGKILL when a rank has failed; default 2 s
-	Drain       time.Duration    // between SIGTERM and SIGKILL when this process is told to end; default Grace
+	Grace       time.Duration    // delay between SIGTERM and SIGKILL when a rank has failed; default 2 s
+	Drain       time.Duration    // delay between SIGTERM and SIGKILL when this process is told to end; default Grace
 	Signals     <-chan os.Signal // forwarded to every rank; SIGKILL kills those that are left
 
 	// Dress returns variables of a rank in addition to Env, and files that it inherits as
@@ -144,8 +144,8 @@ type pod struct {
 	err     *outlet.Writer
 	silent  atomic.Bool // all processes that could print have ended
 	reports sync.Mutex  // held while a status line is written
-	tail    tail        // of what the ranks print
-	texts   texts       // printed by process management
+	tail    tail        // first and last lines of the ranks' output
+	texts   texts       // texts that process management prints for the ranks
 
 	mu     sync.Mutex // guards what follows
 	procs  map[int]*running
@@ -155,7 +155,7 @@ type pod struct {
 	told   bool           // this process was told to end
 	// interrupted is set if a rank had not ended when this process was told to end.
 	interrupted bool
-	first       *Event // first failure
+	first       *Event // the first failure; nil: none
 	failures    []podlife.Failure
 	outcome     podlife.Outcome // if all ranks have exited with code 0
 }

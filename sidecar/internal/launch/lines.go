@@ -44,12 +44,12 @@ const textsMax = 4 << 20
 type texts struct {
 	mu       sync.Mutex // guards what follows
 	waiting  []text
-	bytes    int // bytes of waiting
+	bytes    int // number of bytes of the texts in waiting
 	lost     int // texts that were dropped since the last one
 	printing bool
 	over     bool // the output is being finished: nothing is printed any more
 
-	of map[target][]io.Writer // destinations, of the goroutine that prints
+	of map[target][]io.Writer // destinations of each output; used only by the goroutine that prints
 }
 
 // target is an output of a rank.

@@ -33,14 +33,14 @@ func (e *Event) Failure() podlife.Failure {
 // running is a rank's process that was not reaped yet.
 type running struct {
 	*os.Process
-	orders *orders // orders received before the end of the process was noticed; nil while it runs
-	aborts int     // exit code with which it has called abort; 0: it has not
-	lost   bool    // the job has failed because of it, and it was told to end by abort
+	orders *orders // orders that the rank had received when its end was noticed; nil while the process runs
+	aborts int     // exit code with which the rank has called abort; 0: the rank has not
+	lost   bool    // the job has failed because of the rank, and abort has told the rank to end
 }
 
 // orders are the signals and requests that a rank had received when it ended.
 type orders struct {
-	signal syscall.Signal // sent because the pod ends; 0: none
+	signal syscall.Signal // signal that the rank was sent because the pod ends; 0: none
 	end    bool           // the pod was told to end from outside
 	aborts int            // as in running
 	lost   bool           // as in running
