@@ -72,7 +72,7 @@ func (j *Job) watchDeadlock() {
 			told = moving
 		case is == told || time.Since(since) < deadlockStays:
 		case is == unseen:
-			if !saidUnseen { // only once in a job: the ranks may be at work, and then this state comes and goes
+			if !saidUnseen { // only once in the job: the ranks may be at work, and then this state comes and goes
 				j.err.OfferReserved("outrigger: " + why.Unseen(after) + "\n")
 			}
 			saidUnseen = true

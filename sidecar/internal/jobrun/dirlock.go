@@ -29,7 +29,7 @@ const (
 // owner identifies the job that holds a directory's lock, as stored in the file.
 type owner struct {
 	Name string `json:"name"`
-	PID  int    `json:"pid"` // PID of the program that runs the job
+	PID  int    `json:"pid"` // process ID of the program that runs the job
 }
 
 // lockDir locks a job's directory for the job called name. The lock ends when this process

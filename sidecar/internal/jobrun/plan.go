@@ -36,15 +36,15 @@ type Spec struct {
 	Env         []string
 	ArenaBytes  int64 // 0: the default, limited by the memory of the machine
 	Tuning      bootstrap.Tuning
-	LogLevel    string // log level of the sidecars' log that is printed; empty: errors only
+	LogLevel    string // level of the sidecars' log messages that are printed; empty: errors only
 	Prefix      bool
 	Timeout     time.Duration // 0: none
-	Grace       time.Duration // between SIGTERM and SIGKILL of ranks, when a person ends the job; 0: DefaultGrace
+	Grace       time.Duration // delay between SIGTERM and SIGKILL of ranks, when a person ends the job; 0: DefaultGrace
 	Deadlock    Deadlock
 	Dir         string   // the job's directory, which is kept at the end; "": a temporary one
-	WorkDir     string   // working directory of the program; "": that of this process
+	WorkDir     string   // working directory of the program; "": the directory of this process
 	Trace       string   // file for a timeline of the job; "": none
-	Stdin       *os.File // stdin of rank 0; nil: empty
+	Stdin       *os.File // standard input of rank 0; nil: empty
 	StdinFile   string   // instead of Stdin, opened by the launcher for each attempt
 	MPI         string   // the program's MPI, as outrigger-launch names it; "": not given
 
@@ -126,8 +126,8 @@ type layout struct {
 	dir     string
 	keep    bool
 	doc     *bootstrap.Document
-	listens []*os.File // by pod; closed when the sidecars have inherited them
-	lock    *os.File   // lock of dir; nil: dir is a temporary one, whose name no other job has
+	listens []*os.File // each pod's listening socket; closed when the sidecars have inherited them
+	lock    *os.File   // lock of dir; nil: dir is temporary, and no other job has its name
 }
 
 func (l *layout) file(format string, a ...any) string {

@@ -23,7 +23,7 @@ import (
 type Entry struct {
 	Name    string    `json:"name"`
 	ID      string    `json:"id"`
-	PID     int       `json:"pid"` // PID of the program that runs the job
+	PID     int       `json:"pid"` // process ID of the program that runs the job
 	Dir     string    `json:"dir"`
 	Ranks   int       `json:"ranks"`
 	Started time.Time `json:"started"`

@@ -51,34 +51,34 @@ func (f *Failure) Error() string { return f.Text }
 type Job struct {
 	spec            *Spec
 	layout          *layout
-	out, err        *outlet.Writer // they may be the same
+	out, err        *outlet.Writer // output and errors; both may be the same Writer
 	mu              sync.Mutex
 	wg              sync.WaitGroup
 	sidecars        []*exec.Cmd
 	launches        []*exec.Cmd
 	first           *Failure
 	firstAt         time.Time
-	reports         []podlife.Report         // by pod, what is known without asking the sidecars
-	gone            []time.Time              // by pod, a time at which its sidecar had ended; zero: unknown
-	agreed          map[int]*podlife.Message // by pod, what its sidecar knew of a failure when it was asked
+	reports         []podlife.Report         // what is known of each pod without a request to its sidecar
+	gone            []time.Time              // for each pod, a time at which its sidecar had ended; zero: unknown
+	agreed          map[int]*podlife.Message // each pod's answer when its sidecar was asked about a failure
 	disputed        string                   // what ranks disagreed about before they failed; empty: unknown
-	halted          []time.Time              // by pod, since when its sidecar is stopped; zero: it runs
+	halted          []time.Time              // for each pod, the time since which its sidecar is stopped; zero: the sidecar runs
 	failed          chan struct{}
 	now             chan struct{} // closed by watchKill: no process has a grace any more
-	logs            []*sidecarLog // logs by pod
+	logs            []*sidecarLog // the log of each pod's sidecar
 	cause           error         // why the job is ended early; owned by Wait
-	rankGrace       time.Duration // between SIGTERM and SIGKILL of ranks; owned by Wait
+	rankGrace       time.Duration // delay between SIGTERM and SIGKILL of ranks; owned by Wait
 	over            chan struct{} // closed by end: the watching goroutines return
 	ending          bool
 	killed          map[int]bool  // processes that this process has killed
 	sidecarsStopped bool          // the sidecars have received SIGTERM
 	running         int           // number of launchers
 	allEnded        chan struct{} // closed when all launchers have ended
-	ended           []bool        // by pod; true: all its ranks have ended with code 0
-	ranks           map[int]bool  // ranks that were started; true: it runs
+	ended           []bool        // for each pod, whether all its ranks have ended with code 0
+	ranks           map[int]bool  // the ranks that were started; true: the rank runs
 	begun           time.Time
-	launched        []time.Time       // by pod, when its launcher was started
-	started         map[int]time.Time // when the processes of ranks were started
+	launched        []time.Time       // for each pod, when its launcher was started
+	started         map[int]time.Time // for each rank, when its process was started
 	entry           *registration     // nil: the job is not in the registry
 }
 
