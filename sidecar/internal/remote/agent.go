@@ -17,7 +17,7 @@ const slow = 10 * time.Second
 
 // Agent runs commands in other pods by way of its sidecar's process management.
 type Agent struct {
-	Socket string // socket of process management
+	Socket string // path of the socket of process management
 	In     io.Reader
 	Out    io.Writer
 	Err    io.Writer

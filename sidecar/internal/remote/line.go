@@ -11,7 +11,7 @@ const withValue = "BbcDEeFIiJLlmOoPpQRSWw"
 // Line is a command for another pod.
 type Line struct {
 	Pod     int
-	Command string // for a shell
+	Command string // the command line, for a shell
 }
 
 // errNoCommand refuses an argument list that ssh would take for a login.

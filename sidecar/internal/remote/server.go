@@ -26,7 +26,7 @@ const grace = 2 * time.Second
 
 // Server runs commands of other pods in this pod.
 type Server struct {
-	Socket string   // socket of process management
+	Socket string   // path of the socket of process management
 	Env    []string // complete environment of the commands
 }
 
