@@ -13,15 +13,15 @@ import (
 // time, so that a second process started for the rank takes no memory.
 type claim struct {
 	conn    *net.UnixConn // set when the rank is attached; guarded by Server.mu
-	session *Session      // once it is attached; guarded by the server's mu
+	session *Session      // session of the rank when it is attached; guarded by Server.mu
 	over    chan struct{} // closed when the claim ends
 }
 
 // Bounds of waiting claims.
 const (
-	claimPause  = 2 * time.Millisecond  // between checks of a connection that is about to end
+	claimPause  = 2 * time.Millisecond  // delay between checks of a connection that is about to end
 	claimsMax   = 8                     // connections of one rank that wait for an earlier one to end
-	gonePause   = 20 * time.Millisecond // between checks whether a client that waits for its Welcome is still connected
+	gonePause   = 20 * time.Millisecond // delay between checks whether a client that waits for its Welcome is still connected
 	claimedText = "rank %d is attached already: start each rank once"
 )
 

@@ -23,11 +23,11 @@ const shortagePause = 10 * time.Millisecond
 // connection, so that a piece is allocated while the engine sleeps.
 type growth struct {
 	pieces   *Pieces
-	seals    *seals   // added before the first piece is allocated
-	size     uint64   // size of the arena
+	seals    *seals   // seals of the arena, which are added before the first piece is allocated
+	size     uint64   // size of the arena, in bytes
 	fd       int      // descriptor of the arena
 	promised *promise // the session's promise, to which the pieces are added
-	first    uint64   // bytes that are still reserved for its first piece
+	first    uint64   // bytes that are still reserved for the arena's first piece
 }
 
 // end releases the reservation for the first piece.

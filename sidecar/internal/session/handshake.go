@@ -160,8 +160,8 @@ type material struct {
 	control, arena, doorbell int
 	segmentBytes, arenaBytes int
 
-	device int        // device of the client's context; -1: it has none, and none says why
-	grant  link.Grant // grant of that context
+	device int        // descriptor of the client's context; -1: there is no context, for the reason in none
+	grant  link.Grant // grant of the client's context
 	none   string
 }
 

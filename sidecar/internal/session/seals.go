@@ -18,7 +18,7 @@ type seals struct {
 	mu             sync.Mutex // guards what follows: the server and the engine add them
 	control, arena int        // descriptors; -1: closed
 	segmentBytes   int64
-	wholeBytes     int64 // whole bytes of an arena that is allocated at once; 0: it is allocated in pieces
+	wholeBytes     int64 // size of an arena that is allocated at once; 0: the arena is allocated in pieces
 	cause          error // why the seals could not be added
 }
 

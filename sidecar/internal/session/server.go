@@ -66,7 +66,7 @@ const (
 	helloTimeoutDefault = 5 * time.Second
 	pendingDefault      = memory.SessionSlots
 	refusedMax          = memory.RefusedSlots  // most connections of users that may not attach, which have been told why
-	placePause          = 5 * time.Millisecond // between attempts to admit a connection while no place is free
+	placePause          = 5 * time.Millisecond // delay between attempts to admit a connection while no place is free
 )
 
 // Server accepts applications on a Unix socket.

@@ -27,12 +27,12 @@ import (
 // goroutine owns it; only HangUp may be called from any goroutine.
 type Session struct {
 	Rank     uint32
-	PID      int    // PID of the application; 0: unknown, or in another PID namespace
-	Features uint64 // features of its client
+	PID      int    // process ID of the application; 0: unknown, or in another PID namespace
+	Features uint64 // feature bits of the application's client
 	control  *segment.Control
 	arena    []byte
-	seals    *seals  // seals of its memory; nil: the memory has no files
-	growth   *growth // growth of an arena that is allocated in pieces; nil: all of it is allocated
+	seals    *seals  // seals of the session's memory; nil: the memory has no files
+	growth   *growth // growth of an arena that is allocated in pieces; nil: the whole arena is allocated
 	submit   *ring.Consumer
 	complete *ring.Producer
 	deaf     bool // the application has ended: completions are dropped
@@ -40,18 +40,18 @@ type Session struct {
 	// overflow holds completions that found the ring full. The requests that the
 	// application may have open bound it, and while it is not empty no descriptor is taken
 	// from the application (Next).
-	overflow []shm.Descriptor // from kept on
-	kept     int              // index of the first one that is not published
+	overflow []shm.Descriptor // the completions from index kept on are not published yet
+	kept     int              // index in overflow of the first completion that is not published
 	fresh    bool             // a completion was published or a send retired since the last Publish
 	retired  uint64
 	told     uint64       // value of retired last stored in the segment
 	doorbell int          // eventfd; -1: none
-	files    [2]File      // files of slab and arena
-	context  link.Context // on which it may register memory; nil: none
-	over     atomic.Bool  // it has detached, and none of its operations is open
+	files    [2]File      // files of the slab and of the arena
+	context  link.Context // context on which the session may register memory; nil: none
+	over     atomic.Bool  // the session has detached, and none of its operations is open
 	forget   func()       // nil: its rank had attached before
-	unopened bool         // its client closed the connection without reading the Welcome; set before SessionGone
-	gone     func() bool  // reports whether its client has closed the connection; nil: there is none
+	unopened bool         // the client closed the connection without reading the Welcome; set before SessionGone
+	gone     func() bool  // reports whether the client has closed its connection; nil: there is no connection
 	hangUp   func()       // makes the server end the connection
 	unmap    func() error // frees the memory; nil: the caller of New owns it
 }
