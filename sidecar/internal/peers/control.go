@@ -229,7 +229,7 @@ func dataKey(t *tls.Conn, id ticketID) ([]byte, error) {
 // dialResult is the result of a dial.
 type dialResult struct {
 	fd          int
-	incarnation uint64   // incarnation of the peer
+	incarnation uint64   // incarnation of the peer's process
 	accepted    bool     // the peer's kernel has accepted a connection
 	heard       bool     // the peer has sent a byte, or ended the connection
 	end         Endpoint // nil: data uses fd

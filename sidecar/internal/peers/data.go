@@ -25,7 +25,7 @@ type ticketID [16]byte
 type ticket struct {
 	id          ticketID
 	peer        link.Peer
-	incarnation uint64 // incarnation of the peer
+	incarnation uint64 // incarnation of the peer's process
 	key         []byte
 	end         Endpoint // nil: data uses the data connection
 	timer       *time.Timer

@@ -16,7 +16,7 @@ import (
 // RDMA queue pairs, or shared memory of one machine: each side makes an Endpoint, and
 // connects it with the other's offer. The messages about it use the control connection.
 type Direct struct {
-	Name string // name of the way, in logs
+	Name string // name of the direct transport in logs
 	// Prepare makes an Endpoint for a peer, or returns why there is none.
 	Prepare func(peer link.Peer) (Endpoint, error)
 	// Connected receives the socket, as Config.Connected does, and the Endpoint.

@@ -55,16 +55,16 @@ type Config struct {
 
 	Direct *Direct // nil: data goes by data connections
 
-	Incarnation      uint64        // incarnation of this process, among all processes that were pod Self; not 0; default random
+	Incarnation      uint64        // number of this process among all processes that were pod Self; not 0; default random
 	HandshakeTimeout time.Duration // bound of each handshake; default 5 s
 	FirstByteTimeout time.Duration // bound of the wait for the first byte of an incoming connection; default 1 s
 	Silence          time.Duration // how long a peer that accepts connections may send nothing before it fails, without time in which this process was stopped or had no processor; default 5 s
-	Early            time.Duration // the same for a peer that was never connected, if addresses accept connections before their sidecars have started; default Silence
-	Ask              time.Duration // after a break, how long the higher-numbered side waits for the lower-numbered one to dial before it asks; default 1 s, at most a fifth of Silence
+	Early            time.Duration // the bound of Silence for a peer that was never connected, if addresses accept connections before their sidecars have started; default Silence
+	Ask              time.Duration // how long, after a break, the higher-numbered side waits for the lower-numbered one to dial before it asks; default 1 s, at most a fifth of Silence
 	Pending          int           // bound of incoming connections that are not authenticated, half of them from one address; default 128
 
 	Encrypt    bool  // data connections use TLS; must be the same on all sidecars of a job
-	RekeyBytes int64 // after so many bytes in one direction an encrypted connection is replaced; default 256 GiB
+	RekeyBytes int64 // bytes in one direction after which an encrypted connection is replaced; default 256 GiB
 }
 
 // Limits of connection setup.
@@ -91,7 +91,7 @@ type Mesh struct {
 	rates    *connlimit.Rates
 	refused  atomic.Uint64
 
-	refusals, peerRefusals admission.Warnings // of unauthenticated connections, and of peers
+	refusals, peerRefusals admission.Warnings // warnings about unauthenticated connections, and about peers
 
 	mu           sync.Mutex
 	dials        map[link.Peer]context.CancelFunc

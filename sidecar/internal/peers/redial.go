@@ -15,10 +15,10 @@ import (
 // Pauses between dials. A cluster starts the pods of a job over minutes, and their names
 // may be unknown before: dialling continues until the peer answers.
 const (
-	backoffFirst = 10 * time.Millisecond  // after the first failed dial
+	backoffFirst = 10 * time.Millisecond  // pause after the first failed dial
 	backoffMax   = time.Second            // longest pause: a peer that has just started is reached within a second
-	askPause     = 200 * time.Millisecond // before the same request is repeated
-	askAfter     = time.Second            // after a break: longer than a connection takes on a busy machine
+	askPause     = 200 * time.Millisecond // pause before the same request is repeated
+	askAfter     = time.Second            // pause after a break: longer than a connection takes on a busy machine
 	askShare     = 5                      // the pause after a break is at most this part of Silence
 	logPause     = 30 * time.Second       // before the same failure is logged again
 )
@@ -32,7 +32,7 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 	heard := newAttention(m.cfg.Silence / attentionParts)
 	defer heard.stop()
 	silentSince := notSilent
-	var since time.Time // when data could first not go as required; zero: it can
+	var since time.Time // time since which data cannot go as required; zero: data can
 	m.waitForDial(ctx, peer)
 	for ctx.Err() == nil {
 		begun, from := time.Now(), heard.elapsed()
