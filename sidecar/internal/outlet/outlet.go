@@ -17,8 +17,8 @@ import (
 
 // Bounds of the output that waits for a reader.
 const (
-	Capacity = 256 << 10 // of Write and Offer
-	reserve  = 64 << 10  // in addition, for OfferReserved
+	Capacity = 256 << 10 // bytes that Write and Offer may queue
+	reserve  = 64 << 10  // bytes that OfferReserved may queue in addition to Capacity
 	// piece is the size of one write, unless a line is longer: less than a pipe holds, so
 	// that a slow reader is seen to read.
 	piece = 16 << 10
@@ -42,10 +42,10 @@ type Writer struct {
 	writing    bool          // the goroutine exists
 	began      time.Time     // when the goroutine started
 	since      time.Time     // when the write in progress began
-	limited    time.Time     // when LimitWait was called; zero: it was not
+	limited    time.Time     // when LimitWait was called; zero: never
 	readerGone bool          // the reader counts as gone
 	dropped    int64         // bytes dropped
-	err        error         // of the writer: no more is written
+	err        error         // error of the underlying writer, after which nothing more is written
 	changed    chan struct{} // closed at every change
 	open       any           // the owner of the unfinished line: a *Stream, or the Writer itself; nil: no line is unfinished
 }
