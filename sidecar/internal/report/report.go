@@ -16,7 +16,7 @@ import (
 // Matrix has the traffic between ranks.
 type Matrix struct {
 	Ranks    int
-	Messages [][]uint64 // messages by source, then destination
+	Messages [][]uint64 // message counts, indexed by source and then by destination
 	Bytes    [][]uint64
 }
 
