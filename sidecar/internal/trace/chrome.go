@@ -107,7 +107,7 @@ type writer struct {
 	err    error // the first error
 	some   bool  // an event was written
 	tracks map[int]bool
-	free   map[uint32][]int64 // by rank, and track of its calls: end of the last call
+	free   map[uint32][]int64 // for each rank, the end of the last call on each track of its calls
 }
 
 func (w *writer) text(s string) {
@@ -234,7 +234,7 @@ func Merge(parts []*File) *File {
 		}
 		f.Other.Lost += p.Other.Lost
 	}
-	ends := map[string][2]int{} // by arrow: number of beginnings and ends
+	ends := map[string][2]int{} // how many beginnings and ends each arrow has
 	for _, p := range parts {
 		shift := micro(p.Other.Epoch - f.Other.Epoch)
 		for _, e := range p.Events {

@@ -14,7 +14,7 @@ const (
 // Event is a recorded event. Times are the engine's, in nanoseconds.
 type Event struct {
 	kind              uint8
-	Op                uint8 // of a call: shm.Op; of a frame: wire.Type
+	Op                uint8 // the shm.Op of a call, or the wire.Type of a frame
 	Coll              uint8
 	Status            uint8
 	Waits             bool

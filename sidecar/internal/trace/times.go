@@ -26,7 +26,7 @@ type open struct {
 	peer  uint32
 	op    shm.Op // OpNone: unused
 	kind  coll.Kind
-	waits bool // it ends by another rank's action
+	waits bool // the call ends by another rank's action
 }
 
 // union is the time in which at least one of several intervals was open.
@@ -62,7 +62,7 @@ type count struct{ calls, bytes uint64 }
 // except for the first use of its request number.
 type Times struct {
 	rank           uint32
-	open           []open // by request number
+	open           []open // the open calls, indexed by request number
 	calls, waits   union
 	attached, left int64
 	before         int64 // time of earlier attachments
@@ -72,7 +72,7 @@ type Times struct {
 	longest        [longestKept]Wait // longest first
 	latest         uint32            // request number of the last call, for Collective
 	recorder       *Recorder         // nil: nothing is recorded
-	detail         []detail          // of the open calls, for the recorder
+	detail         []detail          // details of the open calls, for the recorder
 }
 
 // detail has the additional values of a recorded call.
@@ -111,9 +111,9 @@ func (t *Times) Quiet(now int64) int64 { return now - t.latestAt }
 
 // Traits of operations.
 const (
-	answered  = 1 << iota // the engine ends it with a completion (LAYOUT §5)
-	forOthers             // it ends by another rank's action
-	sized                 // it has a payload
+	answered  = 1 << iota // the engine ends the operation with a completion (LAYOUT §5)
+	forOthers             // the operation ends by another rank's action
+	sized                 // the operation has a payload
 )
 
 var traits = [shm.OpSubmitMax + 1]uint8{
