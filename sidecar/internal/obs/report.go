@@ -23,9 +23,9 @@ type Report struct {
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
 	Exposed   link.LentCounts   `json:"exposed,omitzero"`  // operations on memory that ranks have registered themselves
-	Buffers   []Buffers         `json:"buffers,omitempty"` // buffers by rank, if the link chooses between copying and gathering
-	Times     []trace.Summary   `json:"times,omitempty"`   // by rank: its calls and their durations
-	Waits     []why.Rank        `json:"waits,omitempty"`   // by rank: what it waits for now
+	Buffers   []Buffers         `json:"buffers,omitempty"` // one entry for each rank, if the link chooses between copying and gathering
+	Times     []trace.Summary   `json:"times,omitempty"`   // each rank's calls and their durations
+	Waits     []why.Rank        `json:"waits,omitempty"`   // what each rank waits for now
 	Failure   *Failure          `json:"failure,omitempty"`
 }
 

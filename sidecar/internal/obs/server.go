@@ -34,9 +34,9 @@ type Sources struct {
 	Trace     func() (io.WriterTo, error)                 // the timeline, as JSON; nil result: none is recorded
 	Flight    *Flight
 	FirstRank int
-	Ranks     int // ranks of the job
+	Ranks     int // number of ranks of the job
 	Pod       int
-	Transport string // between this pod and the others
+	Transport string // transport between this pod and the other pods
 	Ready     func() bool
 	Failure   func() *Failure      // why the job failed; nil: it has not
 	Break     func(peer int) error // breaks a connection, as a drill; ErrNoPeer: there is none

@@ -15,7 +15,7 @@ import (
 // certificate comes from an issuer that may be absent. The sidecar is alive then, and not
 // ready, and reports what it waits for.
 type Starting struct {
-	FirstRank, Ranks int  // of this pod
+	FirstRank, Ranks int  // first rank and number of ranks of this pod
 	HealthOnly       bool // like HealthHandler: no information about ranks
 	// State returns how far the start is: what the sidecar waits for outside of its pod
 	// (empty: nothing), whether it is ready, and a channel that is closed when that
@@ -24,7 +24,7 @@ type Starting struct {
 
 	ready atomic.Pointer[http.Handler]
 	once  sync.Once
-	ranks *answers // ranks of /why: made once for all clients
+	ranks *answers // the answers of /why, made once for all clients
 }
 
 // Bounds of how long a request waits for a sidecar that is starting: if the sidecar waits
