@@ -22,13 +22,13 @@ type Row struct {
 	Pod             int
 	Err             error
 	Fresh           bool            // there was no earlier sample, so that there are no rates
-	Messages, Sent  float64         // of its ranks: messages, payload bytes
+	Messages, Sent  float64         // messages and payload bytes of the pod's ranks
 	Frames          float64         // frames of the wire protocol, in both directions
 	In, Out         float64         // bytes on the link to other pods
-	Sends, Receives int             // open now
+	Sends, Receives int             // operations that are open now
 	Unexpected      uint64          // bytes parked now
-	Stalls          uint64          // because credit was missing, since the job began
-	Reconnects      uint64          // since the job began
+	Stalls          uint64          // eager messages that went by rendezvous because credit was missing, since the job began
+	Reconnects      uint64          // reconnections since the job began
 	Busy            float64         // 0 to 1: turns of the engine that found work
 	Exposed         link.LentCounts // since the job began
 	Buffers         Buffers

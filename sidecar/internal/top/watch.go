@@ -13,7 +13,7 @@ import (
 type Watcher struct {
 	// Fetch gets a report from a metrics socket: jobrun.FetchReport.
 	Fetch func(ctx context.Context, socket string) (*obs.Report, error)
-	last  map[string]*Sample // by socket
+	last  map[string]*Sample // the last sample of each metrics socket
 }
 
 // Sample samples all sidecars of the jobs concurrently, so that one that does not answer
