@@ -93,7 +93,7 @@ func inFileAre(objects []object) string {
 // the form of Kubeflow's MPIJob.
 type conversion struct {
 	old, spec           map[string]any
-	labels, annotations map[string]any // of the job
+	labels, annotations map[string]any // labels and annotations of the job
 	launcherIs          string         // how the file names the launcher, and the worker
 	workerIs            string
 	main                []string // names of the containers that run the program; if none matches, the first container does

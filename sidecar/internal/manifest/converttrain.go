@@ -28,12 +28,12 @@ const launcherJob, nodeJob = "launcher", "node"
 // template.
 type training struct {
 	c                 *conversion
-	spec, policy      map[string]any // of the job, and mlPolicy of the runtime
-	template          map[string]any // template of the runtime, a copy
+	spec, policy      map[string]any // spec of the job, and mlPolicy of the runtime
+	template          map[string]any // copy of the runtime's template
 	is                string         // kind and name of the runtime
 	launcher, node    map[string]any // replicatedJobs
-	deadline, retries any            // of the launcher's Job; the restart limit of the JobSet takes precedence
-	ttl, suspend      any            // of the JobSet
+	deadline, retries any            // fields of the launcher's Job; the restart limit of the JobSet takes precedence
+	ttl, suspend      any            // fields of the JobSet
 }
 
 // trainJob reads a TrainJob with its runtime, which it returns: launcher and nodes become

@@ -12,7 +12,7 @@ import (
 type field struct {
 	path     string // elements of lists: []
 	preset   any    // default; nil: none
-	min, max int64  // of an integer; max 0: unbounded
+	min, max int64  // bounds of an integer; max 0: unbounded
 	length   [2]int // bounds of the length of a string or list; most 0: unbounded
 	enum     []string
 	required bool

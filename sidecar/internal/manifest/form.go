@@ -14,8 +14,8 @@ import (
 
 // fault is a fault of one field of an object. locate adds the field's line.
 type fault struct {
-	path string // path of the field, or of the object in which it is missing
-	line int    // in the file; 0: unknown
+	path string // path of the field, or of the object in which the field is missing
+	line int    // line in the file; 0: unknown
 	text string
 }
 

@@ -27,10 +27,10 @@ type Plan struct {
 	Job          *v1alpha1.MPIJob
 	Profile      v1alpha1.FabricProfileSpec
 	Pods         int
-	Deadline     time.Duration // deadline of all attempts together; 0: none
+	Deadline     time.Duration // bound of all attempts together; 0: none
 	RestartLimit int
 	Deadlock     time.Duration // runPolicy.deadlockAfterSeconds; negative: not set in the file
-	WorkDir      string        // working directory of the container; empty: that of its image, which is unknown
+	WorkDir      string        // working directory of the container; empty: the image's directory, which is unknown
 	Ignored      []Ignored
 	Warning      string // about a field that has no effect anywhere; empty: none
 	machine      Machine
