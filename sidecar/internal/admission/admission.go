@@ -20,7 +20,7 @@ import (
 // milliseconds; if many connections arrive at once, closing those in the middle of a
 // handshake would make all of them begin again.
 const (
-	idleTime   = 20 * time.Millisecond // since its admission, without a byte (SilentFor)
+	idleTime   = 20 * time.Millisecond // for a connection that has sent no byte since its admission (SilentFor)
 	activeTime = 250 * time.Millisecond
 )
 
