@@ -52,7 +52,7 @@ type Resolver struct {
 type name struct {
 	turn      chan struct{}
 	addresses []netip.Addr
-	err       error         // of the last query
+	err       error         // error of the last query
 	next      time.Time     // when the name may be queried again
 	pause     time.Duration // before the query after that
 	failed    bool          // none of addresses could be reached
