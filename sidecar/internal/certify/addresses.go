@@ -42,7 +42,7 @@ type part struct {
 	turn  chan struct{}
 	pods  int // number of pods
 	known map[int][]netip.Addr
-	err   error // of the last request
+	err   error // error of the last request
 	asked time.Time
 	pause time.Duration
 }

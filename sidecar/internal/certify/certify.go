@@ -28,7 +28,7 @@ import (
 
 // Bounds of one attempt.
 const (
-	tryTime   = 10 * time.Second // of one request: the sidecar tries again
+	tryTime   = 10 * time.Second // bound of one request: the sidecar tries again
 	answerMax = 64 << 10         // bytes read of an answer: a certificate has a few KiB
 	tokenMax  = 16 << 10         // bytes of a token: Kubernetes makes tokens of 1 to 2 KiB
 )
