@@ -13,7 +13,7 @@ type Kind string
 // Kinds.
 const (
 	Stated  Kind = "stated"  // the paper states it
-	Derived Kind = "derived" // it follows from statements of the paper
+	Derived Kind = "derived" // the value follows from statements of the paper
 	Assumed Kind = "assumed" // the paper does not state it
 )
 
@@ -63,13 +63,13 @@ type Model struct {
 	Machine   string
 	Constants []Constant
 
-	Copy     Copies // by the processor, into or out of registered memory
+	Copy     Copies // copies by the processor, into or out of registered memory
 	Lookup   float64
 	Register Curve // registering a number of bytes
 
 	SendCPU float64 // processor of the sender, for a message
 	RecvCPU float64 // processor of the receiver, for a message
-	Latency float64 // from one adapter to the other
+	Latency float64 // time from one adapter to the other
 	PerByte float64 // of the slowest of wire and input/output buses
 	Adapter float64 // time that an adapter is busy with a message, on each side
 
