@@ -55,7 +55,7 @@ type Point struct{ X, Y float64 }
 
 // Plot is one figure of a paper, with the results of this engine.
 type Plot struct {
-	Name   string // name of its file
+	Name   string // name of the figure's file
 	Title  string
 	X, Y   string
 	Sizes  bool // X is a message size: logarithmic, in bytes
