@@ -28,8 +28,8 @@ func Loads(slow bool) []string {
 
 // Sizes and duration of a fairness test.
 const (
-	FairnessBytes  = 512 * mib // of a message, put or get; a reduction combines half as much
-	FairnessArena  = 832 * mib // of each rank
+	FairnessBytes  = 512 * mib // size of a message, put or get; a reduction combines half as much
+	FairnessArena  = 832 * mib // size of each rank's arena
 	fairnessSample = 3 * time.Second
 )
 

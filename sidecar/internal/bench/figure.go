@@ -20,13 +20,13 @@ type Figure struct {
 	Test       string   `json:"test"`
 	Op         string   `json:"op,omitempty"` // the collective; of fairness: the load; of tests with variants: the experiment
 	Variant    string   `json:"variant,omitempty"`
-	Ranks      int      `json:"ranks,omitempty"` // ranks of a collective
+	Ranks      int      `json:"ranks,omitempty"` // number of ranks of a collective
 	Bytes      int      `json:"bytes"`
-	Side       string   `json:"side,omitempty"` // of overlap: the side that computes, isend or irecv
-	Mode       string   `json:"mode,omitempty"` // mode of overlap: one rank computes, or both
+	Side       string   `json:"side,omitempty"` // the side that computes in an overlap figure, isend or irecv
+	Mode       string   `json:"mode,omitempty"` // whether one rank computes in an overlap figure, or both
 	US         float64  `json:"us,omitempty"`
 	USMin      float64  `json:"us_min,omitempty"`
-	P50        float64  `json:"p50_us,omitempty"`  // of fairness: of round trips
+	P50        float64  `json:"p50_us,omitempty"`  // median of the round trips of a fairness figure
 	P999       float64  `json:"p999_us,omitempty"` // the 99.9th percentile
 	MaxUS      float64  `json:"max_us,omitempty"`
 	Trips      int      `json:"trips,omitempty"`

@@ -10,7 +10,7 @@ import (
 type row struct {
 	op    string
 	bytes int
-	rate  bool                 // in MB/s, of which more is better; otherwise in us
+	rate  bool                 // the values are in MB/s, and more is better; otherwise they are in us
 	all   map[string][]float64 // values by variant, one for each turn
 }
 
