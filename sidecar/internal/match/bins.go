@@ -33,7 +33,7 @@ func (s seeds) hash(e Envelope) uint64 {
 type bin struct {
 	key  Envelope
 	list list
-	next int32 // in the bucket, or in the free list
+	next int32 // next entry in the bucket, or in the free list
 }
 
 // table finds the bin of a key. Empty bins are freed at once, so its size follows what is

@@ -28,8 +28,8 @@ type class struct {
 	live  int    // number of entries
 	asked uint64 // clock of the side at the last lookup
 	table table
-	links chain   // by entry: neighbours in its bin
-	binOf []int32 // by entry: its bin
+	links chain   // each entry's neighbours in its bin
+	binOf []int32 // each entry's bin
 }
 
 func (l *class) resize(entries int) {
