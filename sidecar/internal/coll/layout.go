@@ -5,11 +5,11 @@ import "fmt"
 // Layout is the distribution of the ranks of a communicator over pods. It is made once for a
 // communicator, shared by its plans, and never changes.
 type Layout struct {
-	pod     []int32 // by rank: its pod, numbered in order of first appearance
-	index   []int32 // by rank: its number within its pod
+	pod     []int32 // each rank's pod, numbered in order of first appearance
+	index   []int32 // each rank's number within its pod
 	members []int32 // ranks, pod by pod, in rank order within each
-	start   []int32 // by pod: index of its first member in members; one more at the end
-	leaders []int32 // by pod: its lowest rank
+	start   []int32 // for each pod, the index in members of its first member; one more entry at the end
+	leaders []int32 // each pod's lowest rank
 	largest int     // ranks in the largest pod
 }
 

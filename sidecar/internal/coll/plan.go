@@ -11,7 +11,7 @@ type Plan struct {
 	// rank sends to all, and the blocks that a root or every rank gathers.
 	in, out partition
 
-	local, leaders group // of two-level plans
+	local, leaders group // groups of two-level plans
 	leader         int   // number within local of the rank that is in leaders
 
 	rounds                       int
