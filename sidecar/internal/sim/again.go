@@ -18,9 +18,9 @@ import (
 type again struct {
 	rng      *rand.Rand
 	programs []*world // worlds that differ only in their apps and plans
-	at       []int    // by rank: index of its program
-	last     []int    // by rank: index of its last program, with which its process ends
-	idle     []int64  // by rank: earliest time of its next attachment
+	at       []int    // index of each rank's program
+	last     []int    // index of each rank's last program, with which the rank's process ends
+	idle     []int64  // earliest time of each rank's next attachment
 	killed   bool     // the doomed rank is killed
 	early    int      // attachments that waited for the end of other ranks' sessions
 	absent   int      // ranks whose processes ended before those of other ranks

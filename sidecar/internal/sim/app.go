@@ -34,7 +34,7 @@ type app struct {
 	burst       int // upper bound of the operations posted in one step
 	failed      bool
 	waits       bool             // not attached yet: the previous application of the rank has not left
-	dead        bool             // its process was killed, has attacked, or has left early
+	dead        bool             // the rank's process was killed, has attacked, or has left early
 	leavesAt    float64          // progress of the job at which it leaves early, with a Goodbye; 0: it stays
 	sent        map[sending]bool // if it leaves early: messages whose sends have ended
 	misuse      int              // arena offset of its misused window
@@ -52,7 +52,7 @@ type operation struct {
 	act              act
 	after            *operation // operation that must end before this one is posted
 	claim            bool       // a receive by matched probe
-	claimed          bool       // its message is matched
+	claimed          bool       // the operation's message is matched
 	req              uint32
 	send             bool
 	peer             uint32 // AnySource: a receive by wildcard
@@ -108,7 +108,7 @@ func newApp(w *world, rank uint32) (*app, error) {
 	if a.session, err = session.New(c, a.arena, rank); err != nil {
 		return nil, err
 	}
-	a.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not report what it waits for
+	a.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // the client does not report what it waits for
 	a.session.SetFree(a.poison)
 	mem, n := c.SubmitRing()
 	if a.submit, err = ring.NewProducer(mem, n); err == nil {

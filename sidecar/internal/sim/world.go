@@ -23,7 +23,7 @@ type world struct {
 	rng        *rand.Rand
 	net        *network
 	engines    []*engine.Engine
-	apps       []*app // apps by rank
+	apps       []*app // the application of each rank
 	podOf      []int32
 	rdv        rendezvous.Protocol
 	victim     int // pod that is killed; -1: none
@@ -43,7 +43,7 @@ type world struct {
 	hasLeavers bool         // ranks leave before the end of the job
 	silence    silence
 	freezes    int    // pod that stops after its Goodbye; -1: none
-	leaving    []bool // by pod: it has begun to end; nil: all pods stay to the end
+	leaving    []bool // whether each pod has begun to end; nil: all pods stay to the end
 	caching    bool   // links cache registrations
 	caches     []*cached
 	sleep      sleepState
