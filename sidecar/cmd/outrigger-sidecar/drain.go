@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	drainPause = 2 * time.Millisecond // between two checks of undelivered messages
+	drainPause = 2 * time.Millisecond // delay between two checks of undelivered messages
 	// drainFailed bounds the drain of a failed job, which delivers only the failure.
 	drainFailed = time.Second
 )

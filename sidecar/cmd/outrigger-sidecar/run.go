@@ -42,9 +42,9 @@ type daemon struct {
 	tree        *pmi.Tree
 	meetings    *pmi.Meetings
 	pmi         *pmi.Server
-	sessions    *net.UnixListener // sessions of server
-	launchers   *net.UnixListener // of pmi
-	pmiListener *net.UnixListener // PMI listener of pmi; nil: no program of this pod uses an MPI
+	sessions    *net.UnixListener // listener of server
+	launchers   *net.UnixListener // listener of pmi for launchers
+	pmiListener *net.UnixListener // listener of pmi for ranks; nil: no program of this pod uses an MPI
 	start       *start
 	watch       []watcher
 	failure     atomic.Pointer[obs.Failure]

@@ -33,7 +33,7 @@ type cluster struct {
 
 // Bounds of requests and replies.
 const (
-	clusterTimeout = 30 * time.Second // until kubectl has its credentials, and of each request
+	clusterTimeout = 30 * time.Second // bound of the time until kubectl has its credentials, and of each request
 	requestsMax    = 16               // requests in flight: bounds the load of the API server
 	podListMax     = 64 << 20         // bytes of the list of pods: a job has up to 4,096
 	waitsMax       = 4 << 20          // bytes of a sidecar's reply
