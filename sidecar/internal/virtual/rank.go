@@ -22,7 +22,7 @@ type Rank struct {
 	submit   *ring.Producer
 	complete *ring.Consumer
 	queue    []shm.Descriptor
-	ended    []bool // by request
+	ended    []bool // whether each request has ended
 	unused   []uint32
 	open     int
 	waits    []Request
@@ -31,7 +31,7 @@ type Rank struct {
 	quit    func()
 	yield   func(struct{}) bool
 	over    bool
-	until   float64 // of AwaitOffer
+	until   float64 // virtual time at which Work ends, or AwaitOffer gives up
 	offered func() bool
 }
 
@@ -50,7 +50,7 @@ func (w *World) addRank(number uint32, n *node) error {
 	if r.session, err = session.New(c, r.Arena, number); err != nil {
 		return err
 	}
-	r.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // it does not report what it waits for
+	r.session.Features = shm.FeaturesAll &^ shm.FeaturePlace // the client does not report what it waits for
 	mem, entries := c.SubmitRing()
 	if r.submit, err = ring.NewProducer(mem, entries); err != nil {
 		return err
