@@ -28,19 +28,19 @@ type app struct {
 	slabNext    int
 	next        int // bump allocation of the arena
 	ops         []*operation
-	extras      []*operation // extras of the plan: operations that are no messages
+	extras      []*operation // operations of the plan that are no messages
 	posted      int
 	open        int
 	burst       int // upper bound of the operations posted in one step
 	failed      bool
 	waits       bool             // not attached yet: the previous application of the rank has not left
 	dead        bool             // the rank's process was killed, has attacked, or has left early
-	leavesAt    float64          // progress of the job at which it leaves early, with a Goodbye; 0: it stays
-	sent        map[sending]bool // if it leaves early: messages whose sends have ended
-	misuse      int              // arena offset of its misused window
-	freed       bool             // that window is freed
-	bulk        int              // in a fair job: arena offset of the busy rank's memory
-	seen        int              // in a fair job with a reduction: bytes of its result before the last turn
+	leavesAt    float64          // progress of the job at which the rank leaves early, with a Goodbye; 0: the rank stays
+	sent        map[sending]bool // messages whose sends have ended, if the rank leaves early
+	misuse      int              // arena offset of the application's misused window
+	freed       bool             // the misused window is freed
+	bulk        int              // arena offset of the busy rank's memory in a fair job
+	seen        int              // bytes of the result of a fair job's reduction before the last turn
 	unsubmitted []shm.Descriptor // descriptors of an attack that are still to be submitted
 	queue       []shm.Descriptor // descriptors to submit in addition to those of operations, in order
 	toCancel    []uint32         // requests to cancel

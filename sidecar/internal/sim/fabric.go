@@ -58,8 +58,8 @@ type network struct {
 type line struct {
 	generation int
 	up         bool
-	dialAt     int64        // when the next connection is made; 0: none is requested
-	flows      [2][]*packet // flows by the index of the receiving end
+	dialAt     int64        // when the next connection is made; 0: no connection is requested
+	flows      [2][]*packet // packets in flight, indexed by the receiving end
 	accesses   []*access
 	lanes      map[laneEnds]*lane // lanes of this connection
 }
@@ -71,7 +71,7 @@ type packet struct {
 	payload []byte // the core's memory, or a copy of Inline
 	was     []byte // payload when the frame was posted
 	at      int64  // arrival time
-	landed  bool   // its delivery is reported: the peer's engine gets it even if the connection breaks
+	landed  bool   // the delivery is reported: the peer's engine gets the packet even if the connection breaks
 	cast    *cast  // nil: a frame
 }
 

@@ -77,7 +77,7 @@ type piece struct {
 	mem   []byte
 	addr  uint64
 	over  bool // the registration has ended
-	early bool // it ended before the sidecar allowed that
+	early bool // the registration ended before the sidecar allowed its end
 }
 
 func (x *context) Grant() link.Grant { return link.Grant{FD: -1} }

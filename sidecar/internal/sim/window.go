@@ -25,7 +25,7 @@ type exposed struct {
 	want  []byte
 	count uint64
 	turns uint64 // changes of the ledger
-	used  []int  // by rank: bytes of its slot that are allocated
+	used  []int  // allocated bytes of each rank's slot
 }
 
 // nextOffset returns the offset of the next bytes of a rank.
@@ -41,8 +41,8 @@ type rma struct {
 	addr   int
 	data   []byte // bytes to put, or bytes that a get must return
 	add    uint64
-	lands  int  // of a wait: offset of the bytes that were put
-	before *rma // of a put to the ledger: the get before it
+	lands  int  // offset of the bytes that were put, if the operation is a wait
+	before *rma // the get before a put to the ledger
 	ledger bool
 }
 

@@ -78,7 +78,7 @@ type Coverage struct {
 	Frozen   int    // pods that stopped after their Goodbye
 	Looks    int    // Look frames
 	Slept    int    // sleeps of engines
-	Quiet    int    // of them, those in which a frame was written without a notification
+	Quiet    int    // sleeps of engines in which a frame was written without a notification
 	Early    int    // attachments that waited for the end of other ranks' sessions
 	Absent   int    // ranks whose processes ended before those of other ranks
 	Lent     lentCount
