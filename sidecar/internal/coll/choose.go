@@ -7,20 +7,20 @@ package coll
 // shm.CollScratch, by which clients allocate, bounds the scratch memory of the plans that the
 // thresholds choose.
 const (
-	bcastLongBytes      = 256 << 10 // from here on, scatter and allgather
+	bcastLongBytes      = 256 << 10 // from this size on, scatter and allgather
 	bcastLongRanks      = 8         // and from this many ranks on
-	reduceLongBytes     = 16 << 10  // from here on, Rabenseifner
-	allreduceShortBytes = 8 << 10   // up to here, recursive doubling
-	ringChunkBytes      = 64 << 10  // from such chunks on, a ring of them
+	reduceLongBytes     = 16 << 10  // from this size on, Rabenseifner
+	allreduceShortBytes = 8 << 10   // up to this size, recursive doubling
+	ringChunkBytes      = 64 << 10  // from chunks of this size on, a ring of chunks
 	// A ring over ranks in the order of their pods crosses each pod boundary only once, so
 	// that two levels gain nothing when only bandwidth counts.
 	twoLevelAllreduceBytes  = 1 << 20
-	reduceScatterShortBytes = 512 << 10 // up to here, recursive halving
-	orderedShortBytes       = 8 << 10   // the same without commutativity: recursive doubling
-	allgatherShortBytes     = 64 << 10  // up to here, a logarithmic number of rounds
-	rootedLongBytes         = 64 << 10  // from such blocks on, no rank forwards blocks of others
+	reduceScatterShortBytes = 512 << 10 // up to this size, recursive halving
+	orderedShortBytes       = 8 << 10   // up to this size, if the operation does not commute, recursive doubling
+	allgatherShortBytes     = 64 << 10  // up to this size, a logarithmic number of rounds
+	rootedLongBytes         = 64 << 10  // from blocks of this size on, no rank forwards blocks of others
 	rootedTotalBytes        = 32 << 20  // and up to this sum of blocks: forwarding takes memory
-	alltoallShortBytes      = 256       // up to such blocks, Bruck
+	alltoallShortBytes      = 256       // up to blocks of this size, Bruck
 	alltoallShortRanks      = 8         // and from this many ranks on
 )
 
