@@ -19,7 +19,7 @@ const (
 	orderedShortBytes       = 8 << 10   // up to this size, if the operation does not commute, recursive doubling
 	allgatherShortBytes     = 64 << 10  // up to this size, a logarithmic number of rounds
 	rootedLongBytes         = 64 << 10  // from blocks of this size on, no rank forwards blocks of others
-	rootedTotalBytes        = 32 << 20  // and up to this sum of blocks: forwarding takes memory
+	rootedTotalBytes        = 32 << 20  // above this sum of blocks, no rank forwards either: forwarding takes memory
 	alltoallShortBytes      = 256       // up to blocks of this size, Bruck
 	alltoallShortRanks      = 8         // and from this many ranks on
 )
