@@ -28,7 +28,7 @@ func (d *daemon) jobFailed(f *core.Failure) {
 	})
 	d.endLost(int(f.Rank))
 	if d.o.flight != "" { // else the events are at /debug/flight
-		events := d.flight.Snapshot() // on the turn, on which events are recorded
+		events := d.flight.Snapshot() // runs in the turn, in which events are recorded
 		d.writers.Go(func() { d.dumpFlight(events) })
 	}
 }

@@ -25,7 +25,7 @@ func isStopped(root string, pid int) (stopped, frozen bool) {
 		return false, false
 	}
 	switch fields[0][0] {
-	case 'T', 't': // by a signal; by a debugger (proc_pid_stat(5))
+	case 'T', 't': // T: stopped by a signal; t: stopped by a debugger (proc_pid_stat(5))
 		return true, false
 	case 'R': // no frozen process is in this state
 		return false, false

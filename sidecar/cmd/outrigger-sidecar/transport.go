@@ -162,7 +162,7 @@ func (d *daemon) byMemory() *peers.Direct {
 			return e, nil
 		},
 		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
-			e := end.(*node.Endpoint) // of Prepare
+			e := end.(*node.Endpoint) // the Endpoint that Prepare has made
 			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.discard(fd, e) })
 		},
 	}
@@ -179,7 +179,7 @@ func (d *daemon) byRDMA() *peers.Direct {
 			return e, nil
 		},
 		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
-			e := end.(*verbs.Endpoint) // of Prepare
+			e := end.(*verbs.Endpoint) // the Endpoint that Prepare has made
 			d.engine.Joined(p, func() error { return d.verbs.Join(p, fd, e) }, func() { d.discard(fd, e) })
 		},
 		Required: !d.mayTCP(),
