@@ -28,7 +28,7 @@ func sendPacked[T Number](ctx context.Context, c *Comm, n int, pack func([]T), d
 		_, err = r.await(ctx)
 	}
 	if r.open() {
-		return err // the send continues without its caller, from memory of the arena
+		return err // the send is still open and reads b: b is not freed
 	}
 	return errors.Join(err, free())
 }

@@ -94,7 +94,7 @@
 //     copied. All of it counts if the job has `memory.arena` or `memory.allocationsFrom`,
 //     or a container with `OUTRIGGER_ARENA` or `OUTRIGGER_MPI_ARENA`, and for programs of
 //     Outrigger's client (`mpi: None`). An MPI program that requests none takes some of it
-//     for large messages in flight: 4 MiB count, which each rank is certain of.
+//     for large messages in flight. Only 4 MiB a rank are counted, which each rank is sure to get.
 //     +claim of memory: api/jobdoc TestArenaCounted
 //     `slab` is for small messages and for memory that is not from `Alloc`. The 129th part
 //     is page tables, and in a job with cards the sidecar's own maps of the same pages.

@@ -13,8 +13,8 @@ const (
 	classVerbs = "sys/class/infiniband_verbs"
 )
 
-// hcas finds the RDMA devices. A function that has lost its driver has no RDMA device and is
-// not found. To the users of earlier reports, it disappears.
+// hcas finds the RDMA devices. A function that has lost its driver has no RDMA device, so
+// that a device of an earlier report is missing from this one.
 func (s *scan) hcas() {
 	files := s.verbsFiles()
 	use := s.hostUse()

@@ -33,7 +33,7 @@ const (
 	fairnessSample = 3 * time.Second
 )
 
-// FairnessBytes returns the size of the transfers of a load.
+// FairnessBytes returns the size of each transfer of the load: a 64th with Quick.
 func (m Method) FairnessBytes() int {
 	if m.Quick {
 		return FairnessBytes / 64

@@ -95,7 +95,7 @@ func (r *Recorder) input(k kind, now int64, values ...uint64) {
 	r.item.numbers(values...)
 }
 
-// end writes the present input.
+// end ends the current input, and writes it to the recording.
 func (r *Recorder) end() {
 	r.absorb()
 	r.write(r.out, r.before.b)

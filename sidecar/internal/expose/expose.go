@@ -83,7 +83,8 @@ func (x *Exposure) Placing() { x.placing++ }
 // Placed counts the end of such a read.
 func (x *Exposure) Placed() { x.placing = max(x.placing-1, 0) } // 0: the exposure was abandoned
 
-// Abandon removes all holders: their operations end with the registration.
+// Abandon removes all holders and reads into the window: the end of the registration ends
+// their operations.
 func (x *Exposure) Abandon() { x.holders, x.placing = nil, 0 }
 
 // Over reports whether the window has ended and no peer or link writes to it any more.

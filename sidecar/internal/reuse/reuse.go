@@ -99,7 +99,7 @@ type state uint8
 const (
 	stateFree       state = iota
 	stateCounted          // rent: what its copies have cost beyond V
-	stateRegistered       // rent: what its gathers must still save until its price is paid
+	stateRegistered       // rent: what its gathers must still save, because the buffer was registered before its copies had cost the price; 0: nothing
 )
 
 // Advice is how to send a buffer.
@@ -298,9 +298,9 @@ const sweep = 8
 // over reports whether an entry is of an earlier age.
 func (t *Table) over(e *entry) bool { return e.epoch != t.sessions[e.session].epoch }
 
-// slot returns an entry to use: a new one, or one of an earlier age, or one of a session
-// that knows more than its share of the entries while a does not. It returns 0 if there is
-// none.
+// slot returns an entry for session a: a new one; else a free one, one of an earlier age, or,
+// if a has less than its share of the entries, one of a session that has more than its share.
+// It returns 0 if there is none.
 func (t *Table) slot(a *session) uint32 {
 	if len(t.entries) < cap(t.entries) {
 		t.entries = append(t.entries, entry{})

@@ -274,7 +274,7 @@ func (s *Server) open(h *shm.Hello, sess *Session, m *material) {
 			}
 			cause = errors.Join(cause, sess.TakeContext().Close())
 		}
-		level := slog.LevelDebug // the other ranks have the same cause, which their clients report
+		level := slog.LevelDebug // once only: the other ranks fail for the same cause, and their clients report it
 		if s.shut.CompareAndSwap(false, true) {
 			level = slog.LevelWarn
 		}

@@ -127,7 +127,8 @@ func drawCaps(rng *rand.Rand) link.Caps {
 	return c
 }
 
-// drawParts draws the bound of registrations in one turn, from a source of its own.
+// drawParts draws RegisterMax (link.Caps) for half of the seeds, from a random source of its
+// own.
 func (n *network) drawParts(seed uint64) {
 	if rng := rand.New(rand.NewPCG(seed, 4)); rng.IntN(2) == 0 {
 		n.caps.RegisterMax = 2<<10 + rng.Uint64N(1<<(8+rng.IntN(10)))

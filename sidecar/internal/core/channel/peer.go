@@ -17,7 +17,7 @@ const (
 	Greeting                // up; waiting for the peer's first Ack, with the number of the last frame that it received
 	Ready
 	Dead     // for good
-	Rejected // dead, and connected again: it is being told (reject.go)
+	Rejected // a dead peer that has connected again and gets a report of that (reject.go)
 )
 
 // Peer is one sidecar of the job: its connection, the frames to it, and the state of the

@@ -14,7 +14,7 @@ type all struct{}
 
 func (all) Post(_ link.Peer, frames []*link.Frame) int { return len(frames) }
 
-// nothing is ports that do nothing, and a channel.Handler without actions.
+// nothing implements Ports and channel.Handler with methods that do nothing.
 type nothing struct {
 	Ports
 	channel.Handler

@@ -74,7 +74,8 @@ func (h *hub) connect(i int) func() error {
 	return again
 }
 
-// hears makes a peer send a frame, and reports whether one turn of the hub hands it over.
+// hears makes peer i send a frame, and reports whether one Poll of the hub delivers exactly
+// one frame.
 func (h *hub) hears(i int) bool {
 	h.t.Helper()
 	h.sent[i]++
