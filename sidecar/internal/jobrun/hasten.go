@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 )
@@ -80,8 +81,8 @@ func (j *Job) nameFirst() {
 	j.err.OfferReserved(fmt.Sprintf("outrigger: the job ends: %s; ranks that have not ended are killed %s s after SIGTERM, by Ctrl-C at once\n", text, seconds))
 }
 
-// passOnNotices sends signals to the ranks by their launchers. A launcher whose ranks have
-// not started is left out: its signal handler may not be installed yet.
+// passOnNotices sends signals to the ranks by their launchers. A signal concerns the ranks
+// that have been started before it came.
 func (j *Job) passOnNotices() {
 	for {
 		select {
@@ -89,15 +90,46 @@ func (j *Job) passOnNotices() {
 			return
 		case s := <-j.spec.Notices:
 			j.mu.Lock()
-			for pod, c := range j.launches {
-				for rank, p := j.layout.doc.Pods[pod].FirstRank, j.layout.doc.Pods[pod]; rank < p.FirstRank+p.Ranks; rank++ {
-					if j.ranks[rank] {
-						_ = c.Process.Signal(s) // it may just have ended
-						break
-					}
+			n := notice{sig: s, at: time.Now()}
+			for pod := range j.launches {
+				if !j.sendNotice(pod, n) {
+					j.notices[pod] = append(j.notices[pod], n)
 				}
 			}
 			j.mu.Unlock()
 		}
 	}
+}
+
+// notice is a signal for the ranks, and the time at which it came.
+type notice struct {
+	sig os.Signal
+	at  time.Time
+}
+
+// sendNotice sends a signal to a pod's launcher, and returns false if no rank of the pod is
+// known to run: a launcher without ranks may have no signal handler yet.
+// Precondition: j.mu is held.
+func (j *Job) sendNotice(pod int, n notice) bool {
+	p := j.layout.doc.Pods[pod]
+	for rank := p.FirstRank; rank < p.FirstRank+p.Ranks; rank++ {
+		if j.ranks[rank] {
+			_ = j.launches[pod].Process.Signal(n.sig) // the launcher may just have ended
+			return true
+		}
+	}
+	return false
+}
+
+// sendEarlierNotices sends the signals that came after a rank of the pod was started and
+// before the launcher's report of the start was read. Signals that came before the start are
+// dropped, because the rank may not handle them yet.
+// Precondition: j.mu is held.
+func (j *Job) sendEarlierNotices(pod int, started time.Time) {
+	for _, n := range j.notices[pod] {
+		if !n.at.Before(started) {
+			j.sendNotice(pod, n)
+		}
+	}
+	delete(j.notices, pod)
 }

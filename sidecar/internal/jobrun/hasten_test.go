@@ -2,12 +2,15 @@ package jobrun
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // deafLauncher fails, and ends when the file $there exists; at its second SIGTERM it makes
@@ -127,4 +130,44 @@ func TestSecondWishKills(t *testing.T) {
 		t.Errorf("the end of the grace: %v", err)
 	}
 	s.left()
+}
+
+// TestNoticeBeforeTheReport checks that a signal reaches a rank whose start the launcher
+// reports after the signal has come, and not a rank that is started afterwards.
+func TestNoticeBeforeTheReport(t *testing.T) {
+	for what, c := range map[string]struct {
+		started time.Time
+		want    bool
+	}{
+		"started before": {time.Now().Add(-time.Minute), true},
+		"started later":  {time.Now().Add(time.Minute), false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := set(t, quietSidecar, fmt.Sprintf(`trap ': >"$at/got"' USR1; : >"$at/ready"; while [ ! -e "$at/sent" ]; do sleep 0.01; done
+echo '{"event":"started","rank":0,"pid":1,"time":"%s"}' >&3; for i in 1 2 3 4 5 6 7 8 9 10; do [ -e "$at/got" ] || sleep 0.05; done
+echo '{"event":"exited","rank":0}' >&3`, c.started.Format(time.RFC3339Nano)))
+			at := t.TempDir()
+			t.Setenv("at", at)
+			notices := make(chan os.Signal)
+			go func() {
+				awaitFile(filepath.Join(at, "ready"))
+				notices <- unix.SIGUSR1
+				time.Sleep(50 * time.Millisecond)                       // the signal must not come before its time of arrival is noted
+				_ = os.WriteFile(filepath.Join(at, "sent"), nil, 0o600) // otherwise the job does not end
+			}()
+			if err := s.run(t.Context(), &Spec{Ranks: 1, Pods: 1, Notices: notices}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(at, "got")); (err == nil) != c.want {
+				t.Errorf("the launcher got the signal: %v, want %v", err == nil, c.want)
+			}
+		})
+	}
+}
+
+// awaitFile waits until a file exists.
+func awaitFile(path string) {
+	for _, err := os.Stat(path); err != nil; _, err = os.Stat(path) {
+		time.Sleep(time.Millisecond)
+	}
 }

@@ -189,6 +189,7 @@ func (j *Job) readStatus(r io.ReadCloser, pod int) {
 		j.ranks[e.Rank] = e.Event == "started"
 		if e.Event == "started" {
 			j.started[e.Rank] = e.Time
+			j.sendEarlierNotices(pod, e.Time)
 		}
 		j.mu.Unlock()
 		if e.Event == "failed" {

@@ -79,6 +79,7 @@ type Job struct {
 	begun           time.Time
 	launched        []time.Time       // for each pod, when its launcher was started
 	started         map[int]time.Time // for each rank, when its process was started
+	notices         map[int][]notice  // for each pod without a rank that is known to run, signals for its ranks
 	entry           *registration     // nil: the job is not in the registry
 }
 
@@ -145,7 +146,7 @@ func start(s *Spec, out, errOut io.Writer) (*Job, error) {
 	}
 	j := &Job{
 		spec: s, layout: l, out: outlet.Wrap(out), err: outlet.Wrap(errOut), begun: time.Now(),
-		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, started: map[int]time.Time{}, launched: make([]time.Time, s.Pods), killed: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
+		failed: make(chan struct{}), allEnded: make(chan struct{}), ranks: map[int]bool{}, started: map[int]time.Time{}, notices: map[int][]notice{}, launched: make([]time.Time, s.Pods), killed: map[int]bool{}, ended: make([]bool, s.Pods), gone: make([]time.Time, s.Pods),
 		rankGrace: failGrace, halted: make([]time.Time, s.Pods), over: make(chan struct{}), now: make(chan struct{}),
 	}
 	j.out.ResetWait() // an earlier attempt may have called Hurry
