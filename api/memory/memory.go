@@ -12,6 +12,7 @@ type Sizes struct {
 	Encrypted bool  // data between sidecars is encrypted
 	Registers bool  // the link registers memory with a card: RDMA
 	MPI       bool  // ranks find each other by process management
+	Ether     bool  // small messages may go by UDP
 }
 
 // Sizes of a job that sets no others, in bytes.
@@ -49,6 +50,10 @@ func CreditOf(pods int) int64 {
 // its pages grow with it, and are in tableShare.
 const Registrations = 96 << 20
 
+// EtherStore is the most bytes of packets of the ether link that are not acknowledged, and the
+// most bytes of packets that wait at their receiver because an earlier one is missing.
+const EtherStore = 16 << 20
+
 // Bounds of connections of unauthenticated clients at the addresses for metrics and health.
 const (
 	WatchListeners = 2        // maximum number of addresses at which a sidecar listens
@@ -84,6 +89,11 @@ const (
 	// poolBytes is the excess if the window is not a multiple of a size.
 	poolClasses = 5
 	poolBytes   = 64 << 10
+	// etherBytes is the memory of the ether link: EtherStore twice, half as much of it again as
+	// garbage, 4 MiB of free packets, and 0.8 MiB of buffers of system calls. etherPeer is the
+	// state of a connection without packets; its windows of 20 KiB are a part of the garbage.
+	etherBytes = 3*EtherStore + 5<<20
+	etherPeer  = 4 << 10
 	// pumpBytes is the memory that encryption adds to a connection, a pair of sockets; farPump
 	// is the same if the connection's window is small.
 	pumpBytes = 2 << 20
@@ -145,6 +155,9 @@ func (s Sizes) Heap(here, ranks, pods int) int64 {
 	}
 	if s.Registers {
 		n += Registrations
+	}
+	if s.Ether {
+		n += etherBytes + int64(pods)*etherPeer
 	}
 	return n
 }

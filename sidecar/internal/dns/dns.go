@@ -84,6 +84,15 @@ func (r *Resolver) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return nil, err
 }
 
+// Addresses returns the addresses of a host, which may be a name or an address.
+func (r *Resolver) Addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	_, list, err := r.addresses(ctx, host)
+	return list, err
+}
+
 // try dials one of the remaining addresses, for its share of the time.
 func (r *Resolver) try(ctx context.Context, address string, left int) (net.Conn, error) {
 	if end, ok := ctx.Deadline(); ok && left > 1 {

@@ -9,29 +9,30 @@ package link
 // interface: Remote, Caster, Lender. Caps, not Abilities, says which of them work with
 // which peer, and up to which size.
 //
-//	              local  node  tcp  verbs
-//	Attach          -      x    x     x
-//	PeerCaps        -      x    -     x
-//	Break           -      x    x     x
-//	Commit          -      -    -     x
-//	FD              -      x    x     x
-//	Arm             -      x    -     x
-//	CallsC          -      -    -     x
-//	Remote          x      x    -     x
-//	Expose          -      -    -     x
-//	Release         -      x    -     x
-//	Withdraw        -      -    -     x
-//	Caster          -      -    -     x
-//	Gatherer        -      -    -     x
-//	Lender          -      -    -     x
-//	AddRegion       -      -    -     x
-//	ShareRegion     -      x    -     -
-//	DropRegion      -      x    -     x
-//	Bytes           -      x    x     x
-//	Direct          -      x    -     x
-//	Lent            -      -    -     x
-//	Buffers         -      -    -     x
-//	EndSession      -      -    -     x
+//	              local  node  tcp  verbs  ether
+//	Attach          -      x    x     x      x
+//	PeerCaps        -      x    -     x      x
+//	Break           -      x    x     x      x
+//	Commit          -      -    -     x      x
+//	FD              -      x    x     x      x
+//	Arm             -      x    -     x      x
+//	CallsC          -      -    -     x      -
+//	Remote          x      x    -     x      -
+//	Expose          -      -    -     x      -
+//	Release         -      x    -     x      -
+//	Withdraw        -      -    -     x      -
+//	Caster          -      -    -     x      -
+//	Gatherer        -      -    -     x      -
+//	Lender          -      -    -     x      -
+//	AddRegion       -      -    -     x      -
+//	ShareRegion     -      x    -     -      -
+//	DropRegion      -      x    -     x      -
+//	Bytes           -      x    x     x      x
+//	Direct          -      x    -     x      x
+//	Paths           -      -    -     -      x
+//	Lent            -      -    -     x      -
+//	Buffers         -      -    -     x      -
+//	EndSession      -      -    -     x      -
 type Abilities struct {
 	// Attach takes ownership of the connected socket fd, which replaces an older one.
 	// ErrLater means that the link has not done so yet, and the engine calls again in the
@@ -98,6 +99,9 @@ type Abilities struct {
 
 	// Bytes returns the bytes moved so far. nil: they are not counted.
 	Bytes func() (in, out uint64)
+	// Paths returns the bytes moved so far by each path, if the link chooses between several
+	// for a peer. nil: it has one.
+	Paths func() []Path
 	// Direct returns the number of peers that are reached by another way than their
 	// sockets. nil: none.
 	Direct func() int
@@ -108,6 +112,13 @@ type Abilities struct {
 	// both or neither. nil: everything is copied, and not counted.
 	Buffers    func(session uint32) BufferCounts
 	EndSession func(session uint32)
+}
+
+// Path is one way on which a link moves bytes.
+type Path struct {
+	Name string `json:"name"`
+	In   uint64 `json:"in"`  // bytes
+	Out  uint64 `json:"out"` // bytes
 }
 
 // BufferCounts counts the buffers of one session that a link copies from and gathers

@@ -60,6 +60,13 @@ func (p *Pair) carry(t *testing.T, from Side, frames []*link.Frame, a, b, at *Si
 	compare(t, from.Memory, frames, at)
 }
 
+// Compare checks that the frames, and nothing else, have arrived in order; m is the memory
+// that they were sent from.
+func Compare(t *testing.T, m *Memory, frames []*link.Frame, at *Sink) {
+	t.Helper()
+	compare(t, m, frames, at)
+}
+
 func compare(t *testing.T, m *Memory, frames []*link.Frame, at *Sink) {
 	t.Helper()
 	if len(at.frames) != len(frames) {

@@ -30,6 +30,9 @@ type Pair struct {
 	// Messages says that the link carries messages that hold whole headers: half a header
 	// is then a breach of the protocol, and not a broken connection.
 	Messages bool
+	// Lossy says that the test loses what the link sends: the link is slow, and may refuse
+	// frames while nothing seems to be under way.
+	Lossy bool
 }
 
 // Harness returns a new pair, and closes it with t.Cleanup.

@@ -60,5 +60,8 @@ func (m *Memory) reattach(ref link.Ref) []byte {
 	return m.regions[ref.Region]
 }
 
+// Fill makes a region of n bytes that are unlikely to equal those of another one.
+func (m *Memory) Fill(n int, seed uint64) link.Ref { return m.fill(n, seed) }
+
 // NewRegion makes a region of n bytes.
 func (m *Memory) NewRegion(n int) link.Ref { return m.add(n) }

@@ -58,6 +58,9 @@ func (s *Sink) Deliver(_ link.Peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
+// Frames returns the number of frames that have arrived.
+func (s *Sink) Frames() int { return len(s.frames) + s.count }
+
 // Place returns new memory for a payload.
 func (s *Sink) Place(_ link.Peer, h *wire.Header) ([]byte, error) {
 	if s.refuse {

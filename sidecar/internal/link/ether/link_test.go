@@ -1,0 +1,181 @@
+package ether
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+)
+
+// side is one sidecar's link with its memory.
+type side struct {
+	l    *Link
+	m    *linktest.Memory
+	peer link.Peer
+}
+
+// clock returns the machine's monotonic time.
+func clock() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // never fails for this clock
+	return t.Nano()
+}
+
+// config returns the configuration of pod self of two on this machine.
+func config(t testing.TB, self link.Peer, encrypt bool) Config {
+	t.Helper()
+	sockets, err := tcp.New(nil, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{
+		Self: self, Peers: 2, Listen: netip.MustParseAddrPort("127.0.0.1:0"), Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Encrypt: encrypt,
+		Resolve: func(_ context.Context, host string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr(host)}, nil
+		},
+		Stream: sockets, Log: slog.New(slog.DiscardHandler), Clock: clock,
+	}
+}
+
+// sides makes two links, whose sides have the numbers 0 and 1.
+func sides(t testing.TB, encrypt bool) (a, b *side) {
+	t.Helper()
+	made := [2]*side{}
+	for i := range made {
+		s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
+		var err error
+		if s.l, err = New(config(t, link.Peer(i), encrypt), nil); err != nil {
+			t.Fatal(err)
+		}
+		s.l.SetMemory(s.m)
+		made[i] = s
+	}
+	return made[0], made[1]
+}
+
+// join connects a and b by packets and by the sockets x and y.
+func join(t testing.TB, a, b *side, x, y int) {
+	t.Helper()
+	e, f := a.l.Prepare(1), b.l.Prepare(0)
+	over := make(chan error, 2)
+	go func() { over <- e.Connect(f.Offer()) }()
+	go func() { over <- f.Connect(e.Offer()) }()
+	sink := linktest.NewSink(a.m)
+	for left := 2; left > 0; {
+		select {
+		case err := <-over:
+			if left--; err != nil {
+				t.Fatal(err)
+			}
+		default:
+			a.l.Poll(sink)
+			b.l.Poll(sink)
+			time.Sleep(10 * time.Microsecond) // the goroutines need a processor
+		}
+	}
+	if err := a.l.Join(1, x, e); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.l.Join(0, y, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLink(t *testing.T) {
+	for name, encrypt := range map[string]bool{"plain": false, "encrypted": true} {
+		t.Run(name, func(t *testing.T) { linktest.Run(t, pairs(encrypt, nil)) })
+	}
+}
+
+// pairs returns the harness of links over UDP. If bad is not nil, it makes the network of a
+// side worse.
+func pairs(encrypt bool, bad func(testing.TB, *Link)) linktest.Harness {
+	return func(t *testing.T) *linktest.Pair {
+		open := descriptors(t)
+		a, b := sides(t, encrypt)
+		t.Cleanup(func() {
+			for _, s := range []*side{a, b} {
+				if err := s.l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := descriptors(t); n != open {
+				t.Errorf("%d descriptors are open, %d were before", n, open)
+			}
+		})
+		for _, s := range []*side{a, b} {
+			if bad != nil {
+				bad(t, s.l)
+			}
+		}
+		connect := func(t *testing.T) {
+			x, y := loopback(t)
+			join(t, a, b, x, y)
+		}
+		connect(t)
+		return &linktest.Pair{
+			A:    linktest.Side{Link: a.l, Memory: a.m, Peer: 1},
+			B:    linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
+			Pass: func() {}, Join: connect,
+			Break: func(*testing.T) { a.l.Break(1) },
+			Lossy: bad != nil,
+		}
+	}
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// loopback returns a TCP connection of this machine with itself, as descriptors.
+func loopback(t testing.TB) (x, y int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	dialled, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return duplicate(t, dialled), duplicate(t, accepted)
+}
+
+// duplicate returns a duplicate of a connection's socket, and closes the connection.
+func duplicate(t testing.TB, c net.Conn) int {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := -1
+	if err := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}

@@ -1,0 +1,284 @@
+package ether
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// The offer of an Endpoint. Offsets in bytes, little-endian:
+//
+//	0 version u8   1 flags u8: 1 packets are encrypted   2 port u16   4 session u32   8 secret of 32 bytes
+const (
+	offerBytes   = 8 + secretBytes
+	offerVersion = 1
+	flagEncrypt  = 1
+)
+
+// Sizes of packets that are probed, as UDP payloads: of the MTU 9000, 1500, 1450 (an
+// overlay) and 1280 (which every path of IPv6 has), less 48 bytes of the headers of IPv6
+// and UDP.
+var probeSizes = [...]int{8952, 1452, 1402, 1232}
+
+// bodyMost is the largest body of a packet.
+const bodyMost = 8952 - headBytes - tagBytes
+
+// Times of the probes.
+const (
+	probePause = 20 * time.Millisecond // between two rounds
+	probeWait  = time.Second           // without an echo the carrier is not used
+	probeMore  = 10 * time.Millisecond // after the first echo, for those of larger packets
+)
+
+// Endpoint is this side of a connection that package peers makes.
+type Endpoint struct {
+	l      *Link
+	c      *conn
+	secret [secretBytes]byte
+	// The fields below are guarded by l.mu.
+	reached bool          // c.to is known
+	largest int           // size of the largest packet that has come back
+	changed chan struct{} // has an item after a change of them
+}
+
+// Prepare makes an Endpoint for a peer.
+func (l *Link) Prepare(peer link.Peer) *Endpoint {
+	e := &Endpoint{l: l, c: &conn{l: l, peer: peer}, changed: make(chan struct{}, 1)}
+	e.c.pipe.fd = -1
+	var b [4]byte
+	for e.c.session == notConn {
+		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+		e.c.session = binary.LittleEndian.Uint32(b[:])
+	}
+	_, _ = rand.Read(e.secret[:]) // as above
+	e.c.snd.init(&l.stats)
+	e.c.rcv.init()
+	return e
+}
+
+// Offer returns what the peer needs for its side.
+func (e *Endpoint) Offer() []byte {
+	b := make([]byte, 8, offerBytes)
+	b[0] = offerVersion
+	if e.l.cfg.Encrypt {
+		b[1] |= flagEncrypt
+	}
+	binary.LittleEndian.PutUint16(b[2:], e.l.port)
+	binary.LittleEndian.PutUint32(b[4:], e.c.session)
+	return append(b, e.secret[:]...)
+}
+
+// Connect probes the path to the peer whose offer it is, and returns an error if no probe
+// comes back. The engine has to poll the link meanwhile.
+func (e *Endpoint) Connect(offer []byte) error {
+	port, err := e.accept(offer)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
+	defer cancel()
+	// The peer with the lower number knows where the other one listens. That one answers
+	// to the address from which the first probe has come, as that may be translated.
+	if e.l.cfg.Self < e.c.peer {
+		to, err := e.l.resolve(ctx, e.c.peer, port)
+		if err != nil {
+			return err
+		}
+		e.l.mu.Lock()
+		e.c.to, e.reached = to, true
+		e.l.mu.Unlock()
+	}
+	return e.probe(ctx)
+}
+
+// accept checks the offer of the peer, and makes the Endpoint known to the engine.
+func (e *Endpoint) accept(offer []byte) (port uint16, err error) {
+	switch {
+	case len(offer) < offerBytes || offer[0] != offerVersion:
+		return 0, fmt.Errorf("ether: the peer's offer has version %d and %d bytes, this sidecar has version %d: use images of one release", first(offer), len(offer), offerVersion)
+	case offer[1]&flagEncrypt != 0 != e.l.cfg.Encrypt:
+		return 0, errors.New("ether: only one side encrypts: give all sidecars of the job the same document")
+	}
+	c := e.c
+	c.remote = binary.LittleEndian.Uint32(offer[4:])
+	theirs := [secretBytes]byte(offer[8:])
+	if c.tx, err = newSealer(&e.secret, &theirs, e.l.cfg.Encrypt); err != nil {
+		return 0, err
+	}
+	if c.rx, err = newSealer(&theirs, &e.secret, e.l.cfg.Encrypt); err != nil {
+		return 0, err
+	}
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	if e.l.pending[c.session] != nil {
+		return 0, errors.New("ether: two connections have drawn the same number") // peers connect again
+	}
+	e.l.pending[c.session] = e
+	e.l.pendingCount.Store(int32(len(e.l.pending)))
+	return binary.LittleEndian.Uint16(offer[2:]), nil
+}
+
+func first(b []byte) byte {
+	if len(b) == 0 {
+		return 0
+	}
+	return b[0]
+}
+
+// resolve returns the address of the carrier of a peer.
+func (l *Link) resolve(ctx context.Context, peer link.Peer, port uint16) (a address, err error) {
+	host, _, err := net.SplitHostPort(l.cfg.Addresses[peer])
+	if err != nil {
+		return a, fmt.Errorf("ether: address of pod %d: %w", peer, err)
+	}
+	ips, err := l.cfg.Resolve(ctx, host)
+	if err != nil {
+		return a, fmt.Errorf("ether: address of pod %d: %w", peer, err)
+	}
+	for _, ip := range ips {
+		if a, err = l.out.carrier.addressOf(netip.AddrPortFrom(ip, port)); err == nil {
+			return a, nil
+		}
+	}
+	return a, errors.Join(fmt.Errorf("ether: pod %d has no address that UDP reaches", peer), err)
+}
+
+// probe sends packets of all sizes until one comes back, and sets the largest that does.
+func (e *Endpoint) probe(ctx context.Context) error {
+	tick := time.NewTicker(probePause)
+	defer tick.Stop()
+	over := (<-chan time.Time)(nil)
+	e.sendProbes()
+	for {
+		select {
+		case <-e.changed:
+			largest := e.size()
+			switch {
+			case largest == probeSizes[0]:
+				return e.sized(largest)
+			case largest > 0 && over == nil:
+				over = time.After(probeMore)
+			case largest == 0:
+				e.sendProbes() // the address has become known
+			}
+		case <-tick.C:
+			e.sendProbes()
+		case <-over:
+			return e.sized(e.size())
+		case <-ctx.Done():
+			return errors.New("no packet has come back by UDP within a second: a firewall or a network policy may admit TCP alone")
+		}
+	}
+}
+
+func (e *Endpoint) size() int {
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	return e.largest
+}
+
+func (e *Endpoint) sized(n int) error {
+	e.c.bodyMax = n - headBytes - tagBytes
+	return nil
+}
+
+// sendProbes sends one probe of each size that is larger than what has come back.
+func (e *Endpoint) sendProbes() {
+	var body [bodyMost]byte
+	packet := make([]byte, 0, headBytes+bodyMost+tagBytes)
+	for _, n := range probeSizes {
+		e.l.mu.Lock()
+		if e.reached && n > e.largest {
+			packet = e.c.tx.seal(packet[:0], kindProbe, e.c.remote, body[:n-headBytes-tagBytes])
+			_ = e.l.out.carrier.sendOne(&e.c.to, packet) // a packet that is too large for the interface is as one that is lost
+		}
+		e.l.mu.Unlock()
+	}
+}
+
+// echoBytes is the body of an echo: the size of the probe, u32.
+const echoBytes = 4
+
+// echo answers a probe with a body of n bytes.
+func (l *Link) echo(c *conn, n int, from *address) {
+	binary.LittleEndian.PutUint32(l.out.body[:], uint32(headBytes+n+tagBytes))
+	l.out.one = c.tx.seal(l.out.one[:0], kindEcho, c.remote, l.out.body[:echoBytes])
+	_ = l.out.carrier.sendOne(from, l.out.one) // the peer probes again
+}
+
+// pendingPacket handles a packet for a connection that is being made. It returns false if
+// there is none with its number.
+func (l *Link) pendingPacket(b []byte, from *address) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.pending[sessionOf(b)]
+	if e == nil {
+		return false
+	}
+	body := l.authentic(e.c, b)
+	if body == nil {
+		return true
+	}
+	switch kindOf(b) {
+	case kindProbe:
+		if !e.reached {
+			e.c.to, e.reached = *from, true
+			e.note()
+		}
+		l.echo(e.c, len(body), from)
+	case kindEcho:
+		if n := int(binary.LittleEndian.Uint32(append(body, 0, 0, 0, 0))); n > e.largest && n <= probeSizes[0] {
+			e.largest = n
+			e.note()
+		}
+	case kindStream, kindAck: // the peer has joined already
+		e.c.packet(kindOf(b), body, nil)
+	}
+	return true
+}
+
+// note wakes Connect. Preconditions: l.mu is held.
+func (e *Endpoint) note() {
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+// handOver returns the connection to the engine; nil: the Endpoint is closed.
+func (e *Endpoint) handOver() *conn {
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	c := e.c
+	e.c = nil
+	if c != nil {
+		e.forget(c)
+	}
+	return c
+}
+
+// forget removes the Endpoint from those that are pending. Preconditions: l.mu is held.
+func (e *Endpoint) forget(c *conn) {
+	if e.l.pending[c.session] == e {
+		delete(e.l.pending, c.session)
+		e.l.pendingCount.Store(int32(len(e.l.pending)))
+	}
+}
+
+// Close releases an Endpoint that was not joined.
+func (e *Endpoint) Close() error {
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	if e.c != nil {
+		e.forget(e.c)
+		e.c = nil
+	}
+	return nil
+}
