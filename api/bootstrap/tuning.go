@@ -18,7 +18,7 @@ type Tuning struct {
 	Heartbeat     Duration `json:"heartbeat,omitempty"`
 	DeadAfter     Duration `json:"deadAfter,omitempty"`
 	StartWithin   Duration `json:"startWithin,omitempty"` // how long a peer may take to be reached for the first time; default 10 min
-	Transport     string   `json:"transport,omitempty"`   // auto; tcp; rdma, if the pod has a device; or node (TransportNode)
+	Transport     string   `json:"transport,omitempty"`   // auto; tcp; ether (TransportEther); rdma, if the pod has a device; or node (TransportNode)
 	InOrder       bool     `json:"inOrder,omitempty"`     // the network and the devices place RDMA writes in order, although the devices do not report it
 	Require       Names    `json:"require,omitempty"`     // transports that data between pods may use; a sidecar that can use none of them does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
@@ -56,11 +56,12 @@ const (
 	ReceivesShared = "shared" // a shared queue, if the device supports it; for tests
 )
 
-// Transports between pods; TCP and RDMA for Tuning.Require.
+// Transports between pods; TCP, RDMA and Ether for Tuning.Require.
 const (
-	TransportTCP  = "tcp"
-	TransportRDMA = "rdma"
-	TransportNode = "node" // shared memory on one machine, and tcp to pods on other machines
+	TransportTCP   = "tcp"
+	TransportRDMA  = "rdma"
+	TransportNode  = "node"  // shared memory on one machine, and tcp to pods on other machines
+	TransportEther = "ether" // small messages by UDP and large ones by TCP, or all by TCP to pods that UDP does not reach
 )
 
 // Names is a list of names; a single one may be written without brackets.
@@ -135,7 +136,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		name, v string
 		want    []string
 	}{
-		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA, TransportNode}},
+		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA, TransportNode, TransportEther}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.reuse", d.Tuning.Reuse, []string{"", ReuseAuto, ReuseOff, ReuseAlways}},
@@ -150,14 +151,34 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 	}
 	for i, t := range d.Tuning.Require {
 		switch {
-		case t != TransportTCP && t != TransportRDMA:
-			return bad("tuning.require[%d] is %q, want %q or %q", i, t, TransportTCP, TransportRDMA)
+		case t != TransportTCP && t != TransportRDMA && t != TransportEther:
+			return bad("tuning.require[%d] is %q, want %q, %q or %q", i, t, TransportTCP, TransportEther, TransportRDMA)
 		case slices.Contains(d.Tuning.Require[:i], t):
 			return bad("tuning.require names %q twice", t)
 		}
 	}
-	if t := d.Tuning.Transport; (t == TransportTCP || t == TransportNode) && len(d.Tuning.Require) > 0 && !slices.Contains(d.Tuning.Require, TransportTCP) {
-		return bad("tuning.transport is %q, which tuning.require %q forbids", d.Tuning.Transport, d.Tuning.Require)
+	return d.validateTransport(bad)
+}
+
+// validateTransport checks that the transport is one of those that are required.
+func (d *Document) validateTransport(bad func(string, ...any) error) error {
+	t, require := d.Tuning.Transport, d.Tuning.Require
+	if len(require) == 0 {
+		return nil
+	}
+	forbidden := false
+	switch t {
+	case TransportTCP, TransportNode:
+		forbidden = !slices.Contains(require, TransportTCP)
+	case TransportEther:
+		forbidden = !slices.Contains(require, TransportEther) && !slices.Contains(require, TransportTCP)
+	default:
+		if slices.Contains(require, TransportEther) {
+			return bad("tuning.require %q has %q, and tuning.transport is %q: want %q", require, TransportEther, t, TransportEther)
+		}
+	}
+	if forbidden {
+		return bad("tuning.transport is %q, which tuning.require %q forbids", t, require)
 	}
 	return nil
 }

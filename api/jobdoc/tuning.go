@@ -19,9 +19,9 @@ var (
 	channel    = map[v1alpha1.EagerChannel]string{"Basic": "basic", "Pipeline": "pipeline", "ZeroCopy": "zerocopy"}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
 	exposure   = map[v1alpha1.Exposure]string{v1alpha1.ExposureAllowed: bootstrap.ExposureAllowed}
-	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP, v1alpha1.TransportRDMA: bootstrap.TransportRDMA}
+	transport  = map[v1alpha1.TransportType]string{v1alpha1.TransportTCP: bootstrap.TransportTCP, v1alpha1.TransportRDMA: bootstrap.TransportRDMA, v1alpha1.TransportEther: bootstrap.TransportEther}
 	required   = map[v1alpha1.TransportType]bootstrap.Names{
-		v1alpha1.TransportTCP: {bootstrap.TransportTCP}, v1alpha1.TransportRDMA: {bootstrap.TransportRDMA},
+		v1alpha1.TransportTCP: {bootstrap.TransportTCP}, v1alpha1.TransportRDMA: {bootstrap.TransportRDMA}, v1alpha1.TransportEther: {bootstrap.TransportEther},
 	}
 )
 

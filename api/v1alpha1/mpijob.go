@@ -268,14 +268,15 @@ type DeviceRequest struct {
 
 // TransportType is a transport of messages between pods.
 //
-// +kubebuilder:validation:Enum=Auto;RDMA;TCP
+// +kubebuilder:validation:Enum=Auto;RDMA;TCP;Ether
 type TransportType string
 
 // Transports.
 const (
-	TransportAuto TransportType = "Auto"
-	TransportRDMA TransportType = "RDMA"
-	TransportTCP  TransportType = "TCP"
+	TransportAuto  TransportType = "Auto"
+	TransportRDMA  TransportType = "RDMA"
+	TransportTCP   TransportType = "TCP"
+	TransportEther TransportType = "Ether"
 )
 
 // TransportPolicy says what happens if the transport is not available.
@@ -291,7 +292,8 @@ const (
 
 // TransportSpec is the transport between pods.
 type TransportSpec struct {
-	// type is the transport; Auto is the best one that all pods have.
+	// type is the transport; Auto is the best one that all pods have. Ether sends small
+	// messages by UDP and large ones by TCP.
 	// +default="Auto"
 	// +optional
 	Type TransportType `json:"type,omitempty"`

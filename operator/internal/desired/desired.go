@@ -126,7 +126,8 @@ func (a *Attempt) attemptMeta() metav1.ObjectMeta {
 func (a *Attempt) settings() *inject.Settings {
 	s := &a.Job.Spec
 	sizes := jobdoc.MemoryOf(s, &a.Profile, a.Pods())
-	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP
+	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP && s.Transport.Type != v1alpha1.TransportEther
+	sizes.Ether = s.Transport.Type == v1alpha1.TransportEther
 	_, wished := s.Sidecar.Resources.Requests[corev1.ResourceCPU]
 	return &inject.Settings{
 		Wished: wished, Bounds: a.Bounds, User: a.Options.User, UIDs: a.UIDs,

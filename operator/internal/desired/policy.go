@@ -64,6 +64,9 @@ func ParsePolicies(text, operator string) (*Policies, error) {
 		if o.Port < 1 || o.EndPort > portMax || o.EndPort < o.Port {
 			return nil, fmt.Errorf("otherPorts has %d to %d, want ports from 1 to %d", o.Port, o.EndPort, portMax)
 		}
+		if o.Protocol == corev1.ProtocolUDP && o.Port == names.PortPeers && o.EndPort == o.Port {
+			return nil, fmt.Errorf("otherPorts has %d by UDP, which is the sidecar's; leave it out", o.Port)
+		}
 		for _, ours := range []int32{names.PortPeers, names.PortMetrics} {
 			if o.Protocol == corev1.ProtocolTCP && o.Port <= ours && ours <= o.EndPort {
 				return nil, fmt.Errorf("otherPorts has %d to %d, and port %d is the sidecar's; leave it out", o.Port, o.EndPort, ours)
@@ -107,7 +110,7 @@ func (p *Policies) operator() networkingv1.NetworkPolicyPeer {
 
 func (p *Policies) ingress(own *metav1.LabelSelector, localMetrics bool) []networkingv1.NetworkPolicyIngressRule {
 	rules := []networkingv1.NetworkPolicyIngressRule{
-		{From: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers)}},
+		{From: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: peerPorts()},
 	}
 	if !localMetrics { // otherwise, the port serves only health to the kubelet, which policies do not block
 		rules = append(rules, networkingv1.NetworkPolicyIngressRule{
@@ -116,7 +119,7 @@ func (p *Policies) ingress(own *metav1.LabelSelector, localMetrics bool) []netwo
 	}
 	for i := range p.OtherPorts {
 		o := &p.OtherPorts[i]
-		rules = append(rules, networkingv1.NetworkPolicyIngressRule{From: o.From, Ports: []networkingv1.NetworkPolicyPort{ports(o.Protocol, o.Port, o.EndPort)}})
+		rules = append(rules, networkingv1.NetworkPolicyIngressRule{From: o.From, Ports: o.ports()})
 	}
 	return rules
 }
@@ -130,10 +133,33 @@ func (p *Policies) egress(own *metav1.LabelSelector) []networkingv1.NetworkPolic
 		dns = append(dns, ports(corev1.ProtocolUDP, port, port), ports(corev1.ProtocolTCP, port, port))
 	}
 	return []networkingv1.NetworkPolicyEgressRule{
-		{To: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers)}},
+		{To: []networkingv1.NetworkPolicyPeer{{PodSelector: own}}, Ports: peerPorts()},
 		{To: []networkingv1.NetworkPolicyPeer{p.operator()}, Ports: []networkingv1.NetworkPolicyPort{ports(corev1.ProtocolTCP, names.PortIssuer, names.PortIssuer)}},
 		{Ports: dns},
 	}
+}
+
+// peerPorts returns the port at which a sidecar listens for its peers, by TCP, and by UDP for
+// the transport ether.
+func peerPorts() []networkingv1.NetworkPolicyPort {
+	return []networkingv1.NetworkPolicyPort{
+		ports(corev1.ProtocolTCP, names.PortPeers, names.PortPeers), ports(corev1.ProtocolUDP, names.PortPeers, names.PortPeers),
+	}
+}
+
+// ports returns the ports without the UDP port of sidecars, which stays closed to others
+// within a range that the application uses. For TCP, ParsePolicies refuses such a range.
+func (o *OtherPort) ports() (list []networkingv1.NetworkPolicyPort) {
+	if o.Protocol != corev1.ProtocolUDP || names.PortPeers < o.Port || o.EndPort < names.PortPeers {
+		return append(list, ports(o.Protocol, o.Port, o.EndPort))
+	}
+	if o.Port < names.PortPeers {
+		list = append(list, ports(o.Protocol, o.Port, names.PortPeers-1))
+	}
+	if names.PortPeers < o.EndPort {
+		list = append(list, ports(o.Protocol, names.PortPeers+1, o.EndPort))
+	}
+	return list
 }
 
 // ports returns the range of ports from first to last.

@@ -154,12 +154,16 @@ func TestNetworkPolicy(t *testing.T) {
 		{true, stranger, tcp, names.PortMetrics, false},
 		{true, stranger, tcp, 8888, false},
 		{true, rank, tcp, 8888, false},
+		{true, rank, udp, names.PortPeers, true},
 		{true, stranger, udp, names.PortPeers, false},
+		{true, other, udp, names.PortPeers, false},
 		{true, stranger, corev1.ProtocolSCTP, 1, false},
 	}
 	restricted := []connection{
 		{false, rank, tcp, names.PortPeers, true},
+		{false, rank, udp, names.PortPeers, true},
 		{false, other, tcp, names.PortPeers, false},
+		{false, other, udp, names.PortPeers, false},
 		{false, rank, tcp, 8888, false},
 		{false, operator, tcp, names.PortIssuer, true},
 		{false, neighbor, tcp, names.PortIssuer, false},
@@ -185,6 +189,15 @@ func TestNetworkPolicy(t *testing.T) {
 			{true, scraper, tcp, names.PortMetrics, false},
 		})
 	}
+	wide := policyOf(t, `{`+operatorPods+`,"otherPorts":[{"port":1024,"endPort":65535,"protocol":"UDP"}]}`)
+	check(t, "a wide range", []networkingv1.NetworkPolicy{wide}, []connection{
+		{true, stranger, udp, 1024, true},
+		{true, stranger, udp, names.PortPeers - 1, true},
+		{true, stranger, udp, names.PortPeers, false},
+		{true, rank, udp, names.PortPeers, true},
+		{true, stranger, udp, names.PortPeers + 1, true},
+		{true, stranger, udp, 65535, true},
+	})
 	local := attempt("cg", 4, 2)
 	local.Options.Policies, local.Options.LocalMetrics = &Policies{Operator: "outrigger-system"}, true
 	if n := len(local.NetworkPolicy().Spec.Ingress); n != 1 {
@@ -215,11 +228,14 @@ func TestDocumentedPolicies(t *testing.T) {
 	const tcp, udp = corev1.ProtocolTCP, corev1.ProtocolUDP
 	check(t, "documented", all, []connection{
 		{true, rank, tcp, names.PortPeers, true},
+		{true, rank, udp, names.PortPeers, true},
 		{true, operator, tcp, names.PortMetrics, true},
 		{true, stranger, tcp, names.PortPeers, false},
+		{true, stranger, udp, names.PortPeers, false},
 		{true, stranger, tcp, names.PortMetrics, false},
 		{true, stranger, tcp, 8888, false},
 		{false, rank, tcp, names.PortPeers, true},
+		{false, rank, udp, names.PortPeers, true},
 		{false, operator, tcp, names.PortIssuer, true},
 		{false, resolver, udp, 53, true},
 		{false, resolver, tcp, 5353, true},
@@ -232,10 +248,11 @@ func TestParsePolicies(t *testing.T) {
 		`[]`:                          "want an object",
 		`{"egress":"Shut"}`:           `egress is "Shut"`,
 		`{"otherPorts":[{"port":0}]}`: "want ports from 1",
-		`{"otherPorts":[{"port":9,"endPort":8}]}`:     "want ports from 1",
-		`{"otherPorts":[{"port":1,"endPort":65536}]}`: "want ports from 1",
-		`{"otherPorts":[{"port":1,"endPort":9000}]}`:  "port 7077 is the sidecar's",
-		`{"otherPorts":[{"port":9464}]}`:              "port 9464 is the sidecar's",
+		`{"otherPorts":[{"port":9,"endPort":8}]}`:         "want ports from 1",
+		`{"otherPorts":[{"port":1,"endPort":65536}]}`:     "want ports from 1",
+		`{"otherPorts":[{"port":1,"endPort":9000}]}`:      "port 7077 is the sidecar's",
+		`{"otherPorts":[{"port":7077,"protocol":"UDP"}]}`: "7077 by UDP, which is the sidecar's",
+		`{"otherPorts":[{"port":9464}]}`:                  "port 9464 is the sidecar's",
 	} {
 		if _, err := ParsePolicies(text, "x"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -52,10 +52,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	for i, p := range d.doc.Pods {
 		addresses[i] = p.Address
 	}
-	listen := d.o.listen
-	if listen == "" {
-		listen = addresses[self]
-	}
+	listen := d.listenAddress()
 	listener, err := listenPeers(listen)
 	if err != nil {
 		return fmt.Errorf("listening for other sidecars: %w", err)
@@ -125,6 +122,9 @@ func silenceBound(listen string, startWithin time.Duration) time.Duration {
 	return min(startWithin, silentStart)
 }
 
+// listenAddress returns where the sidecar listens for its peers, as listenPeers takes it.
+func (d *daemon) listenAddress() string { return cmp.Or(d.o.listen, d.doc.Pods[d.o.pod].Address) }
+
 // listenPeers listens on an address, or uses an inherited socket.
 func listenPeers(where string) (net.Listener, error) {
 	number, inherited := strings.CutPrefix(where, inheritedMark)
@@ -173,6 +173,9 @@ func (d *daemon) credentials(ctx context.Context) (*tls.Config, error) {
 // names returns the resolver of peers' addresses: DNS, or the issuer if the document says
 // so.
 func (d *daemon) names() (*dns.Resolver, error) {
+	if d.resolver != nil {
+		return d.resolver, nil
+	}
 	names := new(dns.Resolver)
 	if i := d.doc.TLS.Issuer; i != nil && i.AddressesURL != "" {
 		all, err := certify.NewAddresses(i, d.doc.Pods)
@@ -181,6 +184,7 @@ func (d *daemon) names() (*dns.Resolver, error) {
 		}
 		names.Lookup = all.Lookup
 	}
+	d.resolver = names
 	return names, nil
 }
 
@@ -262,7 +266,7 @@ func host(address string) string {
 func (d *daemon) sizes() memory.Sizes {
 	return memory.Sizes{
 		Credit: cmp.Or(d.doc.Tuning.CreditBytes, memory.CreditDefault), Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
-		Registers: d.transport == bootstrap.TransportRDMA, MPI: !d.o.noPMI,
+		Registers: d.transport == bootstrap.TransportRDMA, MPI: !d.o.noPMI, Ether: d.transport == bootstrap.TransportEther,
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/ether"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -36,7 +38,9 @@ type daemon struct {
 	remote      remote
 	verbs       *verbs.Link // nil: RDMA is not used
 	node        *node.Link  // nil: shared memory of this machine is not used
+	ether       *ether.Link // nil: UDP is not used
 	transport   string
+	resolver    *dns.Resolver // of peers' addresses; nil: not made yet
 	mesh        *peers.Mesh
 	server      *session.Server
 	tree        *pmi.Tree

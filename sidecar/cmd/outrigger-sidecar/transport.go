@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/ether"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
@@ -47,6 +52,9 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	}
 	d.remote, d.transport = sockets, bootstrap.TransportTCP
 	t := &d.doc.Tuning
+	if t.Transport == bootstrap.TransportEther {
+		return d.openEther(sockets)
+	}
 	mayTCP := d.mayTCP()
 	mayRDMA := t.Transport != bootstrap.TransportTCP && t.Transport != bootstrap.TransportNode && (len(t.Require) == 0 || slices.Contains(t.Require, bootstrap.TransportRDMA))
 	if !mayRDMA {
@@ -98,6 +106,71 @@ func (d *daemon) shareMachine(sockets *tcp.Link) error {
 	return nil
 }
 
+// addressUDP returns the UDP address that belongs to a TCP address as listenPeers takes it.
+// If that has a name, UDP packets to all addresses of this machine are accepted.
+func addressUDP(listen string) (netip.AddrPort, error) {
+	if number, inherited := strings.CutPrefix(listen, inheritedMark); inherited {
+		fd, err := strconv.Atoi(number)
+		if err != nil {
+			return netip.AddrPort{}, fmt.Errorf("%s: want fd:N with a descriptor's number", listen)
+		}
+		return addressOfSocket(fd)
+	}
+	host, number, err := net.SplitHostPort(listen)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("address for UDP: %w", err)
+	}
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("address for UDP: port %s: %w", number, err)
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		ip = netip.IPv6Unspecified()
+	}
+	return netip.AddrPortFrom(ip, uint16(port)), nil
+}
+
+func addressOfSocket(fd int) (netip.AddrPort, error) {
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("address of descriptor %d: %w", fd, err)
+	}
+	switch x := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(x.Addr), uint16(x.Port)), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(x.Addr), uint16(x.Port)), nil
+	}
+	return netip.AddrPort{}, fmt.Errorf("descriptor %d has an address of type %T, want one of TCP", fd, sa)
+}
+
+// openEther opens the link whose small messages go by UDP.
+func (d *daemon) openEther(sockets *tcp.Link) error {
+	names, err := d.names()
+	if err != nil {
+		return errors.Join(err, sockets.Close())
+	}
+	listen, err := addressUDP(d.listenAddress())
+	if err != nil {
+		return errors.Join(err, sockets.Close())
+	}
+	begun := time.Now()
+	cfg := ether.Config{
+		Self: link.Peer(d.o.pod), Peers: len(d.doc.Pods), Listen: listen, Resolve: names.Addresses,
+		Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
+	}
+	for _, p := range d.doc.Pods {
+		cfg.Addresses = append(cfg.Addresses, p.Address)
+	}
+	l, err := ether.New(cfg, nil)
+	if err != nil {
+		return errors.Join(err, sockets.Close())
+	}
+	d.ether, d.remote, d.transport = l, l, bootstrap.TransportEther
+	return nil
+}
+
 // neighbours returns the number of other pods whose addresses have the host of this one's.
 func (d *daemon) neighbours() (n int) {
 	for i, p := range d.doc.Pods {
@@ -139,14 +212,16 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 	return verbs.Open(cfg, nil, hcas, d.doc.Pods[d.o.pod].Address)
 }
 
-// direct returns how peers are connected in addition to their sockets, by RDMA or shared
-// memory, or nil if they are not.
+// direct returns how peers are connected in addition to their sockets, by RDMA, shared
+// memory or UDP, or nil if they are not.
 func (d *daemon) direct() *peers.Direct {
 	switch {
 	case d.verbs != nil:
 		return d.byRDMA()
 	case d.node != nil:
 		return d.byMemory()
+	case d.ether != nil:
+		return d.byUDP()
 	}
 	return nil
 }
@@ -165,6 +240,18 @@ func (d *daemon) byMemory() *peers.Direct {
 			e := end.(*node.Endpoint) // the Endpoint that Prepare has made
 			d.engine.Joined(p, func() error { return d.node.Join(p, fd, e) }, func() { d.discard(fd, e) })
 		},
+	}
+}
+
+func (d *daemon) byUDP() *peers.Direct {
+	return &peers.Direct{
+		Name: "UDP", Missed: slog.LevelWarn,
+		Prepare: func(p link.Peer) (peers.Endpoint, error) { return d.ether.Prepare(p), nil },
+		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
+			e := end.(*ether.Endpoint) // the Endpoint that Prepare has made
+			d.engine.Joined(p, func() error { return d.ether.Join(p, fd, e) }, func() { d.discard(fd, e) })
+		},
+		Required: !d.mayTCP(),
 	}
 }
 

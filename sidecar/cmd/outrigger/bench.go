@@ -104,7 +104,7 @@ measure the scheduler of this machine rather than Outrigger.`,
 	f.StringVar(&o.plots, "plots", "", "plot the figures over message size as PNG files in this directory")
 	f.BoolVar(&o.private, "private", false, "use ordinary memory instead of memory shared with the sidecar")
 	f.BoolVar(&o.encrypt, "encrypt", false, "encrypt data between the pods by TLS, which is over TCP")
-	f.StringVar(&o.transport, "transport", bootstrap.TransportNode, "transport of data between the pods: node (memory of this machine) or tcp")
+	f.StringVar(&o.transport, "transport", bootstrap.TransportNode, "transport of data between the pods: node (memory of this machine), tcp, or ether (small messages by UDP)")
 	f.IntVar(&o.upTo, "bytes-max", 0, "largest message size of latency, bandwidth and collectives, in bytes; 0: all sizes")
 	f.StringVar(&o.trace, "trace", "", "record a timeline into this file, as run does, to measure the cost of that")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: a check that the tests run, not a measurement")
@@ -120,8 +120,8 @@ func (o *benchOptions) run(ctx context.Context) error {
 	if o.pods != 1 && o.pods != 2 {
 		return fmt.Errorf("--pods %d: want 1 or 2", o.pods)
 	}
-	if o.transport != bootstrap.TransportNode && o.transport != bootstrap.TransportTCP {
-		return fmt.Errorf("--transport %s: want %s or %s", o.transport, bootstrap.TransportNode, bootstrap.TransportTCP)
+	if !slices.Contains([]string{bootstrap.TransportNode, bootstrap.TransportTCP, bootstrap.TransportEther}, o.transport) {
+		return fmt.Errorf("--transport %s: want %s, %s or %s", o.transport, bootstrap.TransportNode, bootstrap.TransportTCP, bootstrap.TransportEther)
 	}
 	if o.upTo != 0 && o.upTo < 8 {
 		return fmt.Errorf("--bytes-max %d: want 0, or at least 8", o.upTo)

@@ -107,7 +107,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are idle processors, then yield, then block)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
-	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, or rdma")
+	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, ether (small messages by UDP, large ones by TCP), or rdma")
 	f.BoolVar(&o.encrypt, "encrypt", false, "encrypt data between pods by TLS 1.3 with a certificate authority of the job")
 	f.BoolVar(&o.reportFlag, "report", false, "print the calls of the ranks, the time that they spent in calls and waiting, and the traffic by protocol and between ranks")
 	f.StringVar(&s.Trace, "trace", "", "write a timeline of calls, messages and turns of the engine into this file, for ui.perfetto.dev or chrome://tracing")

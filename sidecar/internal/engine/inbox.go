@@ -304,7 +304,8 @@ type View struct {
 	Core                      core.Stats
 	Turns                     Turns
 	LinkBytesIn, LinkBytesOut uint64
-	Direct                    int // peers reached without sockets
+	Direct                    int         // peers reached without sockets
+	Paths                     []link.Path // nil: the link between pods has one
 	Lent                      link.LentCounts
 	Buffers                   []RankBuffers // nil: the link does not choose between copying and gathering
 	Times                     []trace.Summary
@@ -320,6 +321,9 @@ func (e *Engine) View() (View, error) {
 		}
 		if direct := e.can[linkRemote].Direct; direct != nil {
 			v.Direct = direct()
+		}
+		if paths := e.can[linkRemote].Paths; paths != nil {
+			v.Paths = paths()
 		}
 		if lent := e.can[linkRemote].Lent; lent != nil {
 			v.Lent = lent()

@@ -47,7 +47,7 @@ var jobFields = []field{
 	{path: "spec.template", required: true},
 	{path: "spec.transport", preset: map[string]any{"type": "Auto", "policy": "Preferred"}},
 	{path: "spec.transport.policy", preset: "Preferred", enum: []string{"Required", "Preferred"}},
-	{path: "spec.transport.type", preset: "Auto", enum: []string{"Auto", "RDMA", "TCP"}},
+	{path: "spec.transport.type", preset: "Auto", enum: []string{"Auto", "RDMA", "TCP", "Ether"}},
 }
 
 var profileFields = []field{

@@ -16,7 +16,8 @@ type Snapshot struct {
 	Busy, Idle, Yields, Sleeps uint64
 	BytesIn, BytesOut          uint64
 	RefusedConnections         uint64
-	Direct                     int // number of peers reached by RDMA, if that is the transport
+	Direct                     int         // number of peers reached by RDMA, if that is the transport
+	Paths                      []link.Path // nil: the link between pods has one
 	Lent                       link.LentCounts
 	Buffers                    []Buffers
 	Times                      []trace.Summary
@@ -37,6 +38,7 @@ var (
 	bytesDesc      = desc("message_bytes_total", "Payload bytes by protocol.", "protocol")
 	framesDesc     = desc("frames_total", "Frames of the wire protocol by direction.", "direction")
 	linkBytesDesc  = desc("link_bytes_total", "Bytes on the link between pods by direction.", "direction")
+	pathBytesDesc  = desc("link_path_bytes_total", "Bytes between pods by path, if the link has several for a peer.", "path", "direction")
 	matchesDesc    = desc("matches_total", "Messages that found a posted receive (expected), or a receive that found them (unexpected).", "kind")
 	unexpectedDesc = desc("unexpected_bytes", "Memory that unexpected messages use now.")
 	peakDesc       = desc("unexpected_bytes_peak", "Largest memory that unexpected messages have used.")
@@ -45,7 +47,7 @@ var (
 	breaksDesc     = desc("connection_breaks_total", "Connections to peers that broke.")
 	reconnectsDesc = desc("reconnects_total", "Connections to peers that were made again and resumed.")
 	refusedDesc    = desc("refused_connections_total", "Connections that were refused during wire-up.")
-	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), node (memory of the machine), tcp, rdma.", "transport")
+	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), node (memory of the machine), tcp, ether (UDP and TCP), rdma.", "transport")
 	turnsDesc      = desc("engine_turns_total", "Turns of the engine.", "kind")
 	lentReadsDesc  = desc("exposed_reads_total", "Remote reads from and into memory that ranks have registered themselves.")
 	lentBytesDesc  = desc("exposed_bytes_total", "Bytes that such reads have moved.")
@@ -56,7 +58,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
+		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, pathBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
 		seenDesc, frequentDesc, spentDesc, pinnedDesc, bufferBytesDesc, stoppedDesc,
 		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, transportDesc, turnsDesc, sizesDesc,
 		lentReadsDesc, lentBytesDesc, lentPairsDesc,
@@ -87,6 +89,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(framesDesc, p.Core.FramesOut, "out")
 	counter(linkBytesDesc, p.BytesIn, "in")
 	counter(linkBytesDesc, p.BytesOut, "out")
+	for _, x := range p.Paths {
+		counter(pathBytesDesc, x.In, x.Name, "in")
+		counter(pathBytesDesc, x.Out, x.Name, "out")
+	}
 	counter(matchesDesc, p.Core.Expected, "expected")
 	counter(matchesDesc, p.Core.Unexpected, "unexpected")
 	gauge(unexpectedDesc, float64(p.Core.UnexpectedBytes))

@@ -22,6 +22,7 @@ type Report struct {
 	Totals    Totals     `json:"totals"`
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
+	Paths     []link.Path       `json:"paths,omitempty"`   // bytes by path, if the link between pods has several for a peer
 	Exposed   link.LentCounts   `json:"exposed,omitzero"`  // operations on memory that ranks have registered themselves
 	Buffers   []Buffers         `json:"buffers,omitempty"` // one entry for each rank, if the link chooses between copying and gathering
 	Times     []trace.Summary   `json:"times,omitempty"`   // each rank's calls and their durations
@@ -62,7 +63,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report from a snapshot and the cells.
 func NewReport(s *Sources, p *Snapshot, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Exposed: p.Lent, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

@@ -44,8 +44,11 @@ const (
 	directOn  = 1
 )
 
-// errNotDirect is why a connection was not made.
-var errNotDirect = errors.New("data must go by RDMA")
+// errNotDirect is wrapped by the reason why a connection was not made.
+var errNotDirect = errors.New("data must go")
+
+// required returns the error of a connection that must not be made without d.
+func (d *Direct) required() error { return fmt.Errorf("%w by %s", errNotDirect, d.Name) }
 
 // direct reports whether both sides can connect directly. It returns an error if this
 // side must and the other cannot.
@@ -55,7 +58,7 @@ func (m *Mesh) direct(g greeting, peer link.Peer) (bool, error) {
 		return d != nil, nil
 	}
 	if d.Required {
-		return false, fmt.Errorf("%w, and pod %d does not offer it: give all pods of the job a device, or make RDMA preferred", errNotDirect, peer)
+		return false, fmt.Errorf("%w, and pod %d does not offer it: give all pods of the job what it needs, or make the transport preferred", d.required(), peer)
 	}
 	m.logMissed(peer, errors.New("the peer does not offer it"))
 	return false, nil
@@ -162,7 +165,7 @@ func (m *Mesh) notDirect(peer link.Peer, why, err error) error {
 		why = errors.New("the peer could not connect its end")
 	}
 	if m.cfg.Direct.Required {
-		return fmt.Errorf("%w: %w", errNotDirect, why)
+		return fmt.Errorf("%w: %w", m.cfg.Direct.required(), why)
 	}
 	m.logMissed(peer, why)
 	return nil

@@ -109,7 +109,7 @@ func couple(t *testing.T, a, b *ways, required bool) [2]*node {
 	of := []*ways{a, b}
 	n := newJob(t, "j", time.Hour).nodes(2, []int{0, 1}, func(c *Config) {
 		if w := of[c.Self]; w != nil {
-			c.Direct = &Direct{Prepare: w.prepare, Connected: w.connected, Required: required}
+			c.Direct = &Direct{Name: "RDMA", Prepare: w.prepare, Connected: w.connected, Required: required}
 			c.Failed, c.Silence = w.failed, 300*time.Millisecond
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/outrigger-hpc/outrigger/api/why"
@@ -71,6 +72,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	if text := paths(all); text != "" {
+		_, _ = fmt.Fprintf(w, "\n%s\n", text)
+	}
 	if text := exposed(all); text != "" {
 		_, _ = fmt.Fprintf(w, "\n%s\n", text)
 	}
@@ -110,6 +114,28 @@ func unseen(all []obs.Report) string {
 		return ""
 	}
 	return fmt.Sprintf("Messages within the pods of %s are not counted: their MPI carries them by shared memory of its own (MPICH).", why.Names(ranks))
+}
+
+// paths describes how many bytes have left the pods by each path, or returns an empty text
+// if their link has one path.
+func paths(all []obs.Report) string {
+	var names []string
+	bytes := map[string]uint64{}
+	for i := range all {
+		for _, p := range all[i].Paths {
+			if !slices.Contains(names, p.Name) {
+				names = append(names, p.Name)
+			}
+			bytes[p.Name] += p.Out
+		}
+	}
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s by %s", Size(bytes[name]), name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "between pods: " + strings.Join(names, ", ")
 }
 
 // exposed describes the operations on memory that ranks have registered themselves, or
