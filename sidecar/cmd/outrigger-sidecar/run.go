@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
@@ -36,6 +37,7 @@ type daemon struct {
 	remote      remote
 	verbs       *verbs.Link // nil: RDMA is not used
 	node        *node.Link  // nil: shared memory of this machine is not used
+	copies      *copyeng.Copies
 	transport   string
 	mesh        *peers.Mesh
 	server      *session.Server
@@ -124,6 +126,7 @@ func (d *daemon) join(asked, life context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	d.copies = d.newCopies()
 	if err := d.chooseTransport(ctx); err != nil {
 		return err
 	}
