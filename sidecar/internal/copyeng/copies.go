@@ -234,7 +234,7 @@ func (c *Copies) done(token uint64, err error) {
 }
 
 // Wait waits until no copy is pending that h counts. It takes as long as the copies do, some
-// tens of microseconds.
+// tens of microseconds; a channel must end each, if need be with an error.
 func (c *Copies) Wait(h *Hold) {
 	for polls := 0; h.pending > 0; polls++ {
 		c.waited = true

@@ -81,8 +81,8 @@ func TestBlockedHelperIsWoken(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	before := h.CPU()
 	time.Sleep(200 * time.Millisecond)
-	if after := h.CPU(); after != before {
-		t.Errorf("an idle helper has used %v", after-before)
+	if after := h.CPU(); before == 0 || after-before > 50*time.Millisecond {
+		t.Errorf("an idle helper has used %v in 200 ms, or has never slept (%v)", after-before, before)
 	}
 }
 

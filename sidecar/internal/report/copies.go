@@ -36,7 +36,7 @@ func copiesText(c *copyeng.Stats) string {
 	case len(m.Rows) > 0:
 		text += "; not used, because it is slower"
 	default:
-		text += "; no message was large enough to measure it"
+		text += "; not measured: too few large messages"
 	}
 	if len(m.Rows) == 0 {
 		return text

@@ -19,7 +19,7 @@ func TestShowCopies(t *testing.T) {
 		{copyeng.Stats{Kind: "helper", Offloaded: 20 << 20, Inline: 9, Measured: copyeng.Measured{Threshold: 64 << 10, Rows: rows}}, "pod 1: 20.0 MiB of messages copied by helper, 9 B by the engine; used from 64.0 KiB on" + measured},
 		{copyeng.Stats{Kind: "helper", Inline: 9, Measured: copyeng.Measured{Rows: rows}}, "pod 1: 0 B of messages copied by helper, 9 B by the engine; not used, because it is slower" + measured},
 		{copyeng.Stats{Kind: "helper", Inline: 9, Fallbacks: 2, Measured: copyeng.Measured{Cause: "gone"}}, "pod 1: 0 B of messages copied by helper, 9 B by the engine, 2 pieces after a failure; not used: gone"},
-		{copyeng.Stats{Kind: "helper", Inline: 9}, "pod 1: 0 B of messages copied by helper, 9 B by the engine; no message was large enough to measure it"},
+		{copyeng.Stats{Kind: "helper", Inline: 9}, "pod 1: 0 B of messages copied by helper, 9 B by the engine; not measured: too few large messages"},
 		{copyeng.Stats{Inline: 9}, ""},
 		{copyeng.Stats{Kind: "helper"}, ""},
 	} {
