@@ -40,6 +40,8 @@ func TestContradictions(t *testing.T) {
 		{`"heartbeat"`, `"heartbeet"`, "heartbeet"},
 		{`"tuning":{`, `"tuning":{"wait":"nap",`, "tuning.wait"},
 		{`"tuning":{`, `"tuning":{"encrypt":"rot13",`, "tuning.encrypt"},
+		{`"tuning":{`, `"tuning":{"helpers":-2,`, "tuning.helpers is -2"},
+		{`"tuning":{`, `"tuning":{"helpers":9,`, "tuning.helpers is 9, want -1 for none, 0 for a choice by the sidecar, or 1 to 8"},
 		{`"tuning":{`, `"tuning":{"eagerBytes":1000000,`, "tuning.eagerBytes"},
 		{`"tuning":{`, `"tuning":{"startWithin":"1ms",`, "tuning.startWithin"},
 		{`"tuning":{`, `"tuning":{"require":"verbs",`, `tuning.require[0] is "verbs", want "tcp" or "rdma"`},

@@ -26,9 +26,13 @@ type Tuning struct {
 	Reuse         string   `json:"reuse,omitempty"`       // reuse of registered source buffers, if links register memory: auto, off or always
 	Receives      string   `json:"receives,omitempty"`    // receive queues of RDMA connections: auto, own or shared
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
+	Helpers       int      `json:"helpers,omitempty"`     // threads of a sidecar that copy large messages, at most HelpersMax; 0: one if there is a processor for it; -1: none
 	Exposure      string   `json:"exposure,omitempty"`    // memory that ranks register themselves with an RDMA device: denied or allowed; default denied
 	Encrypt       string   `json:"encrypt,omitempty"`     // encryption of data between sidecars: none or tls; default none
 }
+
+// HelpersMax is the largest value of Tuning.Helpers.
+const HelpersMax = 8
 
 // Values of Tuning.Encrypt.
 const (
@@ -128,6 +132,9 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 			}
 			return bad("%s is %s, want 0 or %s to %s", f.name, text(f.v), text(f.min), text(f.max))
 		}
+	}
+	if n := d.Tuning.Helpers; n < -1 || n > HelpersMax {
+		return bad("tuning.helpers is %d, want -1 for none, 0 for a choice by the sidecar, or 1 to %d", n, HelpersMax)
 	}
 	if h, dead := d.Tuning.Heartbeat, d.Tuning.DeadAfter; h != 0 && dead != 0 && dead < 2*h {
 		return bad("tuning.deadAfter %v is under twice tuning.heartbeat %v", time.Duration(dead), time.Duration(h))

@@ -48,6 +48,7 @@ const (
 func (d *daemon) build(tlsConfig *tls.Config) error {
 	self := link.Peer(d.o.pod)
 	loop := local.New(self, nil)
+	loop.SetCopies(d.copies)
 	addresses := make([]string, len(d.doc.Pods))
 	for i, p := range d.doc.Pods {
 		addresses[i] = p.Address
@@ -76,12 +77,12 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 	if d.o.trace > 0 {
 		recorder = trace.NewRecorder(d.o.trace)
 	}
-	if runtime.GOMAXPROCS(0) < threadsMin {
-		runtime.GOMAXPROCS(threadsMin)
+	if n := threadsMin + d.helpers(); runtime.GOMAXPROCS(0) < n {
+		runtime.GOMAXPROCS(n)
 	}
 	d.begun = time.Now()
 	d.engine, err = engine.New(engine.Config{
-		Core: d.coreConfig(), Local: loop, Remote: d.remote, Dialer: d.mesh, Log: d.log, Record: &d.flight, Trace: recorder,
+		Core: d.coreConfig(), Local: loop, Remote: d.remote, Copies: d.copies, Dialer: d.mesh, Log: d.log, Record: &d.flight, Trace: recorder,
 		Wait: waitPolicy(d.doc.Tuning.Wait, wake.Processors() >= d.sharers()), MPI: !d.o.noPMI, Failed: d.jobFailed, Heard: d.awaitReports,
 	}, func() int64 { return int64(time.Since(d.begun)) + 1 })
 	if err != nil {
@@ -222,7 +223,7 @@ const pollFor = 50 * time.Microsecond
 // threadsMin is the minimum of GOMAXPROCS, also for a sidecar with one processor. With
 // GOMAXPROCS=1 the runtime's monitor, which ticks every 20 us, takes the P from a thread in
 // a system call or a call of libibverbs, and starts another thread for it, which finds no
-// work.
+// work. A thread that copies has a turn in Go's scheduler for itself.
 const threadsMin = 2
 
 // waitPolicy returns how the engine waits; alone means that each process of the job on this

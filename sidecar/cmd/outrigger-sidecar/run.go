@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/ether"
@@ -39,6 +40,7 @@ type daemon struct {
 	verbs       *verbs.Link // nil: RDMA is not used
 	node        *node.Link  // nil: shared memory of this machine is not used
 	ether       *ether.Link // nil: UDP is not used
+	copies      *copyeng.Copies
 	transport   string
 	resolver    *dns.Resolver // of peers' addresses; nil: not made yet
 	mesh        *peers.Mesh
@@ -128,6 +130,7 @@ func (d *daemon) join(asked, life context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	d.copies = d.newCopies()
 	if err := d.chooseTransport(ctx); err != nil {
 		return err
 	}

@@ -198,6 +198,6 @@ func (d *daemon) snapshot() (obs.Snapshot, error) {
 	}
 	return obs.Snapshot{
 		Core: v.Core, Buffers: buffers, Times: v.Times, Busy: v.Turns.Busy, Idle: v.Turns.Idle, Yields: v.Turns.Yields, Sleeps: v.Turns.Sleeps,
-		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(), Direct: v.Direct, Paths: v.Paths, Lent: v.Lent,
+		BytesIn: v.LinkBytesIn, BytesOut: v.LinkBytesOut, RefusedConnections: d.mesh.Refused(), Direct: v.Direct, Paths: v.Paths, Lent: v.Lent, Copies: v.Copies,
 	}, nil
 }

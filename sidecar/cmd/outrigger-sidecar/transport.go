@@ -97,7 +97,7 @@ func (d *daemon) shareMachine(sockets *tcp.Link) error {
 	if !may || d.neighbours() == 0 {
 		return nil
 	}
-	l, err := node.New(node.Config{Peers: len(d.doc.Pods), Stream: sockets, Log: d.log}, nil)
+	l, err := node.New(node.Config{Peers: len(d.doc.Pods), Stream: sockets, Log: d.log, Copies: d.copies}, nil)
 	if err != nil {
 		d.log.Warn("data to pods of this machine uses tcp as well", "cause", err)
 		return nil

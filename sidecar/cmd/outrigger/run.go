@@ -105,6 +105,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&s.MPI, "mpi", "", "the program's MPI, which runs unmodified over the sidecars: auto (the one that the program is linked to), mpich, intel, openmpi or none; without this flag a program that is linked to an MPI is refused")
 	f.Var(&o.arena, "arena", "shared memory of each rank, such as 512MiB, 512Mi or 512M; a number alone is MiB; 64KiB to 16TiB, 0: the default (default at most 256MiB; pages are allocated when they are first used)")
 	f.StringVar(&s.Tuning.Wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are idle processors, then yield, then block)")
+	f.IntVar(&s.Tuning.Helpers, "helpers", 0, "threads of each sidecar that copy large messages within the machine, at most 8; -1: none (default: one if a processor is left for it)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, ether (small messages by UDP, large ones by TCP), or rdma")

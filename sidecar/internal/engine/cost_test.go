@@ -55,12 +55,17 @@ func pod(tb testing.TB, ranks int) (*Engine, []*app) {
 // podOf does what pod does, for a job with more pods. The engine has the first ranks.
 func podOf(tb testing.TB, ranks int, cfg core.Config, remote link.Link) (*Engine, []*app) {
 	tb.Helper()
-	loop := local.New(0, nil)
 	now := int64(1)
-	e, err := New(Config{
-		Core: cfg, Local: loop, Remote: remote, Dialer: noDialer{},
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}, func() int64 { now += 1000; return now })
+	return podWith(tb, ranks, Config{Core: cfg, Remote: remote}, func() int64 { now += 1000; return now })
+}
+
+// podWith does what podOf does, with a configuration that lacks what all pods have.
+func podWith(tb testing.TB, ranks int, cfg Config, clock func() int64) (*Engine, []*app) {
+	tb.Helper()
+	loop := local.New(0, nil)
+	loop.SetCopies(cfg.Copies)
+	cfg.Local, cfg.Dialer, cfg.Log = loop, noDialer{}, slog.New(slog.NewTextHandler(io.Discard, nil))
+	e, err := New(cfg, clock)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
@@ -40,8 +41,9 @@ type Recorder interface {
 // Config configures an Engine.
 type Config struct {
 	Core   core.Config
-	Local  link.Link // frames to this sidecar itself
-	Remote link.Link // frames to other sidecars
+	Local  link.Link       // frames to this sidecar itself
+	Copies *copyeng.Copies // what the links offload large copies to; the engine owns it. nil: nothing
+	Remote link.Link       // frames to other sidecars
 	Dialer Dialer
 	Log    *slog.Logger
 	Record Recorder        // nil: nothing is recorded
@@ -138,6 +140,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 		return nil, errors.Join(err, releaseMemory(pool), releaseMemory(rings))
 	}
 	e.inbox.doorbell = e.sleeper.doorbell
+	cfg.Copies.SetBell(e.sleeper.doorbell)
 	e.now = clock()
 	e.lastTurn.Store(e.now)
 	return e, nil
@@ -145,7 +148,7 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 
 // Close releases what New allocated. The turns must have stopped.
 func (e *Engine) Close() error {
-	var err error
+	err := e.cfg.Copies.Close() // before the memory that it copies
 	for _, j := range e.joining {
 		j.drop()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/session"
@@ -308,6 +309,7 @@ type View struct {
 	Paths                     []link.Path // nil: the link between pods has one
 	Lent                      link.LentCounts
 	Buffers                   []RankBuffers // nil: the link does not choose between copying and gathering
+	Copies                    copyeng.Stats
 	Times                     []trace.Summary
 }
 
@@ -315,7 +317,7 @@ type View struct {
 func (e *Engine) View() (View, error) {
 	answer := make(chan View, 1)
 	err := e.inbox.post(func(e *Engine) {
-		v := View{Core: e.core.Stats(), Turns: e.turns, Buffers: e.buffers()}
+		v := View{Core: e.core.Stats(), Turns: e.turns, Buffers: e.buffers(), Copies: e.cfg.Copies.Stats()}
 		if l := &e.can[linkRemote]; l.Bytes != nil {
 			v.LinkBytesIn, v.LinkBytesOut = l.Bytes()
 		}

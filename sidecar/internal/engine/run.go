@@ -129,15 +129,17 @@ func (e *Engine) PrepareSleep() (d time.Duration, may bool) {
 	return d, !ready && !e.unfinished() && !e.arm()
 }
 
-// arm prepares the remote link for a sleep, and reports whether it has work already. The
-// core knows all work of the local link.
+// arm prepares the remote link and the pending copies of both links for a sleep, and reports
+// whether there is work already. Of the local link, the core knows all other work.
 func (e *Engine) arm() bool {
 	arm := e.can[linkRemote].Arm
-	return arm != nil && arm()
+	return arm != nil && arm() || e.cfg.Copies.Arm()
 }
 
-// CancelSleep ends the state that PrepareSleep began: applications need not ring any more.
+// CancelSleep ends the state that PrepareSleep began: applications and channels need not ring
+// any more.
 func (e *Engine) CancelSleep() {
+	e.cfg.Copies.Disarm()
 	for _, a := range e.active {
 		a.SetSleeping(false)
 	}

@@ -2,9 +2,11 @@ package obs
 
 import (
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
@@ -19,6 +21,7 @@ type Snapshot struct {
 	Direct                     int         // number of peers reached by RDMA, if that is the transport
 	Paths                      []link.Path // nil: the link between pods has one
 	Lent                       link.LentCounts
+	Copies                     copyeng.Stats
 	Buffers                    []Buffers
 	Times                      []trace.Summary
 }
@@ -52,6 +55,10 @@ var (
 	lentReadsDesc  = desc("exposed_reads_total", "Remote reads from and into memory that ranks have registered themselves.")
 	lentBytesDesc  = desc("exposed_bytes_total", "Bytes that such reads have moved.")
 	lentPairsDesc  = desc("exposed_queue_pairs_total", "Queue pairs for them that were made, and that failed.", "event")
+	copiedDesc     = desc("copied_bytes_total", "Bytes copied for remote operations within the pod and the machine, by engine: cpu is the thread of the sidecar's engine.", "engine")
+	pendingDesc    = desc("copies_pending", "Pieces of messages that are being copied outside of the engine's thread.")
+	fallbacksDesc  = desc("copy_fallbacks_total", "Pieces whose copy failed outside of the engine's thread, and that were copied by it.")
+	threadCPUDesc  = desc("thread_cpu_seconds_total", "CPU time of the thread of the sidecar's engine, and of the threads that copy for it (as of their last sleep).", "thread")
 	sizesDesc      = desc("message_size_bytes", "Sizes of the messages sent by the ranks of this sidecar.")
 )
 
@@ -61,7 +68,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, pathBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
 		seenDesc, frequentDesc, spentDesc, pinnedDesc, bufferBytesDesc, stoppedDesc,
 		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, transportDesc, turnsDesc, sizesDesc,
-		lentReadsDesc, lentBytesDesc, lentPairsDesc,
+		lentReadsDesc, lentBytesDesc, lentPairsDesc, copiedDesc, pendingDesc, fallbacksDesc, threadCPUDesc,
 	} {
 		ch <- d
 	}
@@ -115,8 +122,25 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(lentBytesDesc, p.Lent.Bytes)
 	counter(lentPairsDesc, p.Lent.Pairs, "made")
 	counter(lentPairsDesc, p.Lent.Faults, "failed")
+	collectCopies(ch, &p.Copies)
 	ch <- sizes(&p.Core)
 	collectBuffers(ch, p.Buffers)
+}
+
+// collectCopies sends the counts of copies by engine. An engine that is not used has none.
+func collectCopies(ch chan<- prometheus.Metric, c *copyeng.Stats) {
+	metric := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
+	}
+	seconds := func(ns int64) float64 { return time.Duration(ns).Seconds() }
+	metric(copiedDesc, prometheus.CounterValue, float64(c.Inline), "cpu")
+	metric(threadCPUDesc, prometheus.CounterValue, seconds(c.EngineNS), "engine")
+	if c.Kind != "" {
+		metric(copiedDesc, prometheus.CounterValue, float64(c.Offloaded), c.Kind)
+		metric(threadCPUDesc, prometheus.CounterValue, seconds(c.ChannelNS), c.Kind)
+	}
+	metric(pendingDesc, prometheus.GaugeValue, float64(c.Pending))
+	metric(fallbacksDesc, prometheus.CounterValue, float64(c.Fallbacks))
 }
 
 // sizes returns the histogram of message sizes; bucket k holds sizes below 2^k.

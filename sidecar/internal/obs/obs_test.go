@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -46,6 +47,7 @@ func picture() Snapshot {
 	}
 	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
 	p.Lent = link.LentCounts{Reads: 51, Bytes: 52, Pairs: 53, Faults: 54}
+	p.Copies = copyeng.Stats{Kind: "helper", Inline: 61, Offloaded: 62, Pending: 63, Fallbacks: 64, EngineNS: 65e9, ChannelNS: 66e9}
 	p.Buffers = []Buffers{{2, link.BufferCounts{Seen: 41, Frequent: 42, Registered: 43, PinnedBytes: 44, CopiedBytes: 45, GatheredBytes: 46, Stopped: true}}}
 	return p
 }
@@ -130,6 +132,8 @@ func TestMetrics(t *testing.T) {
 		"transport_info local": 1, "transport_info tcp": 1,
 		"engine_turns_total busy": 11, "engine_turns_total idle": 12, "engine_turns_total yield": 13, "engine_turns_total sleep": 14,
 		"exposed_reads_total": 51, "exposed_bytes_total": 52, "exposed_queue_pairs_total made": 53, "exposed_queue_pairs_total failed": 54,
+		"copied_bytes_total cpu": 61, "copied_bytes_total helper": 62, "copies_pending": 63, "copy_fallbacks_total": 64,
+		"thread_cpu_seconds_total engine": 65, "thread_cpu_seconds_total helper": 66,
 		"buffers_seen_total 2": 41, "buffers_frequent 2": 42, "buffer_registrations_total 2": 43, "pinned_bytes 2": 44,
 		"buffer_bytes_total copied 2": 45, "buffer_bytes_total gathered 2": 46, "buffers_stopped 2": 1,
 		"message_size_bytes count": 4, "message_size_bytes sum": 1<<20 + 310,
@@ -157,7 +161,7 @@ func TestReport(t *testing.T) {
 			FramesIn: 21, FramesOut: 22, BytesIn: 15, BytesOut: 16, Expected: 23, Unexpected: 24, UnexpectedBytes: 25,
 			Sends: 27, Receives: 28, CreditStalls: 30, Reconnects: 32, Busy: 11, Idle: 12,
 		},
-		Exposed: p.Lent, Buffers: p.Buffers, Waits: []why.Rank{{Rank: 2, Quiet: 4}},
+		Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Waits: []why.Rank{{Rank: 2, Quiet: 4}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -7,6 +7,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
@@ -24,6 +25,7 @@ type Report struct {
 	Transport []podlife.Traffic `json:"transport"`
 	Paths     []link.Path       `json:"paths,omitempty"`   // bytes by path, if the link between pods has several for a peer
 	Exposed   link.LentCounts   `json:"exposed,omitzero"`  // operations on memory that ranks have registered themselves
+	Copies    copyeng.Stats     `json:"copies,omitzero"`   // copies within the pod and the machine, by engine
 	Buffers   []Buffers         `json:"buffers,omitempty"` // one entry for each rank, if the link chooses between copying and gathering
 	Times     []trace.Summary   `json:"times,omitempty"`   // each rank's calls and their durations
 	Waits     []why.Rank        `json:"waits,omitempty"`   // what each rank waits for now
@@ -63,7 +65,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report from a snapshot and the cells.
 func NewReport(s *Sources, p *Snapshot, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

@@ -78,6 +78,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if text := exposed(all); text != "" {
 		_, _ = fmt.Fprintf(w, "\n%s\n", text)
 	}
+	if text := copies(all); text != "" {
+		_, _ = fmt.Fprintf(w, "\n%s\n", text)
+	}
 	if err := buffers(w, all); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
@@ -30,6 +31,10 @@ type Link struct {
 	ops     queue.Fair[link.Region, operation]
 	keys    map[uint64]*registration
 	ended   []uint64 // tokens of operations that Forget has ended; the next Poll reports them
+
+	copies *copyeng.Copies // nil: all operations are copied inline
+	far    queue.Fair[link.Region, *offloaded]
+	flying []*offloaded // of which no more pieces will be submitted
 }
 
 // operation is a remote read or write in flight.
@@ -46,13 +51,14 @@ type operation struct {
 // registration is memory that operations may access. Operations in flight refer to it, so
 // that they end with it.
 type registration struct {
-	ref   link.Ref
-	ended bool
+	ref    link.Ref
+	ended  bool
+	copies copyeng.Hold // pieces in flight of offloaded operations
 }
 
 // New returns the link of the sidecar self. memory returns the bytes of Refs.
 func New(self link.Peer, memory link.Memory) *Link {
-	return &Link{self: self, memory: memory, perPoll: perPoll, ops: queue.Fair[link.Region, operation]{PerOwner: link.OperationsPerSession}, keys: map[uint64]*registration{}}
+	return &Link{self: self, memory: memory, perPoll: perPoll, ops: queue.Fair[link.Region, operation]{PerOwner: link.OperationsPerSession}, far: queue.Fair[link.Region, *offloaded]{PerOwner: link.OperationsPerSession}, keys: map[uint64]*registration{}}
 }
 
 // SetMemory replaces the memory given to New, for a caller that implements Memory itself
@@ -86,20 +92,24 @@ func (l *Link) Post(_ link.Peer, frames []*link.Frame) int {
 // Poll delivers the frames that were posted before it, and moves remote operations, both
 // up to perPoll bytes.
 func (l *Link) Poll(sink link.Sink) int {
-	if len(l.queue)+len(l.ended) == 0 && l.ops.Empty() { // the common case
+	if len(l.queue)+len(l.ended)+len(l.flying) == 0 && l.ops.Empty() && l.far.Empty() { // the common case
 		return 0
 	}
 	ended := l.ended
 	l.ended = nil
 	for _, token := range ended {
-		sink.Done(l.self, token, fmt.Errorf("%w: forgotten", link.ErrBroken))
+		sink.Done(l.self, token, errForgotten)
 	}
 	work, err := l.deliver(sink)
 	if err != nil {
 		sink.Down(l.self, fmt.Errorf("%w: %w", link.ErrProtocol, err))
 		return len(ended) + work
 	}
-	return len(ended) + work + l.move(sink)
+	work += len(ended) + l.move(sink)
+	if len(l.flying) > 0 || !l.far.Empty() {
+		work += l.moveFar(sink)
+	}
+	return work
 }
 
 // deliver hands over the oldest frames. A delivery may post more frames; the next Poll
@@ -142,6 +152,7 @@ func (l *Link) move(sink link.Sink) (work int) {
 		n := min(link.PieceMax, budget, op.src.Len-op.done)
 		if !op.reg.ended {
 			copy(l.memory.Bytes(op.dst.Slice(op.done, n)), l.memory.Bytes(op.src.Slice(op.done, n)))
+			l.copies.Inline(n)
 			op.done += n
 			budget -= n
 		}
@@ -155,12 +166,17 @@ func (l *Link) move(sink link.Sink) (work int) {
 			sink.Done(l.self, end.token, fmt.Errorf("%w: the registration has ended", link.ErrKey))
 			continue
 		}
-		sink.Done(l.self, end.token, nil)
-		if end.write && end.notify != 0 {
-			sink.Written(l.self, end.notify)
-		}
+		l.report(sink, &end)
 	}
 	return work
+}
+
+// report reports an operation that has copied everything.
+func (l *Link) report(sink link.Sink, op *operation) {
+	sink.Done(l.self, op.token, nil)
+	if op.write && op.notify != 0 {
+		sink.Written(l.self, op.notify)
+	}
 }
 
 // Register makes ref accessible under a random key.
@@ -176,11 +192,13 @@ func (l *Link) Register(ref link.Ref) (link.Key, error) {
 	}
 }
 
-// Deregister ends a registration, and with it the operations that use it.
+// Deregister ends a registration, and with it the operations that use it. It waits for the
+// pieces of them that a channel is copying.
 func (l *Link) Deregister(k link.Key) {
 	if r := l.keys[k.Key]; r != nil {
 		r.ended = true
 		delete(l.keys, k.Key)
+		l.copies.Wait(&r.copies)
 	}
 }
 
@@ -197,7 +215,7 @@ func (l *Link) resolve(k link.Key, n uint64) (link.Ref, *registration, error) {
 func (l *Link) Read(_ link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	from, reg, err := l.resolve(src, dst.Len)
 	if err == nil {
-		l.ops.Add(dst.Region, operation{token: token, dst: dst, src: from, reg: reg})
+		l.start(dst.Region, operation{token: token, dst: dst, src: from, reg: reg})
 	}
 	return err
 }
@@ -206,7 +224,7 @@ func (l *Link) Read(_ link.Peer, token uint64, dst link.Ref, src link.Key) error
 func (l *Link) Write(_ link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error {
 	to, reg, err := l.resolve(dst, src.Len)
 	if err == nil {
-		l.ops.Add(src.Region, operation{token: token, dst: to, src: src, reg: reg, notify: notify, write: true})
+		l.start(src.Region, operation{token: token, dst: to, src: src, reg: reg, notify: notify, write: true})
 	}
 	return err
 }
@@ -217,6 +235,7 @@ func (l *Link) Forget(link.Peer) {
 		l.ended = append(l.ended, op.token)
 		return true
 	})
+	l.forgetFar()
 	l.queue, l.queued = l.queue[:0], 0
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
 )
@@ -33,6 +34,7 @@ type Config struct {
 	Peers  int         // number of sidecars of the job
 	Stream link.Stream // link to the peers that are reached by sockets
 	Log    *slog.Logger
+	Copies *copyeng.Copies // what large reads are offloaded to; nil: they are copied inline
 }
 
 // Stats counts the work of a link.
@@ -63,6 +65,8 @@ type Link struct {
 	boardFD int // the board, which peers open for reading
 	shares  map[link.Region]*shared
 	ops     queue.Fair[link.Region, operation]
+	far     queue.Fair[link.Region, *offloaded]
+	flying  []*offloaded // of which no more pieces will be submitted
 	ended   []ended
 	regions int // number of mapped regions of peers
 	// regionsMost is the bound of regions.
@@ -83,6 +87,7 @@ type Link struct {
 // New returns a link.
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := &Link{
+		far: queue.Fair[link.Region, *offloaded]{PerOwner: link.OperationsPerSession},
 		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), refusals: make([]atomic.Pointer[error], cfg.Peers), shares: map[link.Region]*shared{}, ops: queue.Fair[link.Region, operation]{PerOwner: link.OperationsPerSession},
 		regionsMost: regionsAll, boardFD: -1, epoll: -1, input: make([]byte, wholeMax), oob: make([]byte, unix.CmsgSpace(4*8)),
 	}
@@ -276,6 +281,7 @@ func (l *Link) drop(c *conn, end func(*operation)) {
 		}
 		return op.c == c
 	})
+	l.dropFar(c, end)
 }
 
 // Break ends the connection to peer as a failing network would.
@@ -346,6 +352,9 @@ func (l *Link) Poll(sink link.Sink) int {
 	work += l.readConns(sink)
 	if !l.ops.Empty() {
 		work += l.move(sink)
+	}
+	if len(l.flying) > 0 || !l.far.Empty() {
+		work += l.moveFar(sink)
 	}
 	if l.failed > 0 {
 		work += l.reportFailed(sink)

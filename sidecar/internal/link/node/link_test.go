@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng/copyengtest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
@@ -22,14 +24,17 @@ type side struct {
 }
 
 // newSide makes a link whose memory can be shared.
-func newSide(t testing.TB, peers int) *side {
+func newSide(t testing.TB, peers int) *side { t.Helper(); return newSideOver(t, peers, nil) }
+
+// newSideOver makes a link that offloads large reads.
+func newSideOver(t testing.TB, peers int, copies *copyeng.Copies) *side {
 	t.Helper()
 	s := &side{m: linktest.NewMemory()}
 	sockets, err := tcp.New(nil, peers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.l, err = New(Config{Peers: peers, Stream: sockets, Log: slog.New(slog.DiscardHandler)}, nil); err != nil {
+	if s.l, err = New(Config{Peers: peers, Stream: sockets, Log: slog.New(slog.DiscardHandler), Copies: copies}, nil); err != nil {
 		t.Fatal(err)
 	}
 	s.l.SetMemory(s.m)
@@ -115,16 +120,32 @@ func openFiles(t testing.TB) int {
 // TestLink runs the suite with the rings of small and of large jobs.
 func TestLink(t *testing.T) {
 	for _, peers := range []int{1, fewPeers + 1, somePeers + 1} {
-		t.Run(fmt.Sprint(ringSize(peers)), func(t *testing.T) { linktest.Run(t, pairs(peers)) })
+		t.Run(fmt.Sprint(ringSize(peers)), func(t *testing.T) { linktest.Run(t, pairs(peers, 0)) })
 	}
 }
 
-func pairs(peers int) linktest.Harness {
+// TestOffloads runs the suite over links whose large reads are copied by threads.
+func TestOffloads(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		t.Run(fmt.Sprint(threads), func(t *testing.T) { linktest.Run(t, pairs(1, threads)) })
+	}
+}
+
+func pairs(peers, threads int) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		open := openFiles(t)
-		a, b := newSide(t, peers), newSide(t, peers)
+		var copies *copyeng.Copies
+		if threads > 0 {
+			copies = copyengtest.Copies(t, threads)
+		}
+		a, b := newSideOver(t, peers, copies), newSide(t, peers)
 		t.Cleanup(func() {
 			for _, s := range []*side{a, b} {
+				if s == a {
+					if err := copies.Close(); err != nil {
+						t.Error(err)
+					}
+				}
 				if err := s.l.Close(); err != nil {
 					t.Error(err)
 				}

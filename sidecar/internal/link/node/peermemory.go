@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 )
 
 // Memory of a peer belongs to its ranks, which may have removed pages from it. If a
@@ -34,6 +35,9 @@ type region struct {
 	off  uint64 // its offset in the file
 	size uint64
 	mem  []byte // mapped; nil: it is read by system calls alone
+
+	copies copyeng.Hold // pieces in flight that a channel copies from mem
+	faulty bool         // such a copy has failed: mem is not read any more
 
 	spans []extent   // ranges of mem that have pages; in order, and none touches another
 	probe *pageProbe // in flight, or its result is not collected yet; nil: none
@@ -70,18 +74,27 @@ func (l *Link) openRegion(fd int, off, size uint64) (*region, error) {
 	return r, err
 }
 
-// close releases the region.
+// close releases the region. It waits for the pieces that a channel is copying from it.
 func (r *region) close() {
+	r.l.cfg.Copies.Wait(&r.copies)
 	r.l.unmapLater(r.mem)
 	dispose(r.fd)
 }
 
 // read copies the bytes from at on. Preconditions: they are within the region.
 func (r *region) read(dst []byte, at uint64) error {
-	if r.mem != nil && r.covers(at, at+uint64(len(dst))) {
+	if r.mapped(at, uint64(len(dst))) {
 		copy(dst, r.mem[at:])
 		return nil
 	}
+	return r.call(dst, at)
+}
+
+// mapped reports whether n bytes can be read through the mapping.
+func (r *region) mapped(at, n uint64) bool { return r.mem != nil && !r.faulty && r.covers(at, at+n) }
+
+// call copies by a system call.
+func (r *region) call(dst []byte, at uint64) error {
 	r.l.stats.ReadByCall += uint64(len(dst))
 	for len(dst) > 0 {
 		n, err := unix.Pread(r.fd, dst, int64(r.off+at))

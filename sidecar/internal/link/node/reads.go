@@ -36,7 +36,12 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	if err != nil {
 		return err
 	}
-	l.ops.Add(dst.Region, operation{c: c, token: token, dst: dst, src: ref, key: src.Key})
+	op := operation{c: c, token: token, dst: dst, src: ref, key: src.Key}
+	if l.cfg.Copies.Takes(dst.Len) {
+		l.far.Add(dst.Region, &offloaded{operation: op})
+	} else {
+		l.ops.Add(dst.Region, op)
+	}
 	l.stats.Reads++
 	return nil
 }
@@ -79,26 +84,45 @@ func (l *Link) move(sink link.Sink) (work int) {
 // copy copies the next n bytes; here is false if the region's descriptor has not arrived
 // yet. Only after the copy it is known whether the registration was valid during it.
 func (op *operation) copy(m link.Memory, n uint64) (here bool, err error) {
-	if !valid(op.c.board, op.key) {
-		return false, errEnded
-	}
-	r := op.c.regions[op.src.Region]
-	if r == nil {
-		op.c.readControls() // most likely its announcement waits in the socket
-		return false, nil
-	}
-	from := op.src.Off + op.done
-	if from < op.src.Off || from > r.size || n > r.size-from {
-		return false, fmt.Errorf("%w: the range ends beyond the peer's memory", link.ErrKey)
+	r, from, err := op.source(n)
+	if r == nil || err != nil {
+		return false, err
 	}
 	if err := r.read(m.Bytes(op.dst.Slice(op.done, n)), from); err != nil {
 		return false, link.Broken(err)
 	}
-	op.c.l.order.Add(1) // orders the copy's loads before the load of the board
-	if !valid(op.c.board, op.key) {
-		return false, errEnded
+	op.c.l.cfg.Copies.Inline(n)
+	if err := op.wasValid(); err != nil {
+		return false, err
 	}
 	return true, nil
+}
+
+// source returns the location of the next n bytes, or no region if the region's descriptor
+// has not arrived yet.
+func (op *operation) source(n uint64) (r *region, from uint64, err error) {
+	if !valid(op.c.board, op.key) {
+		return nil, 0, errEnded
+	}
+	if r = op.c.regions[op.src.Region]; r == nil {
+		op.c.readControls() // most likely its announcement waits in the socket
+		return nil, 0, nil
+	}
+	from = op.src.Off + op.done
+	if from < op.src.Off || from > r.size || n > r.size-from {
+		return nil, 0, fmt.Errorf("%w: the range ends beyond the peer's memory", link.ErrKey)
+	}
+	return r, from, nil
+}
+
+// wasValid returns an error if the registration has ended before the copies that precede the
+// call in the order of the engine's thread.
+func (op *operation) wasValid() error {
+	op.c.l.order.Add(1) // orders the copy's loads before the load of the board
+	if !valid(op.c.board, op.key) {
+		return errEnded
+	}
+	return nil
 }
 
 var errEnded = fmt.Errorf("%w: the registration has ended", link.ErrKey)

@@ -1,0 +1,147 @@
+package copyeng
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Measurements. A channel is worth its use from a size on if the engine's thread spends at
+// most half of the time of a copy of its own on submission and on polling, and the last byte
+// comes at most twice as late: on a processor that others use, it comes later than that.
+// Both copy between buffers that they have copied between before; a copy of memory that is
+// not in the cache takes longer inline, so that this errs in favour of inline copies. The
+// buffers, 2 MiB, are garbage after it.
+const (
+	leastBytes = 64 << 10 // smallest transfer that may be offloaded
+	pieceBytes = 64 << 10 // link.PieceMax, which this package does not import
+	rounds     = 9
+	rareShare  = 2 // reciprocal of the largest share of the engine
+	lateMax    = 2 // largest ratio of the times to the last byte
+	// measureMax bounds the measurement, which takes 5 ms if the channel has a processor.
+	measureMax = 200 * time.Millisecond
+)
+
+// sizes are the sizes that are measured.
+var sizes = [...]uint64{64 << 10, 256 << 10, 1 << 20}
+
+// Measured is the result of the measurements.
+type Measured struct {
+	Threshold uint64 `json:"threshold,omitempty"` // 0: the channel is not used
+	Cause     string `json:"cause,omitempty"`     // why it is not, if it could not be opened
+	Rows      []Row  `json:"rows,omitempty"`
+}
+
+// Row has the times for one size, in nanoseconds.
+type Row struct {
+	Bytes  uint64 `json:"bytes"`
+	Inline int64  `json:"inline"` // of a copy by the calling thread
+	Engine int64  `json:"engine"` // of the calling thread for submission and polling
+	Last   int64  `json:"last"`   // from the submission to the last byte
+}
+
+// wins reports whether the channel is worth its use for this size.
+func (r *Row) wins() bool { return r.Engine*rareShare <= r.Inline && r.Last <= lateMax*r.Inline }
+
+// threshold returns the smallest size from which on the channel wins at all sizes, or 0.
+func threshold(rows []Row) (n uint64) {
+	for i := len(rows) - 1; i >= 0 && rows[i].wins(); i-- {
+		n = rows[i].Bytes
+	}
+	return n
+}
+
+// opened is what open has made.
+type opened struct {
+	lanes     []*Lane
+	threshold uint64
+	measured  Measured
+}
+
+// open opens the channels and measures the first one.
+func (c *Copies) open() {
+	o := new(opened)
+	defer func() { c.opened.Store(o) }()
+	lanes, err := c.cfg.Open(c.bell)
+	if err == nil && c.cfg.Threshold == 0 {
+		o.measured.Rows, err = measure(lanes[0].Channel)
+		o.measured.Threshold = threshold(o.measured.Rows)
+	} else {
+		o.measured.Threshold = c.cfg.Threshold
+	}
+	if err == nil && o.measured.Threshold > 0 {
+		o.lanes, o.threshold = lanes, o.measured.Threshold
+		return
+	}
+	o.measured.Threshold = 0
+	for _, l := range lanes {
+		err = errors.Join(err, l.Channel.Close())
+	}
+	if err != nil {
+		o.measured.Cause = err.Error()
+	}
+}
+
+// errSlow means that the channel has no processor, most of the time.
+var errSlow = fmt.Errorf("copies of %d MiB took longer than %v", rounds*(64+256+1024)>>10, measureMax)
+
+// measure measures a channel that is idle.
+func measure(ch Channel) ([]Row, error) {
+	most := sizes[len(sizes)-1]
+	dst, src := make([]byte, most), make([]byte, most)
+	for i := range src {
+		src[i] = byte(i * 7)
+	}
+	rows, begun := make([]Row, 0, len(sizes)), time.Now()
+	for _, n := range sizes {
+		var inline, engine, last []int64
+		for range rounds {
+			if time.Since(begun) > measureMax {
+				return rows, errSlow
+			}
+			_, x, err := timeCopy(new(CPU), dst[:n], src[:n])
+			if err != nil {
+				return nil, err
+			}
+			e, l, err := timeCopy(ch, dst[:n], src[:n])
+			if err != nil {
+				return nil, err
+			}
+			inline, engine, last = append(inline, x), append(engine, e), append(last, l)
+		}
+		rows = append(rows, Row{Bytes: n, Inline: median(inline), Engine: median(engine), Last: median(last)})
+	}
+	return rows, nil
+}
+
+func median(list []int64) int64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// timeCopy copies in pieces, and returns the time spent in calls of ch that did something,
+// and the time until the last end.
+func timeCopy(ch Channel, dst, src []byte) (busy, whole int64, err error) {
+	done := func(_ uint64, e error) {
+		if err == nil {
+			err = e
+		}
+	}
+	begun := time.Now()
+	for at := 0; at < len(src) || ch.Pending() > 0; {
+		before := time.Now()
+		did := false
+		for at < len(src) && ch.Pending() < Window {
+			n := min(len(src)-at, pieceBytes)
+			if !ch.Submit(dst[at:at+n], src[at:at+n], uint64(at)) {
+				break
+			}
+			at, did = at+n, true
+		}
+		if ch.Poll(done) > 0 || did {
+			busy += int64(time.Since(before))
+		}
+	}
+	return busy, int64(time.Since(begun)), err
+}
