@@ -91,7 +91,7 @@ const (
 	poolBytes   = 64 << 10
 	// etherBytes is the memory of the ether link: EtherStore twice, half as much of it again as
 	// garbage, 4 MiB of free packets, and 0.8 MiB of buffers of system calls. etherPeer is the
-	// state of a connection without packets; its windows of 20 KiB are a part of the garbage.
+	// state of a connection without packets; its windows of 56 KiB are a part of the garbage.
 	etherBytes = 3*EtherStore + 5<<20
 	etherPeer  = 4 << 10
 	// pumpBytes is the memory that encryption adds to a connection, a pair of sockets; farPump

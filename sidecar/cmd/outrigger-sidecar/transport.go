@@ -145,6 +145,10 @@ func addressOfSocket(fd int) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("descriptor %d has an address of type %T, want one of TCP", fd, sa)
 }
 
+// etherSilence is how long the packets of a connection may be lost before another one is
+// made. The core notices a peer that is silent earlier, by default.
+const etherSilence = 10 * time.Second
+
 // openEther opens the link whose small messages go by UDP.
 func (d *daemon) openEther(sockets *tcp.Link) error {
 	names, err := d.names()
@@ -159,6 +163,7 @@ func (d *daemon) openEther(sockets *tcp.Link) error {
 	cfg := ether.Config{
 		Self: link.Peer(d.o.pod), Peers: len(d.doc.Pods), Listen: listen, Resolve: names.Addresses,
 		Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
+		Silence: int64(max(etherSilence, time.Duration(d.doc.Tuning.DeadAfter))),
 	}
 	for _, p := range d.doc.Pods {
 		cfg.Addresses = append(cfg.Addresses, p.Address)

@@ -134,7 +134,7 @@ func TestPeerBreaksTheProtocol(t *testing.T) {
 func FuzzPacket(f *testing.F) {
 	f.Add(make([]byte, prefixBytes+wire.HeaderBytes), byte(kindStream))
 	f.Fuzz(func(t *testing.T, raw []byte, kind byte) {
-		l := newLink(Config{Peers: 1, Clock: func() int64 { return 1 }}, linktest.NewMemory())
+		l := newLink(Config{Peers: 1, Silence: 10e9, Clock: func() int64 { return 1 }}, linktest.NewMemory())
 		l.now = 1
 		e := l.Prepare(0)
 		c := e.c

@@ -24,6 +24,7 @@ type Config struct {
 	Encrypt   bool                                                         // encrypt packets; otherwise they are authenticated only
 	Stream    link.Stream                                                  // link to the peers that the carrier does not reach
 	Log       *slog.Logger
+	Silence   int64        // nanoseconds without an acknowledgement of packets after which a connection is broken
 	Clock     func() int64 // monotonic time in nanoseconds, above 0
 }
 
@@ -355,6 +356,6 @@ func (l *Link) reading(c *conn) {
 	l.readers = append(l.readers, c)
 }
 
-var errSilent = fmt.Errorf("%w: no packet was acknowledged for %d s", link.ErrBroken, silenceMax/1e9)
+var errSilent = fmt.Errorf("%w: no packet was acknowledged for too long", link.ErrBroken)
 
 var errKeyUsed = fmt.Errorf("%w: the key has protected %d packets, and is replaced", link.ErrBroken, uint64(counterMax))

@@ -42,7 +42,7 @@ func config(t testing.TB, self link.Peer, encrypt bool) Config {
 		Resolve: func(_ context.Context, host string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr(host)}, nil
 		},
-		Stream: sockets, Log: slog.New(slog.DiscardHandler), Clock: clock,
+		Stream: sockets, Log: slog.New(slog.DiscardHandler), Clock: clock, Silence: 10e9,
 	}
 }
 

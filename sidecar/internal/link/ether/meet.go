@@ -162,7 +162,8 @@ func (e *Endpoint) probe(ctx context.Context) error {
 			largest := e.size()
 			switch {
 			case largest == probeSizes[0]:
-				return e.sized(largest)
+				e.sized(largest)
+				return nil
 			case largest > 0 && over == nil:
 				over = time.After(probeMore)
 			case largest == 0:
@@ -171,7 +172,8 @@ func (e *Endpoint) probe(ctx context.Context) error {
 		case <-tick.C:
 			e.sendProbes()
 		case <-over:
-			return e.sized(e.size())
+			e.sized(e.size())
+			return nil
 		case <-ctx.Done():
 			return errors.New("no packet has come back by UDP within a second: a firewall or a network policy may admit TCP alone")
 		}
@@ -184,10 +186,8 @@ func (e *Endpoint) size() int {
 	return e.largest
 }
 
-func (e *Endpoint) sized(n int) error {
-	e.c.bodyMax = n - headBytes - tagBytes
-	return nil
-}
+// sized sets the size of the packets of this side.
+func (e *Endpoint) sized(n int) { e.c.bodyMax = n - headBytes - tagBytes }
 
 // sendProbes sends one probe of each size that is larger than what has come back.
 func (e *Endpoint) sendProbes() {

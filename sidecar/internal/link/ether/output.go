@@ -65,8 +65,8 @@ func (o *output) offer() bool {
 // not read, use no more than the memory formula knows.
 type bodies struct {
 	out, in store
-	windows []*[windowMax]outPacket // free
-	spare   []*[windowMax][]byte    // free
+	windows []*[queueMax]outPacket // free
+	spare   []*[windowMax][]byte   // free
 }
 
 // grow makes new bodies large enough for packets of a connection.
@@ -75,13 +75,13 @@ func (b *bodies) grow(size int) {
 }
 
 // window returns memory for the packets of a direction.
-func (b *bodies) window() *[windowMax]outPacket {
+func (b *bodies) window() *[queueMax]outPacket {
 	if n := len(b.windows); n > 0 {
 		w := b.windows[n-1]
 		b.windows = b.windows[:n-1]
 		return w
 	}
-	return new([windowMax]outPacket)
+	return new([queueMax]outPacket)
 }
 
 // slots returns memory for the packets that wait of a direction.

@@ -58,13 +58,13 @@ func (l *Link) receive(sink link.Sink) (work int) {
 // packet handles one packet, whose memory it overwrites.
 func (l *Link) packet(b []byte, from *address, sink link.Sink) {
 	l.stats.PacketsIn++
-	l.stats.CarrierIn += uint64(len(b))
 	if !whole(b) {
 		l.stats.Odd++
 		return
 	}
 	if c := l.table[sessionOf(b)]; c != nil {
 		if body := l.authentic(c, b); body != nil {
+			l.stats.CarrierIn += uint64(len(b))
 			l.authenticated(c, kindOf(b), body, from, sink)
 		}
 		return
@@ -214,7 +214,7 @@ func (l *Link) tick() {
 		case c.ending != 0 && (l.now >= c.ending || c.snd.idle() && c.rcv.owed == 0):
 			l.remove(c)
 			continue
-		case !c.snd.tick(l.now):
+		case !c.snd.tick(l.now, l.cfg.Silence):
 			c.fail(errSilent)
 		}
 		if at := c.deadline(); at != 0 || c.snd.lost > 0 {

@@ -14,18 +14,19 @@ import (
 
 // Limits of a direction.
 const (
-	windowMax    = 256       // packets that are not acknowledged, and packets that wait at the receiver
-	bytesMax     = 512 << 10 // of their bodies
+	windowMax    = 256       // packets that are under way, and packets that wait at the receiver
+	queueMax     = 1024      // packets that are not acknowledged or were never sent
+	queueBytes   = 2 << 20   // of their bodies: as much as a TCP socket takes for a peer that does not read
+	bytesMax     = 512 << 10 // bodies that wait at the receiver
 	windowFirst  = 16        // congestion window of a new connection, in packets (RFC 6928 allows 10 over the Internet)
 	windowLeast  = 2
 	lateAfter    = 3 // a packet is lost when this number of later ones has arrived
 	rtoLeast     = int64(10 * time.Millisecond)
 	rtoFirst     = int64(50 * time.Millisecond)
 	rtoMost      = int64(time.Second)
-	silenceMax   = int64(10 * time.Second) // without an acknowledgement the connection is broken
-	ackDelay     = int64(time.Millisecond) // of an acknowledgement without frames to carry it
-	ackEvery     = 8                       // packets that arrive without an acknowledgement
-	prefixBytes  = 24                      // of a body: number, acknowledgement, limit
+	ackDelay     = int64(4 * time.Millisecond) // of an acknowledgement without frames to carry it
+	ackEvery     = 8                           // packets that arrive without an acknowledgement
+	prefixBytes  = 24                          // of a body: number, acknowledgement, limit
 	bodyOverhead = headBytes + prefixBytes + tagBytes
 )
 
@@ -54,12 +55,12 @@ type outPacket struct {
 
 // sender is the sending side of a direction.
 type sender struct {
-	packets *[windowMax]outPacket // nil while all packets are acknowledged
-	base    uint64                // first packet that is not acknowledged
-	next    uint64                // first packet that was never sent
-	end     uint64                // packets before it have frames; end-1 may still take more if it was never sent
-	limit   uint64                // the receiver has no room for this packet
-	lost    int                   // number of packets that are to be sent again
+	packets *[queueMax]outPacket // nil while all packets are acknowledged
+	base    uint64               // first packet that is not acknowledged
+	next    uint64               // first packet that was never sent
+	end     uint64               // packets before it have frames; end-1 may still take more if it was never sent
+	limit   uint64               // the receiver has no room for this packet
+	lost    int                  // number of packets that are to be sent again
 
 	window  float64 // congestion window in packets
 	slow    float64 // from this window on it grows by one packet a round trip
@@ -77,7 +78,7 @@ func (s *sender) init(stats *Stats) {
 	s.window, s.slow, s.stats = windowFirst, windowMax, stats
 }
 
-func (s *sender) at(number uint64) *outPacket { return &s.packets[number%windowMax] }
+func (s *sender) at(number uint64) *outPacket { return &s.packets[number%queueMax] }
 
 // idle reports whether all packets are acknowledged.
 func (s *sender) idle() bool { return s.base == s.end }
@@ -90,7 +91,7 @@ func (s *sender) open(n, bodyMax int, free *bodies) *outPacket {
 			return p
 		}
 	}
-	if s.end-s.base >= min(uint64(s.window), uint64(bytesMax/bodyMax)) || s.end >= s.limit || free.out.full() {
+	if s.end-s.base >= min(queueMax, uint64(queueBytes/bodyMax)) || free.out.full() {
 		return nil
 	}
 	if s.packets == nil {
@@ -102,7 +103,8 @@ func (s *sender) open(n, bodyMax int, free *bodies) *outPacket {
 	return p
 }
 
-// due returns the number of the next packet to send, a lost one first; false: there is none.
+// due returns the number of the next packet to send, a lost one first; false: there is none,
+// or as many are under way as the window and the receiver allow.
 func (s *sender) due() (uint64, bool) {
 	if s.lost > 0 {
 		for n := s.base; n < s.next; n++ {
@@ -111,7 +113,7 @@ func (s *sender) due() (uint64, bool) {
 			}
 		}
 	}
-	return s.next, s.next < s.end
+	return s.next, s.next < s.end && s.next < s.limit && s.next-s.base < uint64(s.window)
 }
 
 // sent records that a packet was sent.
@@ -207,7 +209,7 @@ func (s *sender) measure(rtt int64) {
 // grow enlarges the window for packets that have arrived: by each of them until the first
 // loss, then by one in a round trip. A window that is not used does not grow.
 func (s *sender) grow(arrived int) {
-	if float64(s.end-s.base)+float64(arrived) < s.window/2 {
+	if float64(s.next-s.base)+float64(arrived) < s.window/2 {
 		return
 	}
 	if s.window < s.slow {
@@ -255,13 +257,13 @@ func (s *sender) timeout() int64 {
 }
 
 // tick marks the first packet as lost if its time is over. It returns false if nothing has
-// been acknowledged for silenceMax.
-func (s *sender) tick(now int64) bool {
+// been acknowledged for longer than silence.
+func (s *sender) tick(now, silence int64) bool {
 	at := s.timeout()
 	if at == 0 || now < at {
 		return true
 	}
-	if now-s.heard > silenceMax {
+	if now-s.heard > silence {
 		return false
 	}
 	if p := s.at(s.base); !p.lost && !p.here {
