@@ -69,11 +69,9 @@ type slot struct {
 // Channel is a copyeng.Channel. Its state is owned by the engine's goroutine, except for
 // closed, which the goroutine that closes the queue sets.
 type Channel struct {
-	queue    Queue
-	late     time.Duration
-	drainMax time.Duration
-	piece    int
-	batch    int
+	queue                   Queue
+	late, suspect, drainMax time.Duration
+	piece, batch            int
 
 	// Copies are numbered in the order of submission, and copy i is copies[i % len]:
 	// reported <= copied <= fed <= submitted. Those before copied are copied, those before fed

@@ -123,7 +123,7 @@ func (c *Channel) watch() {
 	switch waited := now.Sub(c.since); {
 	case waited >= c.late:
 		c.end(fmt.Errorf("%d descriptors have not completed for %v", c.flying.len(), c.late))
-	case waited >= suspectAfter && !c.unreliable && c.queue.Failed():
-		c.end(fmt.Errorf("the device reports an error, and has completed no descriptor for %v", suspectAfter))
+	case waited >= c.suspect && !c.unreliable && c.queue.Failed():
+		c.end(fmt.Errorf("the device reports an error, and has completed no descriptor for %v", c.suspect))
 	}
 }

@@ -27,7 +27,7 @@ func TestCopies(t *testing.T) {
 				if faults {
 					s.options.Fault = randomFaults(1)
 				}
-				manyCopies(t, open(t, &s), 6250, s.mapped)
+				manyCopies(t, &s, 6250)
 			}
 		})
 	}
@@ -96,21 +96,23 @@ func oddSize(r *rand.Rand, most int) int {
 	case 1:
 		return r.IntN(most)
 	}
-	return r.IntN(8000)
+	return r.IntN(5000)
 }
 
-func manyCopies(t *testing.T, c *Channel, n int, mapped bool) {
+func manyCopies(t *testing.T, s *setup, n int) {
+	t.Helper()
 	const most, areas = 100_000, 64
 	r := rand.New(rand.NewPCG(7, uint64(n)))
 	mem := make([]byte, areas*(most+512))
-	if mapped { // the race detector does not see mapped memory, as it does not see mapped records
+	if s.mapped { // the race detector does not see mapped memory, as it does not see mapped records
 		mem = mapMemory(t, len(mem))
 	}
 	fill(mem)
 	source, list := pattern(most*2, 3), make([]area, areas)
-	if mapped {
+	if s.mapped {
 		source = append(mapMemory(t, len(source))[:0], source...)
 	}
+	c := open(t, s) // it is closed before the memory is unmapped
 	for i := range list {
 		list[i].mem = mem[i*(most+512) : (i+1)*(most+512)]
 	}
@@ -187,12 +189,33 @@ func TestChains(t *testing.T) {
 	}
 }
 
+// TestOverlap copies a range to one that overlaps it, of more bytes than the processor copies in a
+// call.
+func TestOverlap(t *testing.T) {
+	for name, at := range map[string]struct{ dst, src int }{"up": {1000, 0}, "down": {0, 1000}, "same": {5, 5}} {
+		t.Run(name, func(t *testing.T) {
+			c := open(t, &setup{})
+			const n = 3 * turnBytes
+			mem := pattern(n+1000, 1)
+			want := bytes.Clone(mem)
+			copy(want[at.dst:], want[at.src:at.src+n])
+			if !c.Submit(mem[at.dst:], mem[at.src:at.src+n], 0) {
+				t.Fatal("refused")
+			}
+			finish(t, c, 1, mustEnd(t))
+			if !bytes.Equal(mem, want) {
+				t.Error("wrong bytes")
+			}
+		})
+	}
+}
+
 // TestResident checks that memory without pages is made resident before a copy, once, and that a
 // page which has been given back since is made resident after its fault.
 func TestResident(t *testing.T) {
 	s := &setup{options: dsamodel.Options{Pages: true}, mapped: true}
-	c := open(t, s)
 	dst, src := mapMemory(t, 1<<20), mapMemory(t, 1<<20)
+	c := open(t, s)
 	for i := range 3 {
 		if i == 2 {
 			for _, mem := range [][]byte{dst[256<<10:], src[512<<10:]} {

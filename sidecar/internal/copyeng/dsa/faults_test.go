@@ -13,7 +13,7 @@ import (
 )
 
 // TestFaults checks for each fault what the device copies, what the processor copies, and what is
-// counted. A copy is of 9,000 bytes, aligned, thus 8,960 bytes of the device and 40 of the processor.
+// counted. A copy is of 9,000 aligned bytes, thus 8,960 of the device and 40 of the processor.
 func TestFaults(t *testing.T) {
 	const all, tail = 9000, 40
 	repeat := func(f dsamodel.Fault, n int) []dsamodel.Fault {
@@ -122,13 +122,30 @@ func TestPendingIsBounded(t *testing.T) {
 	finish(t, c, 10, func(token uint64, err error) {
 		check(token, err)
 		if next < 10 {
-			// 0 bytes end at once, and must not keep Poll going.
 			if !c.Submit(nil, nil, next) {
 				t.Error("refused in done")
 			}
 			next++
 		}
 	})
+}
+
+// TestPollIsBounded submits a copy of 0 bytes, which ends at once, from each end: each Poll reports
+// one.
+func TestPollIsBounded(t *testing.T) {
+	c := open(t, &setup{})
+	calls := 0
+	done := func(uint64, error) {
+		if calls++; calls < 100 && !c.Submit(nil, nil, 0) {
+			t.Error("refused")
+		}
+	}
+	done(0, nil)
+	for range 50 {
+		if n := c.Poll(done); n != 1 {
+			t.Fatalf("%d ends by one Poll", n)
+		}
+	}
 }
 
 // TestMemoryIsGone copies from a file that was truncated: the end has an error, and the process

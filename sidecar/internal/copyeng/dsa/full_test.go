@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,10 +12,9 @@ import (
 
 // TestFullSharedQueue stops the device, submits until the queue is full, and lets it go on.
 func TestFullSharedQueue(t *testing.T) {
-	s := &setup{options: dsamodel.Options{SendBuffer: 1}, cfg: Config{Pending: 128, Late: time.Minute}, most: 1}
+	s := &setup{options: dsamodel.Options{SendBuffer: 1}, cfg: Config{Pending: 128}, most: 1}
 	c := open(t, s)
 	s.device.Pause(true)
-	time.Sleep(50 * time.Millisecond) // more than the device waits in poll
 	const n = 40
 	dst, src := make([][]byte, n), pattern(5000, 1)
 	done := mustEnd(t)

@@ -28,6 +28,9 @@ type Config struct {
 	// records allocates completion records. nil: they are mapped. The race detector does not see
 	// atomic accesses to mapped memory, so tests use the heap.
 	records func(n int) ([]byte, error)
+	// suspect is the time without a completion after which an error that the device reports ends
+	// the channel. 0: suspectAfter.
+	suspect time.Duration
 }
 
 // Bounds.
@@ -52,6 +55,9 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.Drain == 0 {
 		cfg.Drain = drainDefault
+	}
+	if cfg.suspect == 0 {
+		cfg.suspect = suspectAfter
 	}
 	if cfg.Open == nil {
 		cfg.Open = openFile
@@ -82,7 +88,7 @@ func Open(cfg Config) (*Channel, error) {
 		return nil, errors.Join(fmt.Errorf("dsa: %w", err), q.Close())
 	}
 	return &Channel{
-		queue: q, late: cfg.Late, drainMax: cfg.Drain,
+		queue: q, late: cfg.Late, suspect: cfg.suspect, drainMax: cfg.Drain,
 		copies: make([]transfer, cfg.Pending), records: r, free: fullSet(slots),
 		piece: min(a.transfer, pieceMax) &^ (lineBytes - 1), batch: min(a.batch, batchMax),
 		writable: resident{write: true}, unreliable: q.Failed(), drained: make(chan struct{}),

@@ -2,6 +2,7 @@ package dsamodel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -101,6 +102,7 @@ type Device struct {
 
 	mu     sync.Mutex
 	paused bool
+	still  bool // the device has seen paused
 	counts Counts
 }
 
@@ -131,11 +133,17 @@ func (d *Device) Drain() {
 	<-d.done
 }
 
-// Pause stops the device from taking descriptors, or lets it go on.
+// Pause stops the device from taking descriptors, or lets it go on. A pause holds when Pause returns.
 func (d *Device) Pause(on bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.paused = on
+	for still := !on; ; time.Sleep(time.Millisecond) {
+		d.mu.Lock()
+		d.paused = on
+		still = still || d.still
+		d.mu.Unlock()
+		if still {
+			return
+		}
+	}
 }
 
 // ReportError makes the device report an error by poll.
@@ -171,6 +179,7 @@ func (d *Device) run() {
 func (d *Device) take(buffer []byte) {
 	d.mu.Lock()
 	paused := d.paused
+	d.still = paused
 	d.mu.Unlock()
 	full := !d.options.Dedicated && len(d.queue) >= d.options.Size
 	// What the socket has taken is in the queue, so that it is read before the end of a drain.
@@ -187,7 +196,7 @@ func (d *Device) take(buffer []byte) {
 	}
 	n, err := unix.Read(d.fd, buffer)
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR: //nolint:errorlint // an errno, not wrapped
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 	case err != nil || n == 0:
 		d.closing = true
 	default:
@@ -195,7 +204,7 @@ func (d *Device) take(buffer []byte) {
 	}
 }
 
-// hungUp reports whether the other end is drained. If there is nothing else to do, it waits a little.
+// hungUp reports whether the other end is drained. It waits a little if there is nothing to do.
 func (d *Device) hungUp() bool {
 	timeout := 0
 	if d.next() < 0 {
