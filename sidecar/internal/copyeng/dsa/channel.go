@@ -11,7 +11,7 @@ const (
 	lineBytes    = 64      // a cache line
 	pieceMax     = 2 << 20 // bytes of a descriptor, which bounds what is made resident at once
 	batchMax     = 32      // descriptors of a write
-	turnBytes    = 1 << 20 // bytes that the processor copies in a call
+	turnBytes    = 1 << 20 // bytes that a call copies, and about as many that it makes resident
 	faultsMax    = 3       // page faults of a piece without progress
 	errorsMax    = 8       // pieces in a row that end with an error
 	refusalsMax  = 64      // refusals by a queue that has no descriptor of this channel
@@ -61,6 +61,7 @@ type transfer struct {
 type slot struct {
 	copy         uint64 // number of the copy
 	off, n       int    // bytes that are not copied yet
+	write        bool   // the last page fault was one of the destination
 	faults       int    // page faults without progress
 	faultsInAll  int
 	faultsBudget int // bound of faultsInAll: two for each page
@@ -136,7 +137,7 @@ func (c *Channel) Submit(dst, src []byte, token uint64) bool {
 	}
 	c.submitted++
 	c.stats.Copies++
-	c.budget = turnBytes
+	c.newTurn()
 	c.feed()
 	if c.flying == 0 || c.buffered == c.batch {
 		c.flush()
@@ -149,7 +150,7 @@ func (c *Channel) Poll(done func(token uint64, err error)) int {
 	if c.closed {
 		return 0
 	}
-	c.budget = turnBytes
+	c.newTurn()
 	c.reap()
 	c.finishByProcessor()
 	c.feed()
@@ -166,6 +167,16 @@ func (c *Channel) Poll(done func(token uint64, err error)) int {
 	c.watch()
 	return n
 }
+
+// newTurn begins a call, of which the work is bounded.
+func (c *Channel) newTurn() {
+	c.budget = turnBytes
+	c.readable.bytes, c.writable.bytes = 0, 0
+}
+
+// mayTouch reports whether memory may be made resident in this call: new pages cost as much as a
+// copy.
+func (c *Channel) mayTouch() bool { return c.readable.bytes+c.writable.bytes < turnBytes }
 
 // at returns a copy by its number.
 func (c *Channel) at(number uint64) *transfer { return &c.copies[number%uint64(len(c.copies))] }

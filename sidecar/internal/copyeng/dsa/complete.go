@@ -74,18 +74,19 @@ func (c *Channel) fault(i int, write, backward bool) {
 	}
 	s.faults++
 	s.faultsInAll++
-	if c.cause != nil || s.faults == faultsMax || s.faultsInAll > s.faultsBudget || c.touch(s, write) != nil {
+	if c.cause != nil || s.faults == faultsMax || s.faultsInAll > s.faultsBudget {
 		c.toProcessor(i)
 		return
 	}
+	s.write = write
 	c.again.add(i)
 }
 
 // touch makes the rest of a piece resident, of which a page was not.
-func (c *Channel) touch(s *slot, write bool) error {
+func (c *Channel) touch(s *slot) error {
 	t := c.at(s.copy)
 	known, mem := &c.readable, t.src
-	if write {
+	if s.write {
 		known, mem = &c.writable, t.dst
 	}
 	mem = mem[s.off : s.off+s.n]

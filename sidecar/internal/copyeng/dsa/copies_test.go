@@ -22,6 +22,7 @@ func TestCopies(t *testing.T) {
 		"mapped, no order": {options: dsamodel.Options{Size: 64, Window: 16, TransferMax: 1 << 20}, mapped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, faults := range []bool{false, true} {
 				s := *s
 				if faults {
@@ -141,6 +142,38 @@ func manyCopies(t *testing.T, s *setup, n int) {
 	if s := c.Stats(); c.Err() != nil || s.Copies != uint64(n) || s.DeviceBytes == 0 || c.Pending() != 0 {
 		t.Errorf("%+v, %v", s, c.Err())
 	}
+}
+
+// TestTouchIsBounded checks how much memory one call makes resident.
+func TestTouchIsBounded(t *testing.T) {
+	const n = 32 << 20
+	dst, src := mapMemory(t, n), mapMemory(t, n)
+	c := openInstant(t, succeed)
+	if !c.Submit(dst, src, 0) {
+		t.Fatal("refused")
+	}
+	calls := 1
+	for ended := false; !ended; calls++ {
+		got := residentBytes(t, dst) + residentBytes(t, src)
+		if most := calls * (turnBytes + 2*pieceMax); got > most {
+			t.Fatalf("%d bytes are resident after %d calls, want at most %d", got, calls, most)
+		}
+		ended = c.Poll(func(uint64, error) {}) > 0
+	}
+	if calls < 5 {
+		t.Errorf("%d calls for a copy of %d bytes", calls, n)
+	}
+}
+
+// residentBytes returns the bytes of mapped memory that are resident.
+func residentBytes(t *testing.T, mem []byte) int {
+	t.Helper()
+	pages := make([]byte, len(mem)/pageBytes)
+	_, _, e := unix.Syscall(unix.SYS_MINCORE, addressOf(mem), uintptr(len(mem)), addressOf(pages))
+	if e != 0 {
+		t.Fatal(e)
+	}
+	return bytes.Count(pages, []byte{1}) * pageBytes
 }
 
 // mapMemory maps memory that is not resident.

@@ -8,11 +8,16 @@ import (
 )
 
 // feed gives slots to pieces, in the order of the copies, and writes descriptors into the buffer,
-// until there is no slot, no room in the buffer or no copy, or until a copy has to wait.
+// until there is no slot, no room in the buffer or no copy, until a copy has to wait, or until enough
+// memory was made resident.
 func (c *Channel) feed() {
-	for c.again != 0 && c.buffered < c.batch {
+	for c.again != 0 && c.buffered < c.batch && c.mayTouch() {
 		i := c.again.first()
 		c.again.remove(i)
+		if c.touch(&c.slots[i]) != nil {
+			c.toProcessor(i)
+			continue
+		}
 		c.describe(i)
 	}
 	for c.fed < c.submitted {
@@ -38,7 +43,7 @@ func (c *Channel) continued(t *transfer) bool {
 		return c.copyRest(t)
 	}
 	for t.next < t.end {
-		if c.free == 0 || c.buffered == c.batch {
+		if c.free == 0 || c.buffered == c.batch || !c.mayTouch() {
 			return false
 		}
 		i, n := c.free.first(), min(t.end-t.next, c.piece)

@@ -16,6 +16,7 @@ var pageBytes = os.Getpagesize()
 // the device reports a fault.
 type resident struct {
 	write    bool
+	bytes    int // made resident since the caller set it to 0
 	granules [residentGranules]granule
 }
 
@@ -46,6 +47,7 @@ func (r *resident) add(mem []byte) error {
 		if err != nil && !errors.Is(err, unix.EINVAL) { // an older kernel, or a mapping that has no pages
 			return err
 		}
+		r.bytes += (last - first) * pageBytes
 		g.mark(first, last)
 		return nil
 	})
