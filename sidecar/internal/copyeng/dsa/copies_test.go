@@ -22,7 +22,6 @@ func TestCopies(t *testing.T) {
 		"mapped, no order": {options: dsamodel.Options{Size: 64, Window: 16, TransferMax: 1 << 20}, mapped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			for _, faults := range []bool{false, true} {
 				s := *s
 				if faults {
@@ -126,7 +125,7 @@ func manyCopies(t *testing.T, s *setup, n int) {
 		list[token%areas].check(t, token)
 	}
 	for token := uint64(0); ended < uint64(n); {
-		for k := r.IntN(12); k > 0 && token < uint64(n) && token-ended < areas; k-- {
+		for k := r.IntN(24); k > 0 && token < uint64(n) && token-ended < areas; k-- {
 			a, size := &list[token%areas], oddSize(r, most)
 			at := r.IntN(len(source) - size)
 			a.from, a.src = 64+r.IntN(256), source[at:at+size]
