@@ -1,8 +1,13 @@
 package main
 
 import (
+	"errors"
+	"os"
+
+	"github.com/outrigger-hpc/outrigger/api/devices"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng/dsa"
 )
 
 // threads returns the number of threads that copy for the engine. tuning is
@@ -27,18 +32,58 @@ func (d *daemon) helpers() int {
 	return threads(d.doc.Tuning.Helpers, wake.Processors(), d.sharers(), d.neighbours()+1)
 }
 
-// newCopies returns what the links offload large copies to.
+// newCopies returns what the links offload large copies to: the DSA queues that the device
+// plugin has allocated to this container, or else threads, if there are processors for them.
 func (d *daemon) newCopies() *copyeng.Copies {
-	cfg := copyeng.Config{Kind: "helper"}
-	if n := d.helpers(); n > 0 {
+	queues, err := grantedQueues(os.Environ())
+	if err != nil {
+		d.log.Warn("DSA queues are not used", "cause", err)
+	}
+	n := d.helpers()
+	switch {
+	case len(queues) > 0:
+		d.log.Info("DSA queues may copy large messages", "queues", queues)
+		return copyeng.New(copyeng.Config{Kind: "dsa", Open: func(int) ([]*copyeng.Lane, error) { return openQueues(queues) }})
+	case n > 0:
 		d.log.Info("threads may copy large messages", "threads", n)
-		cfg.Open = func(bell int) (lanes []*copyeng.Lane, _ error) {
+		return copyeng.New(copyeng.Config{Kind: "helper", Open: func(bell int) (lanes []*copyeng.Lane, _ error) {
 			for range n {
 				h := copyeng.NewHelper(bell)
 				lanes = append(lanes, &copyeng.Lane{Channel: h, Alert: h.Alert})
 			}
 			return lanes, nil
+		}})
+	}
+	return copyeng.New(copyeng.Config{})
+}
+
+// grantedQueues returns the device files of the DSA queues that the device plugin has
+// allocated to this container.
+func grantedQueues(environ []string) (files []string, err error) {
+	list, err := devices.FromEnv(environ)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range list {
+		if x.Kind == "dsa" {
+			files = append(files, x.Files...)
 		}
 	}
-	return copyeng.New(cfg)
+	return files, nil
+}
+
+// openQueues opens DSA queues. Nothing wakes an engine when their copies end: it polls while
+// some are pending.
+func openQueues(files []string) (lanes []*copyeng.Lane, err error) {
+	for _, file := range files {
+		q, err := dsa.Open(dsa.Config{File: file})
+		if err != nil {
+			for _, l := range lanes {
+				err = errors.Join(err, l.Channel.Close())
+			}
+			return nil, err
+		}
+		lanes = append(lanes, &copyeng.Lane{Channel: q})
+	}
+	return lanes, nil
 }

@@ -1,6 +1,11 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/outrigger-hpc/outrigger/api/devices"
+)
 
 // TestThreads checks when a thread has a processor.
 func TestThreads(t *testing.T) {
@@ -19,5 +24,24 @@ func TestThreads(t *testing.T) {
 		if got := threads(c.tuning, c.processors, c.sharers, c.pods); got != c.want {
 			t.Errorf("%s: %d threads, want %d", name, got, c.want)
 		}
+	}
+}
+
+// TestGrantedQueues checks that queues of a container are opened, and that the error of one
+// that cannot be opened says what to do.
+func TestGrantedQueues(t *testing.T) {
+	list := []devices.Device{
+		{Kind: "hca", Name: "mlx5_0", Files: []string{"/dev/infiniband/uverbs0"}},
+		{Kind: "dsa", Name: "wq0.1", Files: []string{"/dev/dsa/wq0.1"}},
+	}
+	files, err := grantedQueues([]string{"HOME=/", devices.Env("outrigger.dev/dsa") + "=" + devices.Encode(list)})
+	if err != nil || len(files) != 1 || files[0] != "/dev/dsa/wq0.1" {
+		t.Fatalf("%q, %v", files, err)
+	}
+	if _, err := openQueues(files); err == nil || !strings.Contains(err.Error(), "wq0.1") {
+		t.Errorf("a queue that is not there: %v", err)
+	}
+	if files, err := grantedQueues(nil); err != nil || files != nil {
+		t.Errorf("without devices: %q, %v", files, err)
 	}
 }
