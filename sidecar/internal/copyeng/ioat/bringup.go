@@ -75,7 +75,7 @@ func (c *Channel) bringUp() error {
 	if err := c.strictOrder(); err != nil {
 		return err
 	}
-	if c.version < versionNoMask {
+	if c.express && c.version < versionNoMask {
 		if err := c.dev.WriteConfig(cfgErrorMaskInt, 4, errorMaskInt); err != nil {
 			return err
 		}
@@ -119,6 +119,7 @@ func (c *Channel) strictOrder() error {
 			break
 		}
 		if head&0xff == capExpress {
+			c.express = true
 			return c.clearRelaxed(at + expressControl)
 		}
 		at = head >> 8
@@ -143,14 +144,17 @@ func (c *Channel) clearRelaxed(at uint32) error {
 // reset stops the channel and clears its errors. When it has returned nil, the channel executes
 // nothing.
 func (c *Channel) reset() error {
-	status := func() uint64 { return c.dev.Read64(c.base+regStatus) & statusMask }
-	if s := status(); s == statusActive || s == statusIdle || s == statusArmed {
+	running := func() bool {
+		s := c.dev.Read64(c.base+regStatus) & statusMask
+		return s == statusActive || s == statusIdle
+	}
+	if running() {
 		c.dev.Write8(c.base+regCommand, commandSuspend)
 		// A channel that does not suspend is reset all the same.
-		c.await(obeyTimeout, func() bool { s := status(); return s != statusActive && s != statusIdle && s != statusArmed })
+		c.await(obeyTimeout, func() bool { return !running() })
 	}
 	c.dev.Write32(c.base+regError, c.dev.Read32(c.base+regError))
-	if c.version < versionOwnErrors {
+	if c.express && c.version < versionOwnErrors {
 		v, err := c.dev.ReadConfig(cfgErrorInt, 4)
 		if err != nil {
 			return err

@@ -65,6 +65,7 @@ type Channel struct {
 	dev     Device
 	base    uint32 // of the channel's registers
 	version uint8
+	express bool   // the device has the PCI Express capability, and thus configuration space from 256
 	longest uint64 // bytes of a descriptor
 	opt     Options
 	mem     regions

@@ -31,7 +31,8 @@
 //     that the device cannot write to them later. Err says why; Submit continues to work, and
 //     the processor copies.
 //
-// What the processor copies is counted in Stats.
+// A reset waits for the device, up to 40 ms on the engine's goroutine; it is not waited for while
+// copies succeed. What the processor copies is counted in Stats.
 //
 // # What it was tested on
 //

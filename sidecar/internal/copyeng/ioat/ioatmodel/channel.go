@@ -3,6 +3,7 @@ package ioatmodel
 import (
 	"encoding/binary"
 	"sync"
+	"time"
 )
 
 // States of a channel, as CHANSTS has them.
@@ -27,6 +28,7 @@ const (
 
 const (
 	ctlCompletion = 1 << 3
+	ctlFence      = 1 << 4
 	ctlNull       = 1 << 5
 	opCopy        = 0
 	opFill        = 1
@@ -64,12 +66,14 @@ type channel struct {
 	executing   bool // the goroutine executes a descriptor
 	reads       int  // of CHANSTS, until the end of a late descriptor is reported
 	closed      bool
-	stopped     chan struct{}
+	zombie      descriptor // in which the channel hangs forever
+	ahead       ahead
+	spare       [2][]byte
 	n           Counts
 }
 
 func newChannel(m *Model) *channel {
-	ch := &channel{m: m, state: halted, stopped: make(chan struct{})}
+	ch := &channel{m: m, state: halted}
 	ch.wake = sync.NewCond(&ch.mu)
 	return ch
 }
@@ -77,11 +81,8 @@ func newChannel(m *Model) *channel {
 func (ch *channel) stop() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if !ch.closed {
-		ch.closed = true
-		close(ch.stopped)
-		ch.wake.Signal()
-	}
+	ch.closed = true
+	ch.wake.Signal()
 }
 
 func (ch *channel) live() {
@@ -117,6 +118,7 @@ func (ch *channel) reset() {
 	ch.control, ch.count, ch.done = 0, 0, 0
 	ch.state, ch.last, ch.chain, ch.complete = halted, 0, 0, 0
 	ch.fresh, ch.resetting, ch.suspending, ch.hung = false, false, false, false
+	ch.ahead.at = 0
 	ch.n.Resets++
 }
 
@@ -309,6 +311,7 @@ func (ch *channel) execute(d *descriptor) (bit uint, ok bool) {
 	}
 	early := ch.m.space.relaxed.Load()
 	complete := d.at | active
+	more := ch.count-ch.done > 1
 	ch.mu.Unlock()
 	defer ch.mu.Lock()
 	ch.m.mem.mu.RLock()
@@ -319,6 +322,7 @@ func (ch *channel) execute(d *descriptor) (bit uint, ok bool) {
 	}
 	if early {
 		ch.report(complete)
+		time.Sleep(passed)
 	}
 	if d.ctl>>24 == opFill {
 		for i := range dst {
@@ -330,10 +334,48 @@ func (ch *channel) execute(d *descriptor) (bit uint, ok bool) {
 	if src == nil {
 		return errSource, false
 	}
+	if ch.ahead.at == d.at {
+		src = ch.ahead.data
+	}
+	next := ahead{}
+	if more {
+		next = ch.readAhead(d.next)
+	}
 	if ch.m.space.master.Load() {
 		copy(dst, src)
 	}
+	ch.ahead = next
 	return 0, true
+}
+
+// passed is the time by which the completion word passes the data with relaxed ordering.
+const passed = 200 * time.Microsecond
+
+// ahead is the source of a posted descriptor, which the device has read before it writes the
+// destination of the descriptor in front of it.
+type ahead struct {
+	at   uint64 // address of the descriptor; 0 for none
+	data []byte
+}
+
+// aheadMax is the longest source that is read ahead.
+const aheadMax = 64 << 10
+
+// readAhead reads the source of a descriptor. The caller holds the lock of the memory.
+func (ch *channel) readAhead(at uint64) ahead {
+	b := ch.m.mem.at(at, 64)
+	if b == nil {
+		return ahead{}
+	}
+	le := binary.LittleEndian
+	size, ctl := le.Uint32(b), le.Uint32(b[4:])
+	src := ch.m.mem.at(le.Uint64(b[8:]), uint64(size))
+	if src == nil || size > aheadMax || ctl&(ctlNull|ctlFence) != 0 || ctl>>24 != opCopy {
+		return ahead{}
+	}
+	spare := &ch.spare[ch.n.Copies%2] // the other one may hold the source of the present copy
+	*spare = append((*spare)[:0], src...)
+	return ahead{at, *spare}
 }
 
 // end reports the end of a descriptor.

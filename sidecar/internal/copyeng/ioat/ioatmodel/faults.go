@@ -1,10 +1,5 @@
 package ioatmodel
 
-import "time"
-
-// zombie is the time after which a channel that hangs forever carries its copy out.
-const zombie = 5 * time.Millisecond
-
 // disturb makes a fault happen to a descriptor. It returns true if the descriptor does not end.
 func (ch *channel) disturb(f *Fault, d *descriptor) bool {
 	switch f.Kind {
@@ -16,19 +11,7 @@ func (ch *channel) disturb(f *Fault, d *descriptor) bool {
 	case Hang:
 		ch.hung = true
 	case HangForever:
-		ch.hung, ch.stuck = true, true
-		late := *d
-		ch.m.wait.Go(func() { // Close waits for it
-			t := time.NewTimer(zombie)
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-ch.stopped:
-			}
-			ch.mu.Lock()
-			defer ch.mu.Unlock()
-			ch.spoil(&late, 0)
-		})
+		ch.hung, ch.stuck, ch.zombie = true, true, *d
 	case Suspend:
 		ch.state = suspended
 	case Vanish:
@@ -38,6 +21,18 @@ func (ch *channel) disturb(f *Fault, d *descriptor) bool {
 		return false
 	}
 	return true
+}
+
+// Revive has channels that hang forever carry out the copy in which they hang, with wrong bytes,
+// if the device may still access the memory.
+func (m *Model) Revive() {
+	for _, ch := range m.chans {
+		ch.mu.Lock()
+		if d := ch.zombie; d.size != 0 {
+			ch.spoil(&d, 0)
+		}
+		ch.mu.Unlock()
+	}
 }
 
 // spoil copies right bytes at the beginning, and wrong bytes behind them.

@@ -23,8 +23,7 @@ const (
 	WrongWord
 	// Hang stops the channel until it is reset, while it says that it is active.
 	Hang
-	// HangForever is like Hang, and the channel does not end a reset. After a while, the copy is
-	// carried out, with wrong bytes, if the device may still access the memory.
+	// HangForever is like Hang, and the channel does not end a reset. See Revive.
 	HangForever
 	// Suspend suspends the channel without a command.
 	Suspend
@@ -54,7 +53,8 @@ type Config struct {
 	Version  uint8  // CBVER; 0 means 3.3
 	XferCap  uint8  // base 2 logarithm of the longest copy; 0 means 20
 	Channels int    // 0 means 1
-	// Conventional removes the PCI Express capability, and with it relaxed ordering.
+	// Conventional removes the PCI Express capability, and with it relaxed ordering and the
+	// configuration space from 256.
 	Conventional bool
 	// Relaxed makes it impossible to disable relaxed ordering.
 	Relaxed bool

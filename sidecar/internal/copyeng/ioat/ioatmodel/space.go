@@ -10,6 +10,7 @@ import (
 // The configuration space.
 const (
 	spaceBytes    = 4096
+	conventional  = 256 // the size without PCI Express
 	cfgCommand    = 0x04
 	cfgBAR        = 0x10
 	cfgExpress    = 0x40
@@ -24,6 +25,7 @@ const (
 // space is the configuration space.
 type space struct {
 	mu       sync.Mutex
+	size     uint32
 	b        [spaceBytes]byte
 	writable [spaceBytes]byte // bits that a write changes
 	clears   [spaceBytes]byte // bits that a written 1 clears
@@ -47,7 +49,8 @@ func (s *space) init(c *Config) {
 	le.PutUint32(s.writable[cfgBAR:], ^uint32(barBytes-1))
 	s.writable[0x3c] = 0xff
 	le.PutUint32(s.clears[cfgErrorInt:], ^uint32(0))
-	if c.Conventional {
+	if s.size = spaceBytes; c.Conventional {
+		s.size = conventional
 		return
 	}
 	s.b[0x06] = 0x10 // there is a list of capabilities
@@ -63,7 +66,7 @@ func (s *space) init(c *Config) {
 
 // ReadConfig reads the configuration space.
 func (m *Model) ReadConfig(off, width uint32) (uint32, error) {
-	if off+width > spaceBytes {
+	if off+width > m.space.size {
 		return 0, fmt.Errorf("ioatmodel: no configuration space at %#x", off)
 	}
 	m.space.mu.Lock()
@@ -73,7 +76,7 @@ func (m *Model) ReadConfig(off, width uint32) (uint32, error) {
 
 // WriteConfig writes the configuration space.
 func (m *Model) WriteConfig(off, width, v uint32) error {
-	if off+width > spaceBytes {
+	if off+width > m.space.size {
 		return fmt.Errorf("ioatmodel: no configuration space at %#x", off)
 	}
 	s := &m.space
