@@ -28,9 +28,10 @@ func TestIOATDriver(t *testing.T) {
 }
 
 // TestIOATVFIO: package ioat drives the model through VFIO and an IOMMU of a virtual machine. The
-// model halts in copies (ioatmodel.HaltLater).
+// model halts in copies (ioatmodel.HaltLater). Another device shows that memory is accessible at
+// the addresses of Map, and not after Unmap.
 func TestIOATVFIO(t *testing.T) {
-	n := ioat(t, Run{Name: "ioat-vfio", Modules: []string{ModulesVFIO}, IOMMU: true}, "^TestGuest(VFIO|Memlock)$",
+	n := ioat(t, Run{Name: "ioat-vfio", Modules: []string{ModulesVFIO}, IOMMU: true}, "^TestGuest(VFIO|Memlock|Translation)$",
 		`{"ID": 8225, "Conventional": true, "Faults": [{"Kind": 1, "Every": 301, "Bit": 9}]}`)
 	if n.Copies < 3000 || n.Halts < 10 {
 		t.Errorf("the device has made %+v", n)

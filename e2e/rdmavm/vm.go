@@ -46,7 +46,8 @@ type Run struct {
 	// returns the socket by which QEMU accesses the device (x-pci-proxy-dev). It is for runs of
 	// one machine.
 	Device func() (*os.File, error)
-	// IOMMU adds an IOMMU, which VFIO needs. It does not translate the accesses of Device.
+	// IOMMU adds an IOMMU, which VFIO needs. It does not translate the accesses of Device, but
+	// those of a device of QEMU's for teaching (edu), which is added too.
 	IOMMU bool
 }
 
@@ -271,7 +272,7 @@ func (m *machine) arguments(share string) []string {
 func (m *machine) devices() (board string, args []string) {
 	board = "q35"
 	if m.run.IOMMU {
-		args = append(args, "-device", "intel-iommu,intremap=on,caching-mode=on")
+		args = append(args, "-device", "intel-iommu,intremap=on,caching-mode=on", "-device", "edu")
 		board += ",kernel-irqchip=split"
 	}
 	if m.run.Device != nil {

@@ -20,27 +20,33 @@ import (
 // The tests of this file run in a virtual machine of e2e/rdmavm whose I/OAT device is
 // ioatmodel. They make no test of their own for Linux's driver: its probe does.
 
-// guestFunction returns the PCI address of the machine's I/OAT device.
-func guestFunction(t *testing.T) string {
+// Values of the file modalias of the machine's devices.
+const (
+	isIOAT = "bc08sc80"
+	isEdu  = "v00001234d000011E8"
+)
+
+// guestFunction returns the PCI address of a device of the machine.
+func guestFunction(t *testing.T, is string) string {
 	t.Helper()
 	all, err := filepath.Glob("/sys/bus/pci/devices/*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range all {
-		class, _ := os.ReadFile(filepath.Join(d, "class")) // without it, this is not the device
-		if strings.HasPrefix(string(class), "0x088000") {
+		alias, _ := os.ReadFile(filepath.Join(d, "modalias")) // without it, this is not the device
+		if strings.Contains(string(alias), is) {
 			return filepath.Base(d)
 		}
 	}
-	t.Fatal("the machine has no I/OAT device")
+	t.Fatalf("the machine has no device %s", is)
 	return ""
 }
 
 // TestGuestDriver: Linux's driver has accepted the device, which it does only after its self-test
 // has passed, and offers its channel.
 func TestGuestDriver(t *testing.T) {
-	f := "/sys/bus/pci/devices/" + guestFunction(t)
+	f := "/sys/bus/pci/devices/" + guestFunction(t, isIOAT)
 	driver, err := filepath.EvalSymlinks(f + "/driver")
 	if err != nil || filepath.Base(driver) != "ioatdma" {
 		t.Fatalf("the device has the driver %s: %v", driver, err)
@@ -115,10 +121,10 @@ func write(t *testing.T, name, what string) {
 	}
 }
 
-// guestOpen binds the device to vfio-pci and opens it.
-func guestOpen(t *testing.T) *VFIO {
+// guestOpen binds a device to vfio-pci and opens it.
+func guestOpen(t *testing.T, is string) *VFIO {
 	t.Helper()
-	at := guestFunction(t)
+	at := guestFunction(t, is)
 	f := "/sys/bus/pci/devices/" + at
 	if _, err := os.Stat(f + "/driver"); err != nil {
 		write(t, f+"/driver_override", "vfio-pci")
@@ -147,7 +153,7 @@ func guestOpen(t *testing.T) *VFIO {
 // cannot be opened twice.
 func TestGuestVFIO(t *testing.T) {
 	write(t, "/proc/sys/vm/nr_hugepages", "16")
-	v := guestOpen(t)
+	v := guestOpen(t, isIOAT)
 	files := []string{"/dev/vfio/vfio", ""}
 	group, err := filepath.EvalSymlinks("/sys/bus/pci/devices/" + v.address + "/iommu_group")
 	if err != nil {
@@ -187,7 +193,7 @@ func TestGuestVFIO(t *testing.T) {
 		t.Error(err)
 	}
 	// The device is free for the next process.
-	again := guestOpen(t)
+	again := guestOpen(t, isIOAT)
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
@@ -196,7 +202,7 @@ func TestGuestVFIO(t *testing.T) {
 // TestGuestMemlock: memory is mapped at addresses of the IOMMU, counts against the limit, and can
 // be mapped for reading.
 func TestGuestMemlock(t *testing.T) {
-	v := guestOpen(t)
+	v := guestOpen(t, isIOAT)
 	mem, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
@@ -244,5 +250,72 @@ func TestGuestMemlock(t *testing.T) {
 	}
 	if fmt.Sprint(before) != fmt.Sprint(v.space) || v.pinned != 0 {
 		t.Errorf("addresses %v are free, want %v; %d bytes are mapped", v.space, before, v.pinned)
+	}
+}
+
+// Registers of edu, and its buffer.
+const (
+	eduSource      = 0x80
+	eduDestination = 0x88
+	eduCount       = 0x90
+	eduCommand     = 0x98
+	eduBuffer      = 0x40000
+	eduRun         = 1
+	eduToMemory    = 2
+)
+
+// TestGuestTranslation: a device whose accesses the IOMMU translates reads and writes memory at
+// the addresses of Map, and does not after Unmap.
+func TestGuestTranslation(t *testing.T) {
+	v := guestOpen(t, isEdu)
+	c := Channel{dev: v}
+	if err := c.command(pciMemory|pciMaster, 0); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := v.Alloc(3 * page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := v.Map(mem[:page]) // so that addresses differ from offsets
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := mem[page+5 : 3*page-7]
+	iova, err := v.Map(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("addresses %#x and %#x", before, iova)
+	const n = 3000 // in both pages, and not more than the device's buffer
+	at := part[2000 : 2000+n]
+	for i := range at {
+		at[i] = byte(i * 7)
+	}
+	want := bytes.Clone(at)
+	transfer := func(src, dst, command uint64) {
+		v.Write64(eduSource, src)
+		v.Write64(eduDestination, dst)
+		v.Write64(eduCount, n)
+		v.Write64(eduCommand, command|eduRun)
+		for v.Read64(eduCommand)&eduRun != 0 {
+			runtime.Gosched()
+		}
+	}
+	transfer(iova+2000, eduBuffer, 0)
+	clear(mem)
+	transfer(eduBuffer, iova+2000, eduToMemory)
+	if !bytes.Equal(at, want) {
+		t.Error("the bytes have not come back")
+	}
+	clear(at)
+	if !bytes.Equal(mem, make([]byte, len(mem))) {
+		t.Error("bytes were written elsewhere")
+	}
+	if err := v.Unmap(part, iova); err != nil {
+		t.Fatal(err)
+	}
+	transfer(eduBuffer, iova+2000, eduToMemory)
+	if !bytes.Equal(mem, make([]byte, len(mem))) {
+		t.Error("the device has written memory that was unmapped")
 	}
 }
