@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,17 @@ var modules = []string{
 	"ib_uverbs", "rdma_ucm", "rdma_rxe", "sch_netem",
 }
 
+// Sets of modules that a run may add (Run.Modules). A set is loaded in its order.
+const (
+	ModulesIOAT = "ioat" // Linux's driver of I/OAT
+	ModulesVFIO = "vfio"
+)
+
+var sets = map[string][]string{
+	ModulesIOAT: {"ioatdma"},
+	ModulesVFIO: {"vfio_iommu_type1", "vfio_pci"},
+}
+
 // build makes the image from the packages that hack/rdmavm/packages has unpacked, unless the
 // image exists already. dir is bin/rdmavm of the repository.
 func build(dir string) (image, error) {
@@ -56,7 +68,7 @@ func build(dir string) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	sum := sha256.Sum256(slices.Concat(stamp, program, []byte(strings.Join(slices.Concat(programs, modules), " "))))
+	sum := sha256.Sum256(slices.Concat(stamp, program, []byte(strings.Join(slices.Concat(programs, modules), " ")), fmt.Append(nil, sets)))
 	name := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:6]))
 	img := image{kernel: filepath.Join(dir, "vmlinux"), initrd: name + ".cpio"}
 	if _, err := os.Stat(img.initrd); err == nil {
@@ -158,7 +170,7 @@ type guest struct {
 	*archive
 	root string
 	have map[string]bool // paths of the libraries and modules that have been added
-	list []string        // paths of the modules in the order of loading
+	list []string        // modules of the present list, in the order of loading
 }
 
 // find returns the path of a file of the packages, which may be in /lib or in /usr/lib.
@@ -220,7 +232,7 @@ func (g *guest) library(name string) {
 	g.needs(at)
 }
 
-// modules adds the kernel's modules and the list of them for init.
+// modules adds the kernel's modules, and for init a list of them and one of each set.
 func (g *guest) modules() {
 	where := map[string]string{}
 	err := filepath.WalkDir(filepath.Join(g.root, "lib", "modules"), func(p string, _ fs.DirEntry, err error) error {
@@ -232,10 +244,16 @@ func (g *guest) modules() {
 	if err != nil && g.err == nil {
 		g.err = err
 	}
-	for _, m := range modules {
-		g.module(m, where)
+	add := func(name string, modules []string) {
+		for g.list = nil; len(modules) > 0; modules = modules[1:] {
+			g.module(modules[0], where)
+		}
+		g.bytes("modules/"+name, 0o644, []byte(strings.Join(g.list, "\n")))
 	}
-	g.bytes("modules/list", 0o644, []byte(strings.Join(g.list, "\n")))
+	add("list", modules)
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		add(name, sets[name])
+	}
 }
 
 func (g *guest) module(name string, where map[string]string) {

@@ -40,6 +40,15 @@ type Run struct {
 	// chipset, which takes microseconds. An engine reads the clock in each turn; perftest
 	// reads the counter itself, and never the clock.
 	TSC bool
+	// Modules are the sets of kernel modules that are loaded in addition.
+	Modules []string
+	// Device, if not nil, starts the simulation of a PCI device for each start of a machine, and
+	// returns the socket by which QEMU accesses the device (x-pci-proxy-dev). It is for runs of
+	// one machine.
+	Device func() (*os.File, error)
+	// IOMMU adds an IOMMU, which VFIO needs. It does not translate the accesses of Device, but
+	// those of a device of QEMU's for teaching (edu), which is added too.
+	IOMMU bool
 }
 
 // Outcome is the result of one machine.
@@ -133,6 +142,14 @@ func (m *machine) live(ctx context.Context) (o Outcome, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(share)...)
+	if m.run.Device != nil {
+		socket, err := m.run.Device()
+		if err != nil {
+			return o, err
+		}
+		defer socket.Close()
+		qemu.ExtraFiles = []*os.File{socket}
+	}
 	both := &console{to: log, stuck: func() { cancel(errStuck) }}
 	qemu.Stdout, qemu.Stderr = both, both
 	end := m.run.begin(qemu)
@@ -180,7 +197,7 @@ func (m *machine) fill(share string) error {
 	if m.run.Counted { // the machine's clock jumps ahead while the machine waits for files of the host
 		limit *= 1000
 	}
-	b, err := json.Marshal(job.Job{Node: m.node, Nodes: len(m.run.Commands), Command: m.run.Commands[m.node], Env: m.run.Env, Limit: limit})
+	b, err := json.Marshal(job.Job{Node: m.node, Nodes: len(m.run.Commands), Command: m.run.Commands[m.node], Env: m.run.Env, Limit: limit, Modules: m.run.Modules})
 	if err != nil {
 		return err
 	}
@@ -210,11 +227,14 @@ func copyFile(to, from string) error {
 	})
 }
 
+// oneMemory is the memory of a machine that is alone, in MiB.
+const oneMemory = "1280"
+
 // arguments returns the arguments of QEMU. The machine is emulated (TCG), which needs no
 // hardware. The kernel does not check its timer (no_timer_check): on a busy host, no tick may
 // arrive within the time of that check, and the kernel would panic.
 func (m *machine) arguments(share string) []string {
-	processors, memory := "2", "1280"
+	processors, memory := "2", oneMemory
 	if len(m.run.Commands) > 1 {
 		processors, memory = "1", "896"
 	}
@@ -226,13 +246,18 @@ func (m *machine) arguments(share string) []string {
 	if m.run.TSC {
 		options += " clocksource=tsc tsc=reliable"
 	}
+	board, more := m.devices()
+	if m.run.IOMMU {
+		options += " intel_iommu=on"
+	}
 	args := append(accel,
-		"-machine", "q35", "-cpu", "max,la57=off", "-m", memory, "-smp", processors,
+		"-machine", board, "-cpu", "max,la57=off", "-m", memory, "-smp", processors,
 		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-fsdev", "local,id=share,security_model=none,path="+share, "-device", "virtio-9p-pci,fsdev=share,mount_tag=host",
 		"-kernel", m.img.kernel, "-initrd", m.img.initrd,
 		"-append", options,
 	)
+	args = append(args, more...)
 	if len(m.run.Commands) > 1 {
 		at := func(node int) string { return filepath.Join(m.sockets, fmt.Sprint(node)) }
 		args = append(args,
@@ -240,4 +265,20 @@ func (m *machine) arguments(share string) []string {
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire,mac=52:54:00:00:00:%02x,host_mtu=4200", m.node+1))
 	}
 	return args
+}
+
+// devices returns the kind of machine, and the arguments for the devices of the run. A simulated
+// device accesses the machine's memory, which is therefore shared.
+func (m *machine) devices() (board string, args []string) {
+	board = "q35"
+	if m.run.IOMMU {
+		args = append(args, "-device", "intel-iommu,intremap=on,caching-mode=on", "-device", "edu")
+		board += ",kernel-irqchip=split"
+	}
+	if m.run.Device != nil {
+		board += ",memory-backend=ram"
+		args = append(args, "-object", "memory-backend-memfd,id=ram,size="+oneMemory+"M,share=on",
+			"-device", "x-pci-proxy-dev,id=proxy,fd=3") // the first of ExtraFiles
+	}
+	return board, args
 }

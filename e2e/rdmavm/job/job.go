@@ -29,6 +29,7 @@ type Job struct {
 	Command []string      // the command; the first element is a program in the folder Programs, or one of the guest
 	Env     []string      // variables of the command, as NAME=VALUE
 	Limit   time.Duration // maximum run time of the command
+	Modules []string      // sets of kernel modules that are loaded in addition
 }
 
 // Verdict is the result of a job.

@@ -42,7 +42,7 @@ var begun = time.Now()
 func say(what string) { fmt.Printf("init [%v] %s\n", time.Since(begun).Round(time.Millisecond), what) }
 
 func live(v *job.Verdict) error {
-	if err := errors.Join(mounts(), load()); err != nil {
+	if err := errors.Join(mounts(), load("list")); err != nil {
 		return err
 	}
 	if err := unix.Mount("host", job.Host, "9p", 0, "trans=virtio,version=9p2000.L,msize=524288,cache=none"); err != nil {
@@ -55,6 +55,11 @@ func live(v *job.Verdict) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the job: %w", err)
+	}
+	for _, set := range j.Modules {
+		if err := load(set); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(programs(), network(&j)); err != nil {
 		return err
@@ -80,10 +85,10 @@ func mounts() error {
 	return nil
 }
 
-// load loads the modules of the list. It ignores a module that this processor cannot use, such as
+// load loads the modules of a list. It ignores a module that this processor cannot use, such as
 // an accelerated checksum; another module replaces it.
-func load() error {
-	list, err := os.ReadFile("/modules/list")
+func load(name string) error {
+	list, err := os.ReadFile("/modules/" + name)
 	if err != nil {
 		return err
 	}
