@@ -122,6 +122,17 @@ NOT_OVER_TCP := AgainstModel|Deadlock|Interrupted|TwoRoots|Skewed|EqualCounts|Ex
 test-tcp: ## the tests of real jobs that concern pods' talk once more, over TCP as on several machines
 	go test ./e2e -count=1 -transport tcp -skip '$(NOT_OVER_TCP)'
 
+# Which tests, and OFFLOAD_GUEST=no leaves out those in virtual machines.
+OFFLOAD_TESTS ?= .
+OFFLOAD_GUEST ?= yes
+
+.PHONY: test-offload
+test-offload: ## copy engines, and the link ether between network namespaces (OFFLOAD_TESTS=PATTERN; root); I/OAT in virtual machines, unless OFFLOAD_GUEST=no
+	go vet -tags offload ./sidecar/internal/link/ether
+	go test -tags offload -count=1 -v -run '$(OFFLOAD_TESTS)' ./sidecar/internal/link/ether
+	go test -count=1 -run '$(OFFLOAD_TESTS)' ./sidecar/internal/copyeng/... ./sidecar/internal/link/local ./sidecar/internal/link/node
+	$(if $(filter yes,$(OFFLOAD_GUEST)),$(MAKE) --no-print-directory test-rdma RDMA_TESTS=IOAT)
+
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator
 	go test ./sidecar/internal/sim -count=1 -timeout 6h -v -run Seeds $(SIM_FLAGS)
