@@ -173,18 +173,17 @@ func (d *Document) validateTransport(bad func(string, ...any) error) error {
 	if len(require) == 0 {
 		return nil
 	}
-	forbidden := false
+	allowed := true
 	switch t {
 	case TransportTCP, TransportNode:
-		forbidden = !slices.Contains(require, TransportTCP)
+		allowed = slices.Contains(require, TransportTCP)
 	case TransportEther:
-		forbidden = !slices.Contains(require, TransportEther) && !slices.Contains(require, TransportTCP)
-	default:
-		if slices.Contains(require, TransportEther) {
-			return bad("tuning.require %q has %q, and tuning.transport is %q: want %q", require, TransportEther, t, TransportEther)
-		}
+		allowed = slices.Contains(require, TransportEther) || slices.Contains(require, TransportTCP)
 	}
-	if forbidden {
+	switch {
+	case t != TransportEther && slices.Contains(require, TransportEther):
+		return bad("tuning.require %q has %q, and tuning.transport is %q: want %q", require, TransportEther, t, TransportEther)
+	case !allowed:
 		return bad("tuning.transport is %q, which tuning.require %q forbids", t, require)
 	}
 	return nil

@@ -83,6 +83,7 @@ measure the scheduler of this machine rather than Outrigger.`,
   outrigger bench bowtie -n 8 --plots out/     # rendezvous protocols, 4 pairs
   outrigger bench --encrypt                    # with encryption, for its cost
   outrigger bench --private                    # without memory from Alloc, for its gain
+  outrigger bench offload                      # copy engines, without a job
   outrigger bench --json | tee figures.json    # one JSON object per line
   outrigger bench --plots out/                 # with plots as PNG files`,
 		ValidArgs: bench.Tests,
@@ -109,6 +110,7 @@ measure the scheduler of this machine rather than Outrigger.`,
 	f.StringVar(&o.trace, "trace", "", "record a timeline into this file, as run does, to measure the cost of that")
 	f.BoolVar(&o.quick, "quick", false, "few iterations: a check that the tests run, not a measurement")
 	f.StringVar(&o.wait, "wait", "", "how sidecars wait: poll, yield or block (default: poll while there are idle processors, then yield, then block); $OUTRIGGER_WAIT sets how ranks wait")
+	cmd.AddCommand(offloadCommand())
 	return cmd
 }
 

@@ -86,6 +86,16 @@ func (c *Copies) open() {
 // errSlow means that the channel has no processor, most of the time.
 var errSlow = fmt.Errorf("copies of %d MiB took longer than %v", rounds*(64+256+1024)>>10, measureMax)
 
+// Measure measures a channel that is idle, as Copies does.
+func Measure(ch Channel) Measured {
+	rows, err := measure(ch)
+	m := Measured{Threshold: threshold(rows), Rows: rows}
+	if err != nil {
+		m.Threshold, m.Cause = 0, err.Error()
+	}
+	return m
+}
+
 // measure measures a channel that is idle.
 func measure(ch Channel) ([]Row, error) {
 	most := sizes[len(sizes)-1]
@@ -118,6 +128,12 @@ func measure(ch Channel) ([]Row, error) {
 func median(list []int64) int64 {
 	slices.Sort(list)
 	return list[len(list)/2]
+}
+
+// Time copies in pieces, and returns what timeCopy does.
+func Time(ch Channel, dst, src []byte) (busy, whole time.Duration, err error) {
+	b, w, err := timeCopy(ch, dst, src)
+	return time.Duration(b), time.Duration(w), err
 }
 
 // timeCopy copies in pieces, and returns the time spent in calls of ch that did something,
