@@ -162,7 +162,7 @@ func (d *daemon) openEther(sockets *tcp.Link) error {
 	begun := time.Now()
 	cfg := ether.Config{
 		Self: link.Peer(d.o.pod), Peers: len(d.doc.Pods), Listen: listen, Resolve: names.Addresses,
-		Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
+		Pull: slices.Contains([]string{"getcqe", "get"}, d.doc.Tuning.Rendezvous), Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
 		Silence: int64(max(etherSilence, time.Duration(d.doc.Tuning.DeadAfter))),
 	}
 	for _, p := range d.doc.Pods {

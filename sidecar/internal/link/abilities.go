@@ -17,7 +17,7 @@ package link
 //	FD              -      x    x     x      x
 //	Arm             -      x    -     x      x
 //	CallsC          -      -    -     x      -
-//	Remote          x      x    -     x      -
+//	Remote          x      x    -     x      x
 //	Expose          -      -    -     x      -
 //	Release         -      x    -     x      -
 //	Withdraw        -      -    -     x      -

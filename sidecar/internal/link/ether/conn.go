@@ -22,10 +22,12 @@ type conn struct {
 	replay  replay
 	bodyMax int // of a packet's body
 
-	snd  sender
-	rcv  receiver
-	pipe pipe
-	head wire.Header // of the payload that is being read
+	snd   sender
+	rcv   receiver
+	pulls puller
+	asks  bool // in l.askers
+	pipe  pipe
+	head  wire.Header // of the payload that is being read
 
 	err    error
 	joined bool
@@ -93,6 +95,7 @@ func (c *conn) packet(kind byte, body []byte, sink link.Sink) {
 		return
 	}
 	le := binary.LittleEndian
+	c.pulls.peerMax = le.Uint32(body[20:])
 	if !c.snd.acknowledged(le.Uint32(body[4:]), le.Uint64(body[8:]), le.Uint32(body[16:]), c.l.now, &c.l.bodies) {
 		c.fail(fmt.Errorf("%w: acknowledges a packet that was not sent", link.ErrProtocol))
 		return
@@ -276,6 +279,9 @@ func (c *conn) touch() {
 // deadline returns when the connection has to send next by its timers; 0: never.
 func (c *conn) deadline() int64 {
 	at := c.snd.timeout()
+	if late := c.pullDeadline(); late != 0 && (at == 0 || late < at) {
+		at = late
+	}
 	if due := c.rcv.due(); due != 0 && c.joined && (at == 0 || due < at) {
 		at = due
 	}

@@ -2,6 +2,8 @@ package ether
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -95,29 +97,48 @@ func TestPeerBreaksTheProtocol(t *testing.T) {
 	}
 	prefix := func(number, acked, bitmap, limit uint64) []byte {
 		b := make([]byte, prefixBytes)
-		putPrefix(b, number, acked, bitmap, limit)
+		putPrefix(b, number, acked, bitmap, limit, 1400)
 		return b
 	}
 	data := wire.Header{Type: wire.Data, Seq: 1, Length: 100}
+	ask := func(key, address, mask uint64, frag, n uint32) []byte {
+		b := make([]byte, askBytes)
+		le := binary.LittleEndian
+		le.PutUint64(b[8:], key)
+		le.PutUint64(b[16:], address)
+		le.PutUint64(b[24:], mask)
+		le.PutUint32(b[32:], frag)
+		le.PutUint32(b[36:], n)
+		return b
+	}
 	for name, c := range map[string]struct {
 		body []byte
 		want string
+		kind byte // 0: kindStream
 	}{
-		"short":              {make([]byte, 10), "has a body of 10 bytes"},
-		"acknowledges":       {prefix(1, 1000, 0, 257), "acknowledges a packet that was not sent"},
-		"acknowledges bits":  {prefix(1, 1, 1<<40, 257), "acknowledges a packet that was not sent"},
-		"half a header":      {append(prefix(1, 1, 0, 257), 1, 2, 3), "ends in a header"},
-		"no header":          {append(prefix(1, 1, 0, 257), make([]byte, 64)...), "version 0"},
-		"half a payload":     {append(prefix(1, 1, 0, 257), header(data, 0)...), "ends in a payload"},
-		"nothing by socket":  {append(prefix(1, 1, 0, 257), header(wire.Header{Type: wire.Ack}, viaSocket)...), "without a payload"},
-		"frame is too large": {append(prefix(1, 1, 0, 257), header(wire.Header{Type: wire.Data, Seq: 1, Length: wire.FrameMax + 1}, viaSocket)...), "payload of"},
+		"ask is short":       {make([]byte, 39), "an ask of 39 bytes", kindAsk},
+		"ask for nothing":    {ask(1, 0, 0, 1000, 1000), "asks for fragments 0x0 ", kindAsk},
+		"ask for too much":   {ask(1, 0, 1, 1000, 1<<20), "asks for fragments 0x1 ", kindAsk},
+		"ask behind the end": {ask(1, 0, 1<<63, 1000, 63_000), "asks for fragments 0x8", kindAsk},
+		"ask too large":      {ask(1, 0, 1, 60_000, 60_000), "asks for fragments 0x1 of 60000 bytes", kindAsk},
+		"ask for zero bytes": {ask(1, 0, 1, 0, 100), "asks for fragments 0x1 of 0 bytes", kindAsk},
+		"part is short":      {make([]byte, 7), "a part of 7 bytes", kindPart},
+		"denial is long":     {make([]byte, 5), "a denial of 5 bytes", kindDeny},
+		"short":              {make([]byte, 10), "has a body of 10 bytes", 0},
+		"acknowledges":       {prefix(1, 1000, 0, 257), "acknowledges a packet that was not sent", 0},
+		"acknowledges bits":  {prefix(1, 1, 1<<40, 257), "acknowledges a packet that was not sent", 0},
+		"half a header":      {append(prefix(1, 1, 0, 257), 1, 2, 3), "ends in a header", 0},
+		"no header":          {append(prefix(1, 1, 0, 257), make([]byte, 64)...), "version 0", 0},
+		"half a payload":     {append(prefix(1, 1, 0, 257), header(data, 0)...), "ends in a payload", 0},
+		"nothing by socket":  {append(prefix(1, 1, 0, 257), header(wire.Header{Type: wire.Ack}, viaSocket)...), "without a payload", 0},
+		"frame is too large": {append(prefix(1, 1, 0, 257), header(wire.Header{Type: wire.Data, Seq: 1, Length: wire.FrameMax + 1}, viaSocket)...), "payload of", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pairs(false, nil)(t)
 			a := p.A.Link.(*Link)
 			sink := linktest.NewSink(p.B.Memory)
 			l := p.A.Link.(*Link).conns[1]
-			a.out.add(l, kindStream, c.body)
+			a.out.add(l, cmp.Or(c.kind, kindStream), c.body)
 			a.out.offer()
 			for range 1000 {
 				p.B.Link.Poll(sink)
@@ -130,6 +151,12 @@ func TestPeerBreaksTheProtocol(t *testing.T) {
 	}
 }
 
+// nowhere is a carrier that loses all.
+type nowhere struct{ carrier }
+
+func (nowhere) send(list []batch) int          { return len(list) }
+func (nowhere) sendOne(*address, []byte) error { return nil }
+
 // FuzzPacket hands packets with any body to a connection whose peer has authenticated.
 func FuzzPacket(f *testing.F) {
 	f.Add(make([]byte, prefixBytes+wire.HeaderBytes), byte(kindStream))
@@ -139,10 +166,19 @@ func FuzzPacket(f *testing.F) {
 		e := l.Prepare(0)
 		c := e.c
 		c.joined, c.bodyMax = true, 1400
+		c.tx, _ = newSealer(&e.secret, &e.secret, false)
+		l.conns[0] = c
+		l.out.carrier = new(nowhere)
+		memory := linktest.NewMemory()
+		l.memory = memory
+		key, _ := l.Register(memory.NewRegion(10_000))   // never fails
+		_ = l.Read(0, 1, memory.NewRegion(100_000), key) // as above
+		l.ask()
 		sink := linktest.NewSink(linktest.NewMemory())
 		for n := 1; len(raw) > 0 && c.lives() && c.pipe.dst == nil; n++ { // several packets of up to 255 bytes
 			size := min(int(raw[0])+prefixBytes, len(raw))
-			c.packet(kind, bytes.Clone(raw[:size]), sink)
+			l.authenticated(c, kind, bytes.Clone(raw[:size]), new(address), sink)
+			l.answer(c)
 			raw = raw[size:]
 		}
 		if c.rcv.kept > bytesMax+1<<16 {

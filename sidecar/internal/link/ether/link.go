@@ -21,6 +21,7 @@ type Config struct {
 	Listen    netip.AddrPort                                               // address at which this sidecar listens for TCP; the carrier uses the same one
 	Addresses []string                                                     // host:port of each peer
 	Resolve   func(ctx context.Context, host string) ([]netip.Addr, error) // resolves their hosts
+	Pull      bool                                                         // read large messages by packets; otherwise their payloads go by TCP
 	Encrypt   bool                                                         // encrypt packets; otherwise they are authenticated only
 	Stream    link.Stream                                                  // link to the peers that the carrier does not reach
 	Log       *slog.Logger
@@ -38,6 +39,8 @@ type Stats struct {
 	Lost, Repeated        uint64 // packets that were sent again, and that had come already
 	Forged, Replayed, Odd uint64 // packets that do not authenticate, are copies, or are not of a connection
 	Placed                uint64 // payloads that were read from sockets
+	Pulls, AskedAgain     uint64 // remote reads of this side, and blocks that were asked for again
+	PulledBytes, PartsOut uint64 // bytes that pulls have brought, and fragments sent
 	Direct                int    // peers that the carrier reached at least once
 }
 
@@ -74,6 +77,7 @@ type Link struct {
 
 	out    output
 	bodies bodies
+	reads  reads
 
 	pendingCount atomic.Int32
 	mu           sync.Mutex
@@ -88,10 +92,11 @@ type Link struct {
 // New returns a link with a UDP socket.
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := newLink(cfg, memory)
-	var err error
-	if l.out.carrier, l.port, err = openUDP(cfg.Listen, &l.stats); err != nil {
+	u, port, err := openUDP(cfg.Listen, &l.stats)
+	if err != nil {
 		return nil, err
 	}
+	l.out.carrier, l.port, l.reads.credit = u, port, u.credit()
 	if err := l.sleeper.open(cfg.Stream.FD(), l.out.carrier.descriptor()); err != nil {
 		return nil, errors.Join(fmt.Errorf("ether: %w", err), l.release())
 	}
@@ -100,7 +105,7 @@ func New(cfg Config, memory link.Memory) (*Link, error) {
 
 func newLink(cfg Config, memory link.Memory) *Link {
 	l := &Link{
-		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), table: map[uint32]*conn{}, pending: map[uint32]*Endpoint{},
+		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), table: map[uint32]*conn{}, pending: map[uint32]*Endpoint{}, reads: newReads(),
 	}
 	l.out = newOutput(&l.stats)
 	return l
@@ -116,7 +121,7 @@ func (l *Link) SetMemory(m link.Memory) {
 // Caps returns what the link can do with a peer that the carrier reaches; PeerCaps says it
 // of each peer.
 func (l *Link) Caps() link.Caps {
-	return link.Caps{Name: "ether", GatherMax: 1, EagerMax: eagerMax}
+	return link.Caps{Name: "ether", Register: l.cfg.Pull, Read: l.cfg.Pull, GatherMax: 1, EagerMax: eagerMax}
 }
 
 // PeerCaps returns what the link can do with a connected peer.
@@ -130,7 +135,7 @@ func (l *Link) PeerCaps(peer link.Peer) link.Caps {
 // Abilities returns the abilities of both kinds of connection.
 func (l *Link) Abilities() link.Abilities {
 	return link.Abilities{
-		Attach: l.Attach, PeerCaps: l.PeerCaps, Break: l.Break, Commit: l.commit,
+		Attach: l.Attach, PeerCaps: l.PeerCaps, Break: l.Break, Commit: l.commit, Remote: l,
 		FD: l.FD, Arm: l.Arm, Bytes: l.Bytes, Direct: l.Direct, Paths: l.Paths,
 	}
 }
@@ -217,6 +222,9 @@ func (l *Link) forget(peer link.Peer) {
 		return
 	}
 	l.conns[peer] = nil
+	for _, token := range c.endPulls() {
+		l.reads.forgotten = append(l.reads.forgotten, forgotten{peer, token})
+	}
 	l.now = l.cfg.Clock()
 	if c.err != nil {
 		l.failed--
@@ -355,6 +363,8 @@ func (l *Link) reading(c *conn) {
 	}
 	l.readers = append(l.readers, c)
 }
+
+var errForgotten = fmt.Errorf("%w: forgotten", link.ErrBroken)
 
 var errSilent = fmt.Errorf("%w: no packet was acknowledged for too long", link.ErrBroken)
 

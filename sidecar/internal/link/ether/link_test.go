@@ -47,13 +47,15 @@ func config(t testing.TB, self link.Peer, encrypt bool) Config {
 }
 
 // sides makes two links, whose sides have the numbers 0 and 1.
-func sides(t testing.TB, encrypt bool) (a, b *side) {
+func sides(t testing.TB, encrypt bool, change func(*Config)) (a, b *side) {
 	t.Helper()
 	made := [2]*side{}
 	for i := range made {
 		s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
+		cfg := config(t, link.Peer(i), encrypt)
+		change(&cfg)
 		var err error
-		if s.l, err = New(config(t, link.Peer(i), encrypt), nil); err != nil {
+		if s.l, err = New(cfg, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.l.SetMemory(s.m)
@@ -96,12 +98,23 @@ func TestLink(t *testing.T) {
 	}
 }
 
+// TestPull runs the suite over links that read large messages by packets.
+func TestPull(t *testing.T) {
+	pull := func(c *Config) { c.Pull = true }
+	t.Run("good network", func(t *testing.T) { linktest.Run(t, pairsOf(false, pull, nil)) })
+	t.Run("bad network", func(t *testing.T) { linktest.Run(t, pairsOf(true, pull, worsen)) })
+}
+
 // pairs returns the harness of links over UDP. If bad is not nil, it makes the network of a
 // side worse.
 func pairs(encrypt bool, bad func(testing.TB, *Link)) linktest.Harness {
+	return pairsOf(encrypt, func(*Config) {}, bad)
+}
+
+func pairsOf(encrypt bool, change func(*Config), bad func(testing.TB, *Link)) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		open := descriptors(t)
-		a, b := sides(t, encrypt)
+		a, b := sides(t, encrypt, change)
 		t.Cleanup(func() {
 			for _, s := range []*side{a, b} {
 				if err := s.l.Close(); err != nil {

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -27,14 +29,18 @@ const (
 // and UDP.
 var probeSizes = [...]int{8952, 1452, 1402, 1232}
 
-// bodyMost is the largest body of a packet.
-const bodyMost = 8952 - headBytes - tagBytes
+// bodyMost is the largest body of a packet, bodyLeast the smallest that a side may have as
+// its largest.
+const (
+	bodyMost  = 8952 - headBytes - tagBytes
+	bodyLeast = 1232 - headBytes - tagBytes
+)
 
 // Times of the probes.
 const (
 	probePause = 20 * time.Millisecond // between two rounds
 	probeWait  = time.Second           // without an echo the carrier is not used
-	probeMore  = 10 * time.Millisecond // after the first echo, for those of larger packets
+	probeMore  = 50 * time.Millisecond // after the first echo, for those of larger packets
 )
 
 // Endpoint is this side of a connection that package peers makes.
@@ -45,6 +51,7 @@ type Endpoint struct {
 	// The fields below are guarded by l.mu.
 	reached bool          // c.to is known
 	largest int           // size of the largest packet that has come back
+	most    int           // size of the largest packet that the interface takes
 	changed chan struct{} // has an item after a change of them
 }
 
@@ -60,6 +67,7 @@ func (l *Link) Prepare(peer link.Peer) *Endpoint {
 	_, _ = rand.Read(e.secret[:]) // as above
 	e.c.snd.init(&l.stats)
 	e.c.rcv.init()
+	e.c.pulls.window = blocksOne
 	return e
 }
 
@@ -161,7 +169,7 @@ func (e *Endpoint) probe(ctx context.Context) error {
 		case <-e.changed:
 			largest := e.size()
 			switch {
-			case largest == probeSizes[0]:
+			case largest > 0 && largest >= e.possible():
 				e.sized(largest)
 				return nil
 			case largest > 0 && over == nil:
@@ -178,6 +186,13 @@ func (e *Endpoint) probe(ctx context.Context) error {
 			return errors.New("no packet has come back by UDP within a second: a firewall or a network policy may admit TCP alone")
 		}
 	}
+}
+
+// possible returns the size of the largest packet that may come back.
+func (e *Endpoint) possible() int {
+	e.l.mu.Lock()
+	defer e.l.mu.Unlock()
+	return e.most
 }
 
 func (e *Endpoint) size() int {
@@ -197,7 +212,9 @@ func (e *Endpoint) sendProbes() {
 		e.l.mu.Lock()
 		if e.reached && n > e.largest {
 			packet = e.c.tx.seal(packet[:0], kindProbe, e.c.remote, body[:n-headBytes-tagBytes])
-			_ = e.l.out.carrier.sendOne(&e.c.to, packet) // a packet that is too large for the interface is as one that is lost
+			if err := e.l.out.carrier.sendOne(&e.c.to, packet); !errors.Is(err, unix.EMSGSIZE) { // otherwise the interface does not take it
+				e.most = max(e.most, n)
+			}
 		}
 		e.l.mu.Unlock()
 	}

@@ -29,6 +29,9 @@ const (
 	kindProbe  = 3 // asks for an echo of its size
 	kindEcho   = 4 // the size of a probe
 	kindEnd    = 5 // the connection has ended
+	kindAsk    = 6 // asks for fragments of a block
+	kindPart   = 7 // a fragment
+	kindDeny   = 8 // refuses an ask
 )
 
 // counterMax bounds the packets of one direction under one key: with packets of at most

@@ -21,6 +21,12 @@ func (l *Link) Poll(sink link.Sink) int {
 	if len(l.fresh)+len(l.readers) > 0 {
 		work += l.resume(sink)
 	}
+	if len(l.reads.forgotten) > 0 {
+		work += l.reportForgotten(sink)
+	}
+	if len(l.reads.askers) > 0 {
+		l.ask()
+	}
 	if l.checkSockets || l.sleeper.full || l.waits() {
 		l.checkSockets = false
 		work += l.pollSockets(sink)
@@ -105,6 +111,12 @@ func (l *Link) authenticated(c *conn, kind byte, body []byte, from *address, sin
 	switch kind {
 	case kindStream, kindAck:
 		c.packet(kind, body, sink)
+	case kindAsk:
+		c.onAsk(body)
+	case kindPart:
+		c.onPart(body, sink)
+	case kindDeny:
+		c.onDeny(body, sink)
 	case kindProbe: // the peer has not got the echo
 		l.echo(c, len(body), from)
 	}
@@ -214,7 +226,7 @@ func (l *Link) tick() {
 		case c.ending != 0 && (l.now >= c.ending || c.snd.idle() && c.rcv.owed == 0):
 			l.remove(c)
 			continue
-		case !c.snd.tick(l.now, l.cfg.Silence):
+		case !c.snd.tick(l.now, l.cfg.Silence) || !c.tickPulls(l.now):
 			c.fail(errSilent)
 		}
 		if at := c.deadline(); at != 0 || c.snd.lost > 0 {
@@ -282,8 +294,11 @@ func (l *Link) pack(c *conn) bool {
 		c.snd.sent(n, l.now)
 		sent = true
 	}
+	if len(c.pulls.serving) > 0 && !l.answer(c) {
+		return false
+	}
 	if due := c.rcv.due(); !sent && due != 0 && l.now >= due && c.joined {
-		putPrefix(l.out.body[:], 0, c.rcv.known, c.rcv.bitmap(), c.rcv.limit())
+		putPrefix(l.out.body[:], 0, c.rcv.known, c.rcv.bitmap(), c.rcv.limit(), c.bodyMax)
 		if !l.out.add(c, kindAck, l.out.body[:]) {
 			return false
 		}
@@ -307,7 +322,7 @@ func (l *Link) pack(c *conn) bool {
 // prefixed returns the body of a packet with the acknowledgement of now.
 func (c *conn) prefixed(number uint64) []byte {
 	body := c.snd.at(number).body
-	putPrefix(body, number, c.rcv.known, c.rcv.bitmap(), c.rcv.limit())
+	putPrefix(body, number, c.rcv.known, c.rcv.bitmap(), c.rcv.limit(), c.bodyMax)
 	return body
 }
 
@@ -321,6 +336,9 @@ func (l *Link) reportFailed(sink link.Sink) (work int) {
 		l.failed--
 		l.conns[c.peer] = nil
 		err, peer := c.err, c.peer
+		for _, token := range c.endPulls() {
+			sink.Done(peer, token, link.Broken(err))
+		}
 		l.bury(c)
 		sink.Down(peer, err)
 		work++

@@ -1,6 +1,8 @@
 package ether
 
 import (
+	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -99,6 +101,7 @@ func simulated(t testing.TB, n *network) (a, b *side) {
 	for i := range made {
 		s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
 		cfg := config(t, link.Peer(i), true)
+		cfg.Pull = true
 		cfg.Clock = func() int64 { return n.now }
 		s.l = newLink(cfg, s.m)
 		s.l.out.carrier = &simulatedCarrier{n: n, side: i}
@@ -163,7 +166,7 @@ func TestSimulatedNetwork(t *testing.T) {
 	if testing.Short() {
 		seeds = 20
 	}
-	var lost, repeated uint64
+	var lost, repeated, again uint64
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(4, seed))
 		n := &network{
@@ -176,9 +179,10 @@ func TestSimulatedNetwork(t *testing.T) {
 			forth, back := some(r, a.m), some(r, b.m)
 			x, y := linktest.NewSink(a.m), linktest.NewSink(b.m)
 			left, right := forth, back
+			reads := someReads(t, r, a, b)
 			cut := r.IntN(len(forth) + len(back))
 			begun := n.now
-			for x.Frames() < len(back) || y.Frames() < len(forth) {
+			for x.Frames() < len(back) || y.Frames() < len(forth) || len(x.Ends()) < len(reads) {
 				n.full = r.IntN(50) == 0
 				left = left[a.l.Post(1, left):]
 				right = right[b.l.Post(0, right):]
@@ -194,17 +198,20 @@ func TestSimulatedNetwork(t *testing.T) {
 			if round == 2 {
 				linktest.Compare(t, a.m, forth, y)
 				linktest.Compare(t, b.m, back, x)
+				checkReads(t, seed, reads, a, b, x, true)
 				break
 			}
 			compareStart(t, a.m, forth, y)
 			compareStart(t, b.m, back, x)
 			a.l.Break(1)
-			for i := 0; x.DownError() == nil || y.DownError() == nil; i++ {
+			for i := 0; x.DownError() == nil || y.DownError() == nil || len(x.Ends()) < len(reads); i++ {
 				if n.step(a, b, x, y); i > 1_000_000 {
 					t.Fatalf("seed %d: the break is not noticed: %v, %v", seed, x, y)
 				}
 			}
+			checkReads(t, seed, reads, a, b, x, false)
 		}
+		again += a.l.stats.AskedAgain
 		lost, repeated = lost+a.l.stats.Lost+b.l.stats.Lost, repeated+a.l.stats.Repeated+b.l.stats.Repeated
 		for _, s := range []*side{a, b} {
 			if s.l.bodies.in.used != 0 {
@@ -213,8 +220,52 @@ func TestSimulatedNetwork(t *testing.T) {
 			closeSimulated(t, n, s)
 		}
 	}
-	if lost == 0 || repeated == 0 {
-		t.Errorf("%d packets were sent again, %d had come already: want some of each", lost, repeated)
+	if lost == 0 || repeated == 0 || again == 0 {
+		t.Errorf("%d packets were sent again, %d had come already, %d blocks were asked for again: want some of each", lost, repeated, again)
+	}
+}
+
+// read is a remote read.
+type read struct {
+	dst, src link.Ref
+	key      link.Key
+}
+
+// someReads starts up to six reads from b's memory into a's.
+func someReads(t *testing.T, r *rand.Rand, a, b *side) []read {
+	t.Helper()
+	list := make([]read, r.IntN(7))
+	for i := range list {
+		n := 1 + r.IntN(300_000)
+		x := read{dst: a.m.NewRegion(n), src: b.m.Fill(n, uint64(i))}
+		var err error
+		if x.key, err = b.l.Register(x.src); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.l.Read(1, uint64(i), x.dst, x.key); err != nil {
+			t.Fatal(err)
+		}
+		list[i] = x
+	}
+	return list
+}
+
+// checkReads checks that each read has ended once, and has the right bytes if it has ended
+// without an error, as all have.
+func checkReads(t *testing.T, seed uint64, list []read, a, b *side, at *linktest.Sink, all bool) {
+	t.Helper()
+	for i, x := range list {
+		err, ended := at.Ends()[uint64(i)]
+		if !ended || err != nil && (all || !errors.Is(err, link.ErrBroken)) {
+			t.Fatalf("seed %d: read %d has ended: %v, %v", seed, i, ended, err)
+		}
+		if err == nil && !bytes.Equal(a.m.Bytes(x.dst), b.m.Bytes(x.src)) {
+			t.Fatalf("seed %d: read %d brought other bytes", seed, i)
+		}
+		b.l.Deregister(x.key)
+	}
+	if len(at.Faults()) > 0 || a.l.reads.asked != 0 {
+		t.Fatalf("seed %d: %v; %d bytes of credit are lost", seed, at.Faults(), a.l.reads.asked)
 	}
 }
 

@@ -113,6 +113,16 @@ func (u *udp) tune() error {
 	return nil
 }
 
+// credit returns how many bytes may be asked of all peers together, so that their answers fit
+// into the socket's buffer.
+func (u *udp) credit() uint64 {
+	n, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		return creditLeast
+	}
+	return min(max(uint64(n)/creditShare, creditLeast), creditMost)
+}
+
 // sendSingle sends the packets of a batch one by one. Those for which there is no room are
 // lost.
 func (u *udp) sendSingle(b *batch) {

@@ -31,14 +31,14 @@ const (
 )
 
 // The prefix of the body of kindStream and kindAck: 0 number u32, 4 acknowledged u32, 8
-// bitmap u64, 16 limit u32, 20 zeros. Numbers are modulo 2^32.
-func putPrefix(b []byte, number uint64, acked uint64, bitmap uint64, limit uint64) {
+// bitmap u64, 16 limit u32, 20 largest body of the sender u32. Numbers are modulo 2^32.
+func putPrefix(b []byte, number, acked, bitmap, limit uint64, most int) {
 	le := binary.LittleEndian
 	le.PutUint32(b, uint32(number))
 	le.PutUint32(b[4:], uint32(acked))
 	le.PutUint64(b[8:], bitmap)
 	le.PutUint32(b[16:], uint32(limit))
-	le.PutUint32(b[20:], 0)
+	le.PutUint32(b[20:], uint32(most))
 }
 
 // widen returns the number next to near whose low 32 bits are low.

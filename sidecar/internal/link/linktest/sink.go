@@ -58,6 +58,12 @@ func (s *Sink) Deliver(_ link.Peer, h *wire.Header, payload []byte) error {
 	return nil
 }
 
+// Ends returns the ends of operations by their tokens.
+func (s *Sink) Ends() map[uint64]error { return s.dones }
+
+// Faults returns the forbidden events.
+func (s *Sink) Faults() []string { return s.faults }
+
 // Frames returns the number of frames that have arrived.
 func (s *Sink) Frames() int { return len(s.frames) + s.count }
 

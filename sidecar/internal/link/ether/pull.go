@@ -1,0 +1,502 @@
+package ether
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
+
+// A pull is a remote read by packets, as in Open-MX (paper 003 §2.2): the receiver asks for
+// blocks of up to 64 fragments, and again for those fragments of a block that are missing,
+// by a mask. Fragments may come in any order and more than once.
+//
+//	receiver                              sender
+//	  ask: key, block, mask ───────────►  checks the key
+//	       ◄══════════════ parts ═══════  the fragments of the mask, in packets
+//	  a block is complete: asks for the next one
+//	  a block is late: asks for its missing fragments
+//
+// The receiver decides how much is under way. It bounds what it has asked of all senders
+// together, so that their answers do not overflow its socket, and of each sender by a window
+// that a loss halves and a success enlarges.
+
+// Limits of pulls.
+const (
+	blockBytes   = 64 << 10
+	blockParts   = 64 // bits of a mask
+	blocksOne    = 2  // blocks of a pull that are under way
+	blocksAlone  = 4  // the same if no other pull of the sender is
+	blocksMax    = 8  // of all pulls of a sender
+	servingMax   = 2 * blocksMax
+	askBytes     = 40
+	partHead     = 8
+	creditShare  = 4 // of the socket's buffer, of which the kernel counts its own structures too
+	creditLeast  = blockBytes
+	creditMost   = 4 << 20
+	pullsPerConn = 64 // with more, each would only end later
+)
+
+// The body of an ask: 0 pull u32, 4 first fragment u32, 8 key u64, 16 address of that
+// fragment in the registration u64, 24 mask u64, 32 bytes of a fragment u32, 36 bytes of the
+// block u32, whose last fragment may be shorter. The body of a part: 0 pull u32, 4 fragment
+// u32, 8 data. The body of a denial: 0 pull u32.
+
+// registration is memory that peers may read.
+type registration struct {
+	ref   link.Ref
+	ended bool
+}
+
+// block is a part of a pull that was asked for.
+type block struct {
+	first   uint32 // fragment
+	n       uint32 // bytes
+	missing uint64
+	at      int64 // when it was asked for last
+	tries   uint8
+	active  bool
+}
+
+// pull is a remote read of this side.
+type pull struct {
+	id     uint32
+	token  uint64
+	dst    link.Ref
+	src    link.Key
+	frag   uint32
+	asked  uint64 // bytes that were asked for
+	done   uint64 // bytes that have come
+	blocks [blocksAlone]block
+}
+
+// serve is an ask of the peer that is not answered yet.
+type serve struct {
+	reg   *registration
+	id    uint32
+	first uint32
+	frag  uint32
+	n     uint32
+	addr  uint64 // of the first fragment, in the registration
+	mask  uint64
+}
+
+// reads is what the pulls of all connections share.
+type reads struct {
+	keys      map[uint64]*registration
+	askers    []*conn // they have pulls that may ask for more
+	asked     uint64  // bytes that were asked for and have not come
+	credit    uint64  // bound of asked
+	part      []byte  // body of an ask or a part
+	forgotten []forgotten
+}
+
+func newReads() reads {
+	return reads{keys: map[uint64]*registration{}, credit: creditLeast, part: make([]byte, 0, bodyMost)}
+}
+
+// forgotten is a pull whose end the next Poll reports.
+type forgotten struct {
+	peer  link.Peer
+	token uint64
+}
+
+func (l *Link) reportForgotten(sink link.Sink) int {
+	list := l.reads.forgotten
+	l.reads.forgotten = nil
+	for _, f := range list {
+		sink.Done(f.peer, f.token, errForgotten)
+	}
+	return len(list)
+}
+
+// puller is the pulls of a connection.
+type puller struct {
+	list    []*pull
+	serving []serve
+	turn    int
+	nextID  uint32
+	window  float64 // blocks that may be under way
+	active  int     // blocks that are
+	heard   int64   // when a part came last, or the first ask was sent
+	peerMax uint32  // largest body that the peer sends; 0: it has not said so yet
+}
+
+// Register makes memory accessible to peers under a random key.
+func (l *Link) Register(ref link.Ref) (link.Key, error) {
+	var b [8]byte
+	for {
+		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+		k := binary.LittleEndian.Uint64(b[:])
+		if k != 0 && l.reads.keys[k] == nil {
+			l.reads.keys[k] = &registration{ref: ref}
+			return link.Key{Key: k}, nil
+		}
+	}
+}
+
+// Deregister ends a registration. Asks that are not answered yet are denied.
+func (l *Link) Deregister(k link.Key) {
+	if r := l.reads.keys[k.Key]; r != nil {
+		r.ended = true
+		delete(l.reads.keys, k.Key)
+	}
+}
+
+// Read starts a pull.
+func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
+	c := l.conns[peer]
+	switch {
+	case c == nil || c.err != nil:
+		return fmt.Errorf("%w: no connection by packets to pod %d", link.ErrBroken, peer)
+	case len(c.pulls.list) >= pullsPerConn:
+		return fmt.Errorf("%w: too many reads from pod %d", link.ErrKey, peer) // it goes by frames
+	case src.Addr+dst.Len < src.Addr:
+		return fmt.Errorf("%w: the range ends behind the last address", link.ErrKey)
+	}
+	q := &c.pulls
+	q.nextID++
+	frag := min(max(q.peerMax, bodyLeast), bodyMost) - partHead
+	q.list = append(q.list, &pull{id: q.nextID, token: token, dst: dst, src: src, frag: frag})
+	l.stats.Pulls++
+	l.asking(c)
+	return nil
+}
+
+// Write returns an error: the link has none (Caps.Write).
+func (l *Link) Write(link.Peer, uint64, link.Ref, link.Key, uint64) error {
+	return fmt.Errorf("%w: the ether link has no remote writes", link.ErrKey)
+}
+
+// asking notes that a connection has pulls that may ask for more.
+func (l *Link) asking(c *conn) {
+	if !c.asks {
+		c.asks = true
+		l.reads.askers = append(l.reads.askers, c)
+	}
+	c.touch()
+}
+
+// ask lets the pulls ask for blocks, in turn, as far as there is credit.
+func (l *Link) ask() {
+	list := l.reads.askers
+	kept := list[:0]
+	for _, c := range list {
+		if c.gone || c.err != nil || c.ending != 0 {
+			c.asks = false
+			continue
+		}
+		for l.askOne(c) {
+		}
+		if c.asks = c.wantsMore(); c.asks {
+			kept = append(kept, c)
+		}
+	}
+	l.reads.askers = kept
+	if n := len(kept); n > 1 { // another one begins next time
+		kept[0], kept[n-1] = kept[n-1], kept[0]
+	}
+}
+
+// wantsMore reports whether a pull has blocks that were not asked for.
+func (c *conn) wantsMore() bool {
+	for _, p := range c.pulls.list {
+		if p.asked < p.dst.Len {
+			return true
+		}
+	}
+	return false
+}
+
+// askOne asks for a block of the next pull that wants one. It returns false if none does, or
+// there is no credit.
+func (l *Link) askOne(c *conn) bool {
+	q := &c.pulls
+	if float64(q.active) >= q.window || q.active >= blocksMax || l.reads.asked > 0 && l.reads.asked+blockBytes > l.reads.credit {
+		return false
+	}
+	most := blocksOne
+	if len(q.list) == 1 {
+		most = blocksAlone
+	}
+	for range q.list {
+		q.turn = (q.turn + 1) % len(q.list)
+		p := q.list[q.turn]
+		if p.asked == p.dst.Len {
+			continue
+		}
+		if b := p.free(most); b != nil {
+			parts := min(uint64(blockParts), max(blockBytes/uint64(p.frag), 1), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
+			n := min(parts*uint64(p.frag), p.dst.Len-p.asked)
+			*b = block{first: uint32(p.asked / uint64(p.frag)), n: uint32(n), missing: 1<<parts - 1, active: true}
+			if parts == blockParts {
+				b.missing = ^uint64(0)
+			}
+			p.asked += n
+			l.reads.asked += n
+			if q.active == 0 {
+				q.heard = l.now
+			}
+			q.active++
+			l.sendAsk(c, p, b)
+			return true
+		}
+	}
+	return false
+}
+
+// free returns a block that is not in use, if fewer than most are.
+func (p *pull) free(most int) *block {
+	used, free := 0, (*block)(nil)
+	for i := range p.blocks {
+		if p.blocks[i].active {
+			used++
+		} else if free == nil {
+			free = &p.blocks[i]
+		}
+	}
+	if used >= most {
+		return nil
+	}
+	return free
+}
+
+// sendAsk asks for the missing fragments of a block. If the carrier is full, the ask is lost.
+func (l *Link) sendAsk(c *conn, p *pull, b *block) {
+	b.at = l.now
+	var body [askBytes]byte
+	le := binary.LittleEndian
+	le.PutUint32(body[0:], p.id)
+	le.PutUint32(body[4:], b.first)
+	le.PutUint64(body[8:], p.src.Key)
+	le.PutUint64(body[16:], p.src.Addr+uint64(b.first)*uint64(p.frag))
+	le.PutUint64(body[24:], b.missing)
+	le.PutUint32(body[32:], p.frag)
+	le.PutUint32(body[36:], b.n)
+	l.reads.part = append(l.reads.part[:0], body[:]...)
+	l.out.add(c, kindAsk, l.reads.part)
+}
+
+// asked handles an ask of the peer.
+func (c *conn) onAsk(body []byte) {
+	if len(body) != askBytes {
+		c.fail(fmt.Errorf("%w: an ask of %d bytes", link.ErrProtocol, len(body)))
+		return
+	}
+	le := binary.LittleEndian
+	s := serve{id: le.Uint32(body), first: le.Uint32(body[4:]), addr: le.Uint64(body[16:]), mask: le.Uint64(body[24:]), frag: le.Uint32(body[32:]), n: le.Uint32(body[36:])}
+	if s.frag == 0 || s.n == 0 || int(s.frag)+partHead > c.bodyMax || s.n > 2*blockBytes || s.mask == 0 ||
+		uint64(s.frag)*uint64(bits.Len64(s.mask)-1) >= uint64(s.n) {
+		c.fail(fmt.Errorf("%w: asks for fragments %#x of %d bytes of a block of %d", link.ErrProtocol, s.mask, s.frag, s.n))
+		return
+	}
+	s.reg = c.l.reads.keys[le.Uint64(body[8:])]
+	if r := s.reg; r == nil || uint64(s.n) > r.ref.Len || s.addr > r.ref.Len-uint64(s.n) {
+		s.reg = nil
+	}
+	if len(c.pulls.serving) < servingMax { // else the peer asks again
+		c.pulls.serving = append(c.pulls.serving, s)
+		c.touch()
+	}
+}
+
+// answer sends the fragments that the peer has asked for. It returns false if the carrier is
+// full.
+func (l *Link) answer(c *conn) bool {
+	q := &c.pulls
+	for len(q.serving) > 0 {
+		s := &q.serving[0]
+		if s.reg == nil || s.reg.ended {
+			l.reads.part = binary.LittleEndian.AppendUint32(l.reads.part[:0], s.id)
+			if !l.out.add(c, kindDeny, l.reads.part) {
+				return false
+			}
+			s.mask = 0
+		}
+		for s.mask != 0 {
+			i := uint32(bits.TrailingZeros64(s.mask))
+			off := uint64(i) * uint64(s.frag)
+			n := min(uint64(s.frag), uint64(s.n)-off)
+			l.reads.part = binary.LittleEndian.AppendUint32(l.reads.part[:0], s.id)
+			l.reads.part = binary.LittleEndian.AppendUint32(l.reads.part, s.first+i)
+			l.reads.part = append(l.reads.part, l.memory.Bytes(s.reg.ref.Slice(s.addr+off, n))...)
+			if !l.out.add(c, kindPart, l.reads.part) {
+				return false
+			}
+			l.stats.PartsOut++
+			s.mask &^= 1 << i
+		}
+		q.serving = append(q.serving[:0], q.serving[1:]...)
+	}
+	return true
+}
+
+// onPart handles a fragment.
+func (c *conn) onPart(body []byte, sink link.Sink) {
+	if len(body) < partHead {
+		c.fail(fmt.Errorf("%w: a part of %d bytes", link.ErrProtocol, len(body)))
+		return
+	}
+	p := c.pulls.find(binary.LittleEndian.Uint32(body))
+	if p == nil {
+		c.l.stats.Repeated++ // a late one
+		return
+	}
+	index, data := binary.LittleEndian.Uint32(body[4:]), body[partHead:]
+	b, bit := p.block(index)
+	if b == nil || b.missing&bit == 0 {
+		c.l.stats.Repeated++
+		return
+	}
+	off := uint64(index) * uint64(p.frag)
+	if uint64(len(data)) != min(uint64(p.frag), p.dst.Len-off) {
+		c.fail(fmt.Errorf("%w: fragment %d has %d bytes", link.ErrProtocol, index, len(data)))
+		return
+	}
+	copy(c.l.memory.Bytes(p.dst.Slice(off, uint64(len(data)))), data)
+	c.l.stats.PulledBytes += uint64(len(data))
+	b.missing &^= bit
+	p.done += uint64(len(data))
+	c.pulls.heard = c.l.now
+	if b.missing == 0 {
+		c.complete(p, b, sink)
+	}
+}
+
+// complete ends a block, and the pull with its last one.
+func (c *conn) complete(p *pull, b *block, sink link.Sink) {
+	q, at := &c.pulls, b.at
+	c.l.reads.asked -= uint64(b.n)
+	q.active--
+	if b.tries == 0 {
+		q.window = min(q.window+1/q.window, blocksMax)
+	}
+	*b = block{}
+	// Blocks that were asked for earlier have lost something.
+	for _, x := range q.list {
+		for i := range x.blocks {
+			if y := &x.blocks[i]; y.active && y.at < at && y.tries == 0 && c.l.now-y.at > c.snd.rtt {
+				c.askAgain(x, y)
+			}
+		}
+	}
+	if p.done == p.dst.Len {
+		q.remove(p)
+		sink.Done(c.peer, p.token, nil)
+	}
+	if c.lives() {
+		c.l.asking(c)
+	}
+}
+
+// askAgain asks for what is missing of a block that was lost in part.
+func (c *conn) askAgain(p *pull, b *block) {
+	q := &c.pulls
+	b.tries = min(b.tries+1, 7)
+	q.window = max(q.window/2, 1)
+	c.l.stats.AskedAgain++
+	c.l.sendAsk(c, p, b)
+}
+
+// onDeny ends a pull that the peer refuses.
+func (c *conn) onDeny(body []byte, sink link.Sink) {
+	if len(body) != 4 {
+		c.fail(fmt.Errorf("%w: a denial of %d bytes", link.ErrProtocol, len(body)))
+		return
+	}
+	if p := c.pulls.find(binary.LittleEndian.Uint32(body)); p != nil {
+		c.release(p)
+		c.pulls.remove(p)
+		sink.Done(c.peer, p.token, fmt.Errorf("%w: refused by the peer", link.ErrKey))
+	}
+}
+
+// release returns the credit of a pull that ends early.
+func (c *conn) release(p *pull) {
+	for i := range p.blocks {
+		if b := &p.blocks[i]; b.active {
+			c.l.reads.asked -= uint64(b.n)
+			c.pulls.active--
+			*b = block{}
+		}
+	}
+}
+
+func (q *puller) find(id uint32) *pull {
+	for _, p := range q.list {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+func (q *puller) remove(p *pull) {
+	for i, x := range q.list {
+		if x == p {
+			q.list = append(q.list[:i], q.list[i+1:]...)
+			return
+		}
+	}
+}
+
+// block returns the block in use that has a fragment, and the fragment's bit.
+func (p *pull) block(index uint32) (*block, uint64) {
+	for i := range p.blocks {
+		if b := &p.blocks[i]; b.active && index >= b.first && index-b.first < blockParts {
+			return b, 1 << (index - b.first)
+		}
+	}
+	return nil, 0
+}
+
+// endPulls ends all pulls of a connection, and returns their tokens.
+func (c *conn) endPulls() (tokens []uint64) {
+	for _, p := range c.pulls.list {
+		c.release(p)
+		tokens = append(tokens, p.token)
+	}
+	c.pulls.list, c.pulls.serving = nil, nil
+	return tokens
+}
+
+// late returns when the first block has to be asked for again; 0: never.
+func (c *conn) late(b *block) int64 { return b.at + min(max(4*c.snd.rtt, rtoLeast)<<b.tries, rtoMost) }
+
+// pullDeadline returns when the first block is late; 0: none is under way.
+func (c *conn) pullDeadline() (at int64) {
+	if c.pulls.active == 0 {
+		return 0
+	}
+	for _, p := range c.pulls.list {
+		for i := range p.blocks {
+			if b := &p.blocks[i]; b.active {
+				if x := c.late(b); at == 0 || x < at {
+					at = x
+				}
+			}
+		}
+	}
+	return at
+}
+
+// tickPulls asks again for late blocks. It returns false if nothing has come for longer than
+// silence.
+func (c *conn) tickPulls(now int64) bool {
+	if c.pulls.active == 0 {
+		return true
+	}
+	if now-c.pulls.heard > c.l.cfg.Silence {
+		return false
+	}
+	for _, p := range c.pulls.list {
+		for i := range p.blocks {
+			if b := &p.blocks[i]; b.active && now >= c.late(b) {
+				c.askAgain(p, b)
+			}
+		}
+	}
+	return true
+}
