@@ -37,6 +37,7 @@ type conn struct {
 	timed  bool   // in l.timed
 	events uint32 // of the socket, as epoll knows them
 	watch  bool   // in l.watched
+	reads  bool   // in l.readers
 }
 
 // viaSocket is set in the byte of a header that has the element type, if the payload is in
@@ -51,7 +52,9 @@ func (c *conn) fail(err error) {
 	}
 	if c.err == nil {
 		c.err = err
-		c.l.failed++
+		if c.joined { // otherwise Join counts it
+			c.l.failed++
+		}
 	}
 }
 
@@ -90,12 +93,18 @@ func (c *conn) send(f *link.Frame) bool {
 
 // packet handles a packet that has authenticated.
 func (c *conn) packet(kind byte, body []byte, sink link.Sink) {
+	if c.err != nil {
+		return
+	}
 	if len(body) < prefixBytes {
 		c.fail(fmt.Errorf("%w: a packet of kind %d has a body of %d bytes, want at least %d", link.ErrProtocol, kind, len(body), prefixBytes))
 		return
 	}
 	le := binary.LittleEndian
 	c.pulls.peerMax = le.Uint32(body[20:])
+	if kind == kindAck && le.Uint32(body) != 0 { // the peer waits for a larger limit
+		c.rcv.hurry = true
+	}
 	if !c.snd.acknowledged(le.Uint32(body[4:]), le.Uint64(body[8:]), le.Uint32(body[16:]), c.l.now, &c.l.bodies) {
 		c.fail(fmt.Errorf("%w: acknowledges a packet that was not sent", link.ErrProtocol))
 		return
@@ -139,7 +148,7 @@ func (c *conn) stream(number uint64, body []byte, sink link.Sink) {
 // which there is no memory is dropped, as the network might, and comes again.
 func (c *conn) keep(number uint64, body []byte, off int) {
 	free := &c.l.bodies
-	if off == prefixBytes && (free.in.full() || c.rcv.kept+len(body) > bytesMax) {
+	if off == prefixBytes && (free.in.full() || c.rcv.kept+len(body) > bytesMax+bodyMost) {
 		return
 	}
 	c.rcv.keep(number, append(free.in.get(len(body)), body...), free)
@@ -230,6 +239,9 @@ func (c *conn) place(h *wire.Header, sink link.Sink) {
 		c.fail(link.Protocol(err))
 		return
 	}
+	if !c.lives() { // the core has forgotten the peer meanwhile
+		return
+	}
 	c.pipe.dst = dst[:h.Length]
 	c.l.stats.Placed++
 	c.readPayload(sink)
@@ -237,7 +249,7 @@ func (c *conn) place(h *wire.Header, sink link.Sink) {
 
 // readPayload reads the payload whose turn it is.
 func (c *conn) readPayload(sink link.Sink) (work int) {
-	whole, work, err := c.pipe.fill()
+	whole, work, err := c.pipe.fill(&c.l.budget)
 	if err != nil {
 		c.fail(err)
 		return work + 1
@@ -261,19 +273,21 @@ func (c *conn) changed() {
 	}
 }
 
+// time makes sure that the connection's timers are looked after.
+func (c *conn) time() {
+	if !c.timed {
+		c.timed = true
+		c.l.timed = append(c.l.timed, c)
+	}
+}
+
 // touch makes sure that the connection's packets and timers are looked after.
 func (c *conn) touch() {
 	if c.gone {
 		return
 	}
-	if !c.dirty {
-		c.dirty = true
-		c.l.dirty = append(c.l.dirty, c)
-	}
-	if !c.timed {
-		c.timed = true
-		c.l.timed = append(c.l.timed, c)
-	}
+	c.mark()
+	c.time()
 }
 
 // deadline returns when the connection has to send next by its timers; 0: never.
@@ -295,11 +309,7 @@ func (c *conn) deadline() int64 {
 func (c *conn) close() {
 	c.gone = true
 	free := &c.l.bodies
-	for n := c.snd.base; n < c.snd.end; n++ {
-		free.out.put(c.snd.at(n).body)
-	}
-	c.snd.base = c.snd.end
-	c.snd.rest(free)
+	c.snd.drop(free)
 	for ; c.rcv.count > 0; c.rcv.drop(free) {
 	}
 	if c.pipe.fd >= 0 {

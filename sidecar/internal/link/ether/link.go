@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -80,11 +81,14 @@ type Link struct {
 	reads  reads
 
 	pendingCount atomic.Int32
+	abandons     atomic.Bool // abandoned is not empty
 	mu           sync.Mutex
+	abandoned    []*conn              // of Endpoints that were closed
 	pending      map[uint32]*Endpoint // Endpoints that are not joined, by session
 
 	sleeper      sleeper
 	polls        int
+	budget       int // bytes of payloads that this Poll may still read
 	checkSockets bool
 	stats        Stats
 }
@@ -197,8 +201,10 @@ func (l *Link) Join(peer link.Peer, fd int, e *Endpoint) error {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // a socket pair has no such option
 	c.joined = true
 	l.conns[peer], l.table[c.session] = c, c
-	l.bodies.grow(c.bodyMax)
 	l.list, l.fresh = append(l.list, c), append(l.fresh, c)
+	if c.err != nil {
+		l.failed++
+	}
 	if !l.met[peer] {
 		l.met[peer] = true
 		l.stats.Direct++
@@ -265,6 +271,12 @@ func (l *Link) bury(c *conn) {
 	_ = unix.SetsockoptLinger(c.pipe.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // a socket pair has no such option
 	l.drop(c)
 	c.ending = l.now + buryTime
+	l.buried = slices.DeleteFunc(l.buried, func(x *conn) bool { // of a peer, the last one is enough
+		if x.peer == c.peer {
+			delete(l.table, x.session)
+		}
+		return x.peer == c.peer
+	})
 	l.buried = append(l.buried, c)
 	l.wakeAt(c.ending)
 	l.tellEnd(c)
@@ -356,12 +368,10 @@ func (c *conn) sendSome(frames []*link.Frame) (n int) {
 
 // reading notes that a connection waits for a payload.
 func (l *Link) reading(c *conn) {
-	for _, x := range l.readers {
-		if x == c {
-			return
-		}
+	if !c.reads {
+		c.reads = true
+		l.readers = append(l.readers, c)
 	}
-	l.readers = append(l.readers, c)
 }
 
 var errForgotten = fmt.Errorf("%w: forgotten", link.ErrBroken)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,6 +112,8 @@ func (e *Endpoint) accept(offer []byte) (port uint16, err error) {
 	switch {
 	case len(offer) < offerBytes || offer[0] != offerVersion:
 		return 0, fmt.Errorf("ether: the peer's offer has version %d and %d bytes, this sidecar has version %d: use images of one release", first(offer), len(offer), offerVersion)
+	case binary.LittleEndian.Uint32(offer[4:]) == notConn:
+		return 0, errors.New("ether: the peer's offer has the session 0, which means none")
 	case offer[1]&flagEncrypt != 0 != e.l.cfg.Encrypt:
 		return 0, errors.New("ether: only one side encrypts: give all sidecars of the job the same document")
 	}
@@ -251,7 +254,10 @@ func (l *Link) pendingPacket(b []byte, from *address) bool {
 		}
 		l.echo(e.c, len(body), from)
 	case kindEcho:
-		if n := int(binary.LittleEndian.Uint32(append(body, 0, 0, 0, 0))); n > e.largest && n <= probeSizes[0] {
+		if len(body) != echoBytes {
+			break
+		}
+		if n := int(binary.LittleEndian.Uint32(body)); n > e.largest && n <= e.most && slices.Contains(probeSizes[:], n) {
 			e.largest = n
 			e.note()
 		}
@@ -295,6 +301,8 @@ func (e *Endpoint) Close() error {
 	defer e.l.mu.Unlock()
 	if e.c != nil {
 		e.forget(e.c)
+		e.l.abandoned = append(e.l.abandoned, e.c) // its packets belong to the engine
+		e.l.abandons.Store(true)
 		e.c = nil
 	}
 	return nil

@@ -65,23 +65,32 @@ func (o *output) offer() bool {
 // not read, use no more than the memory formula knows.
 type bodies struct {
 	out, in store
-	windows []*[queueMax]outPacket // free
-	spare   []*[windowMax][]byte   // free
+	windows [][]outPacket        // free, of windowFirst packets
+	spare   []*[windowMax][]byte // free
 }
 
-// grow makes new bodies large enough for packets of a connection.
-func (b *bodies) grow(size int) {
-	b.out.size, b.in.size = max(b.out.size, size), max(b.in.size, size)
-}
+// sparesMax bounds the free memory of windows and slots.
+const sparesMax = 64
 
-// window returns memory for the packets of a direction.
-func (b *bodies) window() *[queueMax]outPacket {
-	if n := len(b.windows); n > 0 {
+// larger returns memory for twice as many packets as ring has, with those from base to end.
+func (b *bodies) larger(ring []outPacket, base, end uint64) []outPacket {
+	if n := len(b.windows); len(ring) == 0 && n > 0 {
 		w := b.windows[n-1]
 		b.windows = b.windows[:n-1]
 		return w
 	}
-	return new([queueMax]outPacket)
+	w := make([]outPacket, max(2*len(ring), windowFirst))
+	for n := base; n < end; n++ {
+		w[n&uint64(len(w)-1)] = ring[n&uint64(len(ring)-1)]
+	}
+	return w
+}
+
+// keepWindow retains memory for packets, if it is small.
+func (b *bodies) keepWindow(ring []outPacket) {
+	if len(ring) == windowFirst && len(b.windows) < sparesMax {
+		b.windows = append(b.windows, ring)
+	}
 }
 
 // slots returns memory for the packets that wait of a direction.
@@ -94,17 +103,16 @@ func (b *bodies) slots() *[windowMax][]byte {
 	return new([windowMax][]byte)
 }
 
-// store is a bounded number of bytes in bodies.
+// store is a bounded number of bytes in bodies of two sizes.
 type store struct {
-	free [][]byte
-	size int // of a new body
-	used int // bytes of the bodies that are not free
+	small, large [][]byte // free
+	used         int      // bytes of the bodies that are not free
 }
 
-// bodyFirst is the least size of a body: that of the MTU 1500.
+// bodyFirst is the size of small bodies: that of the MTU 1500. Large ones have bodyMost.
 const bodyFirst = 1420
 
-// storeSpare bounds the free bodies.
+// storeSpare bounds the free bodies of a size.
 const storeSpare = 256
 
 // full reports whether no more bodies should be used.
@@ -112,11 +120,15 @@ func (s *store) full() bool { return s.used >= memory.EtherStore }
 
 // get returns an empty body with room for n bytes.
 func (s *store) get(n int) []byte {
-	b := []byte(nil)
-	if i := len(s.free) - 1; i >= 0 && cap(s.free[i]) >= n {
-		b, s.free = s.free[i], s.free[:i]
+	list, size := &s.small, bodyFirst
+	if n > bodyFirst {
+		list, size = &s.large, max(n, bodyMost)
+	}
+	var b []byte
+	if i := len(*list) - 1; i >= 0 && size <= bodyMost {
+		b, *list = (*list)[i], (*list)[:i]
 	} else {
-		b = make([]byte, 0, max(s.size, bodyFirst, n))
+		b = make([]byte, 0, size)
 	}
 	s.used += cap(b)
 	return b
@@ -125,7 +137,10 @@ func (s *store) get(n int) []byte {
 // put releases a body.
 func (s *store) put(b []byte) {
 	s.used -= cap(b)
-	if cap(b) >= max(s.size, bodyFirst) && len(s.free) < storeSpare {
-		s.free = append(s.free, b[:0])
+	switch {
+	case cap(b) == bodyFirst && len(s.small) < storeSpare:
+		s.small = append(s.small, b[:0])
+	case cap(b) == bodyMost && len(s.large) < storeSpare:
+		s.large = append(s.large, b[:0])
 	}
 }

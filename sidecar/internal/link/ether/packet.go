@@ -125,10 +125,12 @@ func counterOf(packet []byte) uint64 { return binary.LittleEndian.Uint64(packet[
 // is recognized. Packets that arrive replayWindow counters late are taken for copies.
 type replay struct {
 	top  uint64 // highest counter that has arrived
-	bits [replayWindow / 64]uint64
+	bits [replayWindow/64 + 1]uint64
 }
 
-const replayWindow = 1024
+// replayWindow is one word less than the bits: the word of the highest counter has bits of
+// its own (RFC 6479).
+const replayWindow = 960
 
 // seen reports whether a packet with the counter has arrived, or is too old to tell.
 func (r *replay) seen(counter uint64) bool {

@@ -36,9 +36,14 @@ const (
 )
 
 // full reports whether no payload is accepted.
-func (p *pipe) full() bool { return p.bytes >= aheadMax || len(p.pieces) == piecesMax }
+func (p *pipe) full() bool { return p.bytes >= aheadMax || len(p.pieces)-p.first == piecesMax }
 
 func (p *pipe) add(mem []byte, seq uint64) {
+	if p.first > 0 && len(p.pieces) == cap(p.pieces) {
+		n := copy(p.pieces, p.pieces[p.first:])
+		clear(p.pieces[n:])
+		p.pieces, p.first = p.pieces[:n], 0
+	}
 	p.pieces = append(p.pieces, piece{mem, seq})
 	p.bytes += len(mem)
 }
@@ -92,18 +97,20 @@ func (p *pipe) written(n int) {
 	}
 }
 
+// callCost is what a read takes off a budget in addition to its bytes: many payloads of a
+// byte are work, too.
+const callCost = 1 << 10
+
 var errEnd = errors.New("closed by the peer")
 
-// readMax bounds the bytes of one fill, so that a turn ends.
-const readMax = 256 << 10
-
-// fill reads into dst. It reports whether the payload is complete.
-func (p *pipe) fill() (whole bool, work int, err error) {
-	for enough := p.in + readMax; len(p.dst) > 0; {
-		if p.in >= enough {
-			return false, work, nil
+// fill reads into dst, at most budget bytes, which it takes off budget. It reports whether
+// the payload is complete.
+func (p *pipe) fill(budget *int) (whole bool, work int, err error) {
+	for len(p.dst) > 0 {
+		if *budget <= 0 {
+			return false, work + 1, nil
 		}
-		n, err := p.read()
+		n, err := p.read(min(len(p.dst), *budget))
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return false, work, nil
@@ -114,6 +121,7 @@ func (p *pipe) fill() (whole bool, work int, err error) {
 		case n == 0:
 			return false, work, fmt.Errorf("%w: reading: %w", link.ErrBroken, errEnd)
 		}
+		*budget -= n + callCost
 		p.in += uint64(n)
 		p.dst = p.dst[n:]
 		work++

@@ -20,9 +20,9 @@ func (p *pipe) write() (int, error) {
 	return result(r, e)
 }
 
-// read reads into dst.
-func (p *pipe) read() (int, error) {
-	r, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(p.fd), uintptr(unsafe.Pointer(&p.dst[0])), uintptr(len(p.dst)))
+// read reads at most n bytes into dst.
+func (p *pipe) read(n int) (int, error) {
+	r, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(p.fd), uintptr(unsafe.Pointer(&p.dst[0])), uintptr(n))
 	return result(r, e)
 }
 

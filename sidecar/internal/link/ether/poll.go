@@ -1,6 +1,8 @@
 package ether
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -9,6 +11,10 @@ import (
 // Poll hands over what has arrived, sends what is due, and looks after timers and sockets.
 func (l *Link) Poll(sink link.Sink) int {
 	work := l.cfg.Stream.Poll(sink)
+	if l.abandons.Load() {
+		l.releaseAbandoned()
+	}
+	l.budget = payloadBudget
 	quiet := len(l.list)+len(l.buried) == 0 && l.pendingCount.Load() == 0
 	if l.polls++; l.polls >= socketInterval {
 		l.polls, l.checkSockets = 0, true
@@ -39,6 +45,21 @@ func (l *Link) Poll(sink link.Sink) int {
 		work += l.reportFailed(sink)
 	}
 	return work
+}
+
+// payloadBudget is how many bytes of payloads of all connections a Poll reads, as over TCP.
+const payloadBudget = 512 << 10
+
+// releaseAbandoned releases what came for connections that were not made.
+func (l *Link) releaseAbandoned() {
+	l.mu.Lock()
+	list := l.abandoned
+	l.abandoned = nil
+	l.abandons.Store(false)
+	l.mu.Unlock()
+	for _, c := range list {
+		c.close()
+	}
 }
 
 // receive handles the packets that have arrived.
@@ -133,7 +154,13 @@ func (l *Link) resume(sink link.Sink) (work int) {
 	l.fresh = l.fresh[:0]
 	list := l.readers
 	l.readers = l.spare[:0]
-	for _, c := range list {
+	for i, c := range list {
+		if l.budget <= 0 { // the others come first next time
+			l.readers = slices.Insert(l.readers, 0, list[i:]...)
+			work++
+			break
+		}
+		c.reads = false
 		if c.gone || c.err != nil || c.pipe.dst == nil {
 			continue
 		}
@@ -194,10 +221,13 @@ func (l *Link) hangUp(c *conn, sink link.Sink) {
 		return
 	}
 	l.receive(sink)
-	if c.pipe.dst != nil && !c.gone && c.err == nil {
-		c.readPayload(sink)
+	if c.pipe.dst != nil && c.lives() {
+		l.budget = max(l.budget, payloadBudget/8) // what is in the socket belongs to frames that are acknowledged
+		if c.readPayload(sink); c.pipe.dst == nil {
+			c.resume(sink)
+		}
 	}
-	if !c.gone && c.err == nil && c.pipe.dst == nil {
+	if c.lives() && c.pipe.dst == nil {
 		c.fail(link.Broken(errEnd))
 	}
 }
@@ -242,7 +272,7 @@ func (l *Link) tick() {
 
 // mark makes the next commit send what is due.
 func (c *conn) mark() {
-	if !c.dirty {
+	if !c.dirty && !c.gone {
 		c.dirty = true
 		c.l.dirty = append(c.l.dirty, c)
 	}
@@ -297,12 +327,16 @@ func (l *Link) pack(c *conn) bool {
 	if len(c.pulls.serving) > 0 && !l.answer(c) {
 		return false
 	}
-	if due := c.rcv.due(); !sent && due != 0 && l.now >= due && c.joined {
-		putPrefix(l.out.body[:], 0, c.rcv.known, c.rcv.bitmap(), c.rcv.limit(), c.bodyMax)
+	if due := c.rcv.due(); c.snd.query || !sent && due != 0 && l.now >= due && c.joined {
+		query := uint64(0)
+		if c.snd.query {
+			query = 1
+		}
+		putPrefix(l.out.body[:], query, c.rcv.known, c.rcv.bitmap(), c.rcv.limit(int(c.pulls.peerMax)), c.bodyMax)
 		if !l.out.add(c, kindAck, l.out.body[:]) {
 			return false
 		}
-		sent = true
+		c.snd.query, sent = false, true
 	}
 	if sent {
 		c.rcv.told()
@@ -314,6 +348,7 @@ func (l *Link) pack(c *conn) bool {
 		c.flush()
 	}
 	if at := c.deadline(); at != 0 {
+		c.time()
 		l.wakeAt(at)
 	}
 	return true
@@ -322,7 +357,7 @@ func (l *Link) pack(c *conn) bool {
 // prefixed returns the body of a packet with the acknowledgement of now.
 func (c *conn) prefixed(number uint64) []byte {
 	body := c.snd.at(number).body
-	putPrefix(body, number, c.rcv.known, c.rcv.bitmap(), c.rcv.limit(), c.bodyMax)
+	putPrefix(body, number, c.rcv.known, c.rcv.bitmap(), c.rcv.limit(int(c.pulls.peerMax)), c.bodyMax)
 	return body
 }
 

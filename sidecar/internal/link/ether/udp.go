@@ -15,7 +15,6 @@ import (
 type udp struct {
 	fd       int
 	v6       bool
-	single   bool // the kernel does not segment
 	stats    *Stats
 	out      [sendBatches]header
 	outParts [sendBatches]parts

@@ -50,11 +50,6 @@ func (u *udp) prepare() {
 // send implements carrier.
 func (u *udp) send(list []batch) (sent int) {
 	for sent < len(list) {
-		if u.single {
-			u.sendSingle(&list[sent])
-			sent++
-			continue
-		}
 		some := list[sent:]
 		some = some[:min(len(some), sendBatches)]
 		for i := range some {
@@ -68,8 +63,9 @@ func (u *udp) send(list []batch) (sent int) {
 		case e == unix.EAGAIN || e == unix.ENOBUFS:
 			return sent
 		case e == unix.EINTR:
-		case (e == unix.EIO || e == unix.EINVAL) && u.out[0].Controllen > 0:
-			u.single = true // the device cannot segment
+		case (e == unix.EIO || e == unix.EINVAL) && u.out[0].Controllen > 0: // a device on this path does not segment such packets
+			u.sendSingle(&list[sent])
+			sent++
 		default: // the route is gone, or a firewall refuses: as lost packets
 			u.stats.SendErrors++
 			sent++

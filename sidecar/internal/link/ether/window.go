@@ -16,7 +16,9 @@ import (
 const (
 	windowMax    = 256       // packets that are under way, and packets that wait at the receiver
 	queueMax     = 1024      // packets that are not acknowledged or were never sent
-	queueBytes   = 2 << 20   // of their bodies: as much as a TCP socket takes for a peer that does not read
+	queueBytes   = 2 << 20   // of memory of their bodies: as much as a TCP socket takes for a peer that does not read
+	queueLeast   = 8         // packets for which there is memory even if other peers use all
+	limitFirst   = 32        // packets that a receiver accepts before it has said more
 	bytesMax     = 512 << 10 // bodies that wait at the receiver
 	windowFirst  = 16        // congestion window of a new connection, in packets (RFC 6928 allows 10 over the Internet)
 	windowLeast  = 2
@@ -55,12 +57,13 @@ type outPacket struct {
 
 // sender is the sending side of a direction.
 type sender struct {
-	packets *[queueMax]outPacket // nil while all packets are acknowledged
-	base    uint64               // first packet that is not acknowledged
-	next    uint64               // first packet that was never sent
-	end     uint64               // packets before it have frames; end-1 may still take more if it was never sent
-	limit   uint64               // the receiver has no room for this packet
-	lost    int                  // number of packets that are to be sent again
+	packets []outPacket // a ring of a power of two; nil while all packets are acknowledged
+	used    int         // bytes of memory of their bodies
+	base    uint64      // first packet that is not acknowledged
+	next    uint64      // first packet that was never sent
+	end     uint64      // packets before it have frames; end-1 may still take more if it was never sent
+	limit   uint64      // the receiver has no room for this packet
+	lost    int         // number of packets that are to be sent again
 
 	window  float64 // congestion window in packets
 	slow    float64 // from this window on it grows by one packet a round trip
@@ -68,17 +71,19 @@ type sender struct {
 	rtt     int64   // smoothed round trip; 0: unknown
 	vary    int64   // its mean deviation
 	backoff int64   // factor of the time-out; 0 is 1
+	query   bool    // the receiver is to be asked for a larger limit
+	asked   int64   // when that was done last
 	heard   int64   // when an acknowledgement of something new came, or the first packet after quiet was sent
 
 	stats *Stats
 }
 
 func (s *sender) init(stats *Stats) {
-	s.base, s.next, s.end, s.limit = 1, 1, 1, 1+windowMax
+	s.base, s.next, s.end, s.limit = 1, 1, 1, 1+limitFirst
 	s.window, s.slow, s.stats = windowFirst, windowMax, stats
 }
 
-func (s *sender) at(number uint64) *outPacket { return &s.packets[number%queueMax] }
+func (s *sender) at(number uint64) *outPacket { return &s.packets[number&uint64(len(s.packets)-1)] }
 
 // idle reports whether all packets are acknowledged.
 func (s *sender) idle() bool { return s.base == s.end }
@@ -91,14 +96,16 @@ func (s *sender) open(n, bodyMax int, free *bodies) *outPacket {
 			return p
 		}
 	}
-	if s.end-s.base >= min(queueMax, uint64(queueBytes/bodyMax)) || free.out.full() {
+	n64 := s.end - s.base
+	if n64 == queueMax || s.used >= queueBytes || n64 >= queueLeast && free.out.full() {
 		return nil
 	}
-	if s.packets == nil {
-		s.packets = free.window()
+	if n64 == uint64(len(s.packets)) {
+		s.packets = free.larger(s.packets, s.base, s.end)
 	}
 	p := s.at(s.end)
 	*p = outPacket{body: free.out.get(bodyMax)[:prefixBytes]}
+	s.used += cap(p.body)
 	s.end++
 	return p
 }
@@ -143,9 +150,7 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 	fresh := 0
 	for ; s.base < to; s.base++ {
 		fresh += s.arrived(s.base, now)
-		p := s.at(s.base)
-		free.out.put(p.body)
-		p.body = nil
+		s.free(s.at(s.base), free)
 	}
 	s.rest(free)
 	if to < s.base {
@@ -160,9 +165,7 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 		fresh += s.arrived(n, now)
 		top = n
 	}
-	if l := widen(s.limit, limit); l > s.limit && l <= s.next+2*windowMax {
-		s.limit = l
-	}
+	s.limit = max(s.limit, min(widen(s.limit, limit), s.next+2*windowMax))
 	if fresh > 0 {
 		s.heard, s.backoff = now, 0
 		s.grow(fresh)
@@ -171,10 +174,26 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 	return true
 }
 
+// free releases the body of a packet.
+func (s *sender) free(p *outPacket, free *bodies) {
+	s.used -= cap(p.body)
+	free.out.put(p.body)
+	p.body = nil
+}
+
+// drop releases all packets.
+func (s *sender) drop(free *bodies) {
+	for ; s.base < s.end; s.base++ {
+		s.free(s.at(s.base), free)
+	}
+	s.next, s.lost = s.end, 0
+	s.rest(free)
+}
+
 // rest gives the memory of the window back if it is empty.
 func (s *sender) rest(free *bodies) {
 	if s.idle() && s.packets != nil {
-		free.windows = append(free.windows, s.packets)
+		free.keepWindow(s.packets)
 		s.packets = nil
 	}
 }
@@ -244,16 +263,21 @@ func (s *sender) lose(number uint64) {
 	}
 }
 
-// timeout returns when the first packet has to be sent again; 0: never.
+// timeout returns when the first packet has to be sent again, or the receiver has to be asked
+// for a larger limit, whose announcement may be lost; 0: never.
 func (s *sender) timeout() int64 {
-	if s.base == s.next {
-		return 0
-	}
 	rto := rtoFirst
 	if s.rtt > 0 {
 		rto = max(s.rtt+4*s.vary, rtoLeast)
 	}
-	return s.at(s.base).at + min(rto<<min(s.backoff, 7), rtoMost)
+	rto = min(rto<<min(s.backoff, 7), rtoMost)
+	switch {
+	case s.base < s.next:
+		return s.at(s.base).at + rto
+	case s.next < s.end && s.next >= s.limit:
+		return max(s.asked, s.heard) + rto
+	}
+	return 0
 }
 
 // tick marks the first packet as lost if its time is over. It returns false if nothing has
@@ -261,6 +285,11 @@ func (s *sender) timeout() int64 {
 func (s *sender) tick(now, silence int64) bool {
 	at := s.timeout()
 	if at == 0 || now < at {
+		return true
+	}
+	if s.base == s.next {
+		s.query, s.asked = true, now
+		s.backoff++
 		return true
 	}
 	if now-s.heard > silence {
@@ -277,6 +306,7 @@ func (s *sender) tick(now, silence int64) bool {
 // wait in slots: an earlier one is missing, or the payload of a frame is.
 type receiver struct {
 	slots *[windowMax][]byte // nil: no packet waits
+	end   uint64             // no packet from this one on was allowed
 	next  uint64             // the packet that is handed over next; if slots has it, from offset on
 	off   int                // offset of the next frame in it
 	known uint64             // all packets before it have arrived; at least next
@@ -284,11 +314,12 @@ type receiver struct {
 	since int64              // when the first of them arrived
 	said  uint64             // limit in the last acknowledgement
 	hurry bool               // acknowledge now
+	grew  bool               // packets that waited were handed over since the last acknowledgement
 	kept  int                // bytes in slots
 	count int                // packets in slots
 }
 
-func (r *receiver) init() { r.next, r.known, r.said = 1, 1, 1+windowMax }
+func (r *receiver) init() { r.next, r.known, r.end, r.said = 1, 1, 1+limitFirst, 1+limitFirst }
 
 // at returns a packet that waits, or nil.
 func (r *receiver) at(number uint64) []byte {
@@ -311,6 +342,7 @@ func (r *receiver) keep(number uint64, body []byte, free *bodies) {
 // drop releases the packet whose turn it is, if it waits, and passes on to the next one.
 func (r *receiver) drop(free *bodies) {
 	if body := r.at(r.next); body != nil {
+		r.grew = true
 		r.slots[r.next%windowMax] = nil
 		r.kept -= len(body)
 		r.count--
@@ -324,7 +356,9 @@ func (r *receiver) drop(free *bodies) {
 // rest gives the memory of the slots back if no packet waits.
 func (r *receiver) rest(free *bodies) {
 	if r.count == 0 && r.slots != nil {
-		free.spare = append(free.spare, r.slots)
+		if len(free.spare) < sparesMax {
+			free.spare = append(free.spare, r.slots)
+		}
 		r.slots = nil
 	}
 }
@@ -335,7 +369,7 @@ func (r *receiver) accept(number uint64, now int64) bool {
 		r.since = now
 	}
 	r.owed++
-	if number < r.known || number >= r.next+windowMax || r.at(number) != nil {
+	if number < r.known || number >= r.end || r.at(number) != nil {
 		r.hurry = true // the acknowledgement was lost, or the sender believes so
 		return false
 	}
@@ -363,13 +397,21 @@ func (r *receiver) bitmap() (b uint64) {
 	return b
 }
 
-// limit is the first packet for which there is no room.
-func (r *receiver) limit() uint64 { return r.next + windowMax }
+// limit returns the first packet for which there is no room, if packets have at most most
+// bytes. It never moves back: what was allowed is kept.
+func (r *receiver) limit(most int) uint64 {
+	if most == 0 { // the peer has not said it yet
+		most = bodyMost
+	}
+	room := uint64(max(bytesMax-r.kept, 0) / max(most, bodyFirst))
+	r.end = max(r.end, min(r.next+windowMax, r.known+room))
+	return r.end
+}
 
 // due returns when an acknowledgement has to be sent without frames; 0: none.
 func (r *receiver) due() int64 {
 	switch {
-	case r.hurry || r.owed >= ackEvery || r.limit()-r.said >= windowMax/2:
+	case r.hurry || r.owed >= ackEvery || r.said < r.known+limitFirst/2 && r.grew:
 		return 1
 	case r.owed > 0:
 		return r.since + ackDelay
@@ -378,4 +420,4 @@ func (r *receiver) due() int64 {
 }
 
 // told records that an acknowledgement was sent.
-func (r *receiver) told() { r.owed, r.hurry, r.said = 0, false, r.limit() }
+func (r *receiver) told() { r.owed, r.hurry, r.grew, r.said = 0, false, false, r.end }
