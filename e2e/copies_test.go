@@ -8,7 +8,7 @@ import (
 )
 
 // TestCopyingThreads checks that large messages arrive whole where threads may copy them, and
-// that the report says who has copied. Whether a thread is used depends on what this machine
+// that the report says what has copied. Whether a thread is used depends on what this machine
 // measures.
 func TestCopyingThreads(t *testing.T) {
 	ring := []string{filepath.Join(bin, "ring"), "-bytes", "1048576", "-rounds", "40"}

@@ -21,9 +21,9 @@ func offloadCommand() *cobra.Command {
 		Use:   "offload",
 		Short: "measure the copy engines of this machine",
 		Long: `offload measures a thread that copies, and each DSA queue of this container or of
---dsa, beside copies of the calling thread: bytes a second, the time that the engine's
-thread spends on submission and on polling, and the time until the last byte. A sidecar
-uses an engine from the size on that the last line of the engine says.`,
+--dsa, and compares them with copies of the calling thread: bytes a second, the time that
+the engine's thread spends on submission and on polling, and the time until the last byte.
+A sidecar uses an engine from the size on that the last line of the engine says.`,
 		Example: `  outrigger bench offload
   outrigger bench offload --dsa /dev/dsa/wq0.0`,
 		Args: cobra.NoArgs,

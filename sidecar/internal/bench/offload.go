@@ -40,7 +40,7 @@ var offloadSizes = [...]int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 <
 // coldBytes is the memory from which copies of memory that is in no cache are made.
 const coldBytes = 256 << 20
 
-// Offload measures an engine, each size beside copies of the calling thread.
+// Offload measures an engine, each size together with copies of the calling thread.
 func Offload(e OffloadEngine, rounds int) OffloadResult {
 	r := OffloadResult{Engine: e.Name}
 	ch, err := e.Open()

@@ -115,7 +115,7 @@ func TestFaultIsAnError(t *testing.T) {
 		h.Poll(func(_ uint64, err error) { errs = append(errs, err) })
 	}
 	if !errors.Is(errs[0], copyeng.ErrFault) || !errors.Is(errs[1], copyeng.ErrFault) || errs[2] != nil {
-		t.Errorf("copies from and into truncated memory, and beside it, ended with %v", errs)
+		t.Errorf("copies from and into truncated memory, and of the rest, ended with %v", errs)
 	}
 	if err := errors.Join(h.Close(), unix.Munmap(mem), unix.Close(fd)); err != nil {
 		t.Error(err)

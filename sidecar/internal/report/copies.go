@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
-// copies describes who has copied large messages within the pods and the machine, a line for
+// copies describes what has copied large messages within the pods and the machine, a line for
 // each pod with another engine than its sidecar's thread, or returns an empty text.
 func copies(all []obs.Report) string {
 	var lines []string

@@ -242,7 +242,7 @@ func TestNetworks(t *testing.T) {
 	t.Run("veth/1450/bad", func(t *testing.T) { linktest.Run(t, over("veth", 1450, 0, worsen)) })
 }
 
-// TestFigures prints the round trip of 64 bytes and the rate of 1 MiB payloads beside those
+// TestFigures prints the round trip of 64 bytes and the rate of 1 MiB payloads, and those
 // of TCP over the same network, in the same run. It asserts nothing: the machine's other
 // work decides the times.
 func TestFigures(t *testing.T) {

@@ -119,7 +119,7 @@ func TestTruncatedMemory(t *testing.T) {
 	a, b := offloads(t, copies)
 	src, dst := evenRegion(b, n), a.m.NewRegion(n)
 	knowPages(t, a, b, dst, src)
-	// The kernel lets nobody truncate the sealed file: the test replaces it by another one.
+	// The kernel lets no process truncate the sealed file: the test replaces it by another one.
 	fd, err := unix.MemfdCreate("truncated", unix.MFD_CLOEXEC)
 	if err == nil {
 		err = unix.Ftruncate(fd, n)
