@@ -22,13 +22,15 @@ func TestBackground(t *testing.T) {
 					env := append(m.env, names.EnvMPIProgress+"="+what)
 					// How the kernel has assigned the processes to CPUs decides, for the whole job,
 					// whether other threads are woken: with unchanged code one job in ten had more
-					// than a quarter of them woken. A real defect shows in all of four jobs.
+					// than a quarter of them woken. Other work of the machine can delay all messages of
+					// a job. A real defect shows in all of four jobs.
 					for again := range 4 {
 						code, out := job{ranks: 2, pods: pods, env: env}.run(t, program, what, filepath.Join(t.TempDir(), fmt.Sprint("seen", again)))
 						if code == 0 && strings.Contains(out, "all went on while the ranks computed") {
 							return
 						}
-						if again == 3 || !strings.Contains(out, "another thread was woken") {
+						delayed := strings.Contains(out, "another thread was woken") || strings.Contains(out, "the soonest of 40 messages")
+						if again == 3 || !delayed {
 							t.Fatalf("exit code %d\n%s", code, out)
 						}
 					}
