@@ -1,6 +1,6 @@
 // Package ether is the link over Ethernet without RDMA: small frames go in packets of a
-// carrier, which costs less than TCP for each of them, and large payloads go by the TCP
-// connection, which has the higher bandwidth. It follows Open-MX (paper 003 §2), whose
+// carrier, and large payloads go by the TCP connection, which has the higher bandwidth, or
+// are pulled by packets if the configuration says so (pull.go). It follows Open-MX (paper 003 §2), whose
 // packets the kernel passes to the library without a transport of its own.
 //
 // The carrier is a UDP socket (udp.go), which needs no privilege and passes routers. A

@@ -39,7 +39,7 @@ type Stats struct {
 	SendErrors            uint64 // batches that the kernel refused
 	Lost, Repeated        uint64 // packets that were sent again, and that had come already
 	Forged, Replayed, Odd uint64 // packets that do not authenticate, are copies, or are not of a connection
-	Placed                uint64 // payloads that were read from sockets
+	Placed                uint64 // payloads that sockets carry, from the arrival of their header on
 	Pulls, AskedAgain     uint64 // remote reads of this side, and blocks that were asked for again
 	PulledBytes, PartsOut uint64 // bytes that pulls have brought, and fragments sent
 	Direct                int    // peers that the carrier reached at least once

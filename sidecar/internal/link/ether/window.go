@@ -14,22 +14,21 @@ import (
 
 // Limits of a direction.
 const (
-	windowMax    = 256       // packets that are under way, and packets that wait at the receiver
-	queueMax     = 1024      // packets that are not acknowledged or were never sent
-	queueBytes   = 2 << 20   // of memory of their bodies: as much as a TCP socket takes for a peer that does not read
-	queueLeast   = 8         // packets for which there is memory even if other peers use all
-	limitFirst   = 32        // packets that a receiver accepts before it has said more
-	bytesMax     = 512 << 10 // bodies that wait at the receiver
-	windowFirst  = 16        // congestion window of a new connection, in packets (RFC 6928 allows 10 over the Internet)
-	windowLeast  = 2
-	lateAfter    = 3 // a packet is lost when this number of later ones has arrived
-	rtoLeast     = int64(10 * time.Millisecond)
-	rtoFirst     = int64(50 * time.Millisecond)
-	rtoMost      = int64(time.Second)
-	ackDelay     = int64(4 * time.Millisecond) // of an acknowledgement without frames to carry it
-	ackEvery     = 8                           // packets that arrive without an acknowledgement
-	prefixBytes  = 24                          // of a body: number, acknowledgement, limit
-	bodyOverhead = headBytes + prefixBytes + tagBytes
+	windowMax   = 256       // packets that are under way, and packets that wait at the receiver
+	queueMax    = 1024      // packets that are not acknowledged or were never sent
+	queueBytes  = 2 << 20   // of memory of their bodies: as much as a TCP socket takes for a peer that does not read
+	queueLeast  = 8         // packets for which there is memory even if other peers use all
+	limitFirst  = 32        // packets that a receiver accepts before it has said more
+	bytesMax    = 512 << 10 // bodies that wait at the receiver
+	windowFirst = 16        // congestion window of a new connection, in packets (RFC 6928 allows 10 over the Internet)
+	windowLeast = 2
+	lateAfter   = 3 // a packet is lost when this number of later ones has arrived
+	rtoLeast    = int64(10 * time.Millisecond)
+	rtoFirst    = int64(50 * time.Millisecond)
+	rtoMost     = int64(time.Second)
+	ackDelay    = int64(4 * time.Millisecond) // of an acknowledgement without frames to carry it
+	ackEvery    = 8                           // packets that arrive without an acknowledgement
+	prefixBytes = 24                          // of a body: number, acknowledgement, limit
 )
 
 // The prefix of the body of kindStream and kindAck: 0 number u32, 4 acknowledged u32, 8
