@@ -42,11 +42,11 @@ func TestProfileChangesWhileTheJobRuns(t *testing.T) {
 	if err := api.Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	quiet(t)
+	quiet(t, ns)
 	if err := api.Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	quiet(t)
+	quiet(t, ns)
 	if diff := cmp.Diff(before.Status.Conditions, get(t, ns, "cg", &v1alpha1.MPIJob{}).Status.Conditions); diff != "" {
 		t.Errorf("conditions of a job that runs (-before +after):\n%s", diff)
 	}
@@ -65,7 +65,7 @@ func TestForeignPod(t *testing.T) {
 	}
 	foreign.Status = *pods[0].Status.DeepCopy()
 	exits(t, foreign, 3, "")
-	quiet(t)
+	quiet(t, ns)
 	if s := get(t, ns, "cg", &v1alpha1.MPIJob{}).Status; s.FirstFailure != nil || *s.Ranks.Running != 4 {
 		t.Errorf("a foreign pod was heard: %+v", s)
 	}
@@ -181,7 +181,7 @@ func TestMadeAgainAfterAFailure(t *testing.T) {
 		}
 		return nil
 	})
-	quiet(t)
+	quiet(t, ns)
 	if s := becomes(t, again, v1alpha1.ConditionPending).Status; s.FirstFailure != nil || *s.Ranks.Failed != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -211,7 +211,7 @@ func TestOldJobStays(t *testing.T) {
 		}
 		return nil
 	})
-	quiet(t)
+	quiet(t, ns)
 	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cg-1"}, new(batchv1.Job)); !apierrors.IsNotFound(err) {
 		t.Errorf("the next attempt has begun before the end of the old Job: %v", err)
 	}
@@ -236,7 +236,7 @@ func TestExternalPodsAndTheirProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(t, ns, jobdoc.DocumentName(j, 0), &corev1.ConfigMap{})
-	quiet(t)
+	quiet(t, ns)
 }
 
 // TestLargestJob: a real API server accepts the objects of a job with 4,096 pods and the

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,6 +34,9 @@ type calls struct {
 	writes atomic.Int64
 	reads  atomic.Int64
 	sent   atomic.Int64 // number of bytes
+
+	mu   sync.Mutex
+	made []string // method and path of each write and read
 }
 
 func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -41,8 +46,33 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.writes.Add(1)
 	case r.URL.Query().Get("watch") == "":
 		c.reads.Add(1)
+	default:
+		return c.next.RoundTrip(r)
 	}
+	c.mu.Lock()
+	c.made = append(c.made, r.Method+" "+r.URL.Path)
+	c.mu.Unlock()
 	return c.next.RoundTrip(r)
+}
+
+// count returns how many calls were made so far.
+func (c *calls) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.made)
+}
+
+// since returns the calls after the first n, without those for another namespace than ns.
+func (c *calls) since(n int, ns string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found []string
+	for _, call := range c.made[n:] {
+		if !strings.Contains(call, "/namespaces/") || strings.Contains(call+"/", "/namespaces/"+ns+"/") {
+			found = append(found, call)
+		}
+	}
+	return found
 }
 
 // counted has the calls of the operator that all tests of this package share.

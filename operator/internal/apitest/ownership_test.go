@@ -76,7 +76,7 @@ func nothingOfOthers(t *testing.T, policy, condition string) {
 			return nil
 		})
 	}
-	quiet(t)
+	quiet(t, ns)
 	for _, o := range theirs {
 		now := o.DeepCopyObject().(client.Object)
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(o), now); err != nil || now.GetUID() != o.GetUID() {
@@ -124,7 +124,7 @@ func TestDisruptionChanges(t *testing.T) {
 		}
 		return nil
 	})
-	quiet(t)
+	quiet(t, ns)
 }
 
 // jobsWebhook returns a webhook that the API server calls for an operation on the Jobs of a

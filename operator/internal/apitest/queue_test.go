@@ -37,7 +37,7 @@ func TestQueue(t *testing.T) {
 	if err := api.Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	quiet(t)
+	quiet(t, ns)
 	if b = get(t, ns, "cg-0", &batchv1.Job{}); !*b.Spec.Suspend {
 		t.Fatal("the operator started a Job that the queue holds")
 	}
@@ -73,5 +73,5 @@ func TestQueuedJobOfAFailedOne(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); !apierrors.IsNotFound(err) {
 		t.Errorf("the queue still holds the Job of a job that has failed: %v, %+v", err, b.Spec)
 	}
-	quiet(t)
+	quiet(t, ns)
 }
