@@ -49,7 +49,7 @@ func (p *Plot) lines(d *plot.Plot) error {
 // sizeAxis labels the lower axis with message sizes.
 func (p *Plot) sizeAxis(d *plot.Plot) {
 	var ticks []plot.Tick
-	for n := float64(64); n <= 2<<20; n *= 2 {
+	for n := float64(64); n <= 4<<20; n *= 2 {
 		if n >= d.X.Min && n <= d.X.Max {
 			ticks = append(ticks, plot.Tick{Value: n, Label: sizeName(int(n))})
 		}

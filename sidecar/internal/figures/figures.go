@@ -1,4 +1,4 @@
-// Package figures runs the experiments of papers 000, 001, 002 and 004 with this engine in
+// Package figures runs the experiments of the five papers with this engine in
 // virtual time, on the machines that the papers describe (package platform), and compares
 // the results with those of the papers. Nothing is fitted: a result that differs is shown
 // with the reason.
@@ -103,6 +103,7 @@ func Run(e Effort, tell func(string)) (*Report, error) {
 		{"000, 002: collectives", collectives},
 		{"000, 002: applications", applications},
 		{"001: rendezvous", rendezvousProtocols},
+		{"003: copy offload", offloading},
 		{"004: channels", channels},
 		{"001, 004: NAS Parallel Benchmarks", npb},
 	} {

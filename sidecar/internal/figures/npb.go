@@ -29,6 +29,7 @@ type machine struct {
 	rendez   int // larger messages use rendezvous
 	protocol rendezvous.Protocol
 	caps     link.Caps
+	offload  bool // of a model with a Pull
 }
 
 // takagiNPB returns 64 processes on paper 001's four nodes; messages of more than 4,047
@@ -55,7 +56,7 @@ type times struct{ total, waiting float64 }
 // runs runs a benchmark's program on a machine.
 func (m machine) runs(arena int, program func(*kernel)) (all times, err error) {
 	cfg := virtual.Config{
-		Model: m.model, PodOf: m.podOf, Caps: m.caps, Arena: arena,
+		Model: m.model, PodOf: m.podOf, Caps: m.caps, Arena: arena, Offload: m.offload,
 		Core: core.Config{Rendezvous: m.protocol, EagerBytes: uint64(m.rendez), FragmentBytes: 1 << 20, FastPeers: -1},
 	}
 	err = measured(cfg, func(r *virtual.Rank) {

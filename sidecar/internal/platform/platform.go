@@ -78,6 +78,8 @@ type Model struct {
 	BusPerByte float64
 
 	EagerBytes uint64 // largest eager message; 0: the engine's default
+
+	Pull *Pull // nil: adapters read remote memory by themselves
 }
 
 // add records a constant of the model and returns its value.
@@ -87,4 +89,4 @@ func (m *Model) add(name string, value float64, unit string, kind Kind, format s
 }
 
 // All returns the models, by paper.
-func All() []*Model { return []*Model{Rashti(), Takagi(), Liu()} }
+func All() []*Model { return []*Model{Rashti(), Takagi(), Goglin(), Liu()} }

@@ -66,3 +66,15 @@ func TestEveryNumberHasASource(t *testing.T) {
 		}
 	}
 }
+
+// TestGoglin checks the model against statements of paper 003 that it was not made from.
+func TestGoglin(t *testing.T) {
+	p := Goglin().Pull
+	near(t, "bytes that are copied during a submission", p.Submit/p.Copy, 600, 0.01) // section 4.1
+	if kilobyte := 1024 / max(p.Submit, p.Engine*1024); kilobyte <= 1/p.Copy {
+		t.Error("section 4.1: copies of a kilobyte are worth a descriptor")
+	}
+	if few := 256 / max(p.Submit, p.Engine*256); few >= 1/p.Copy {
+		t.Error("section 4.1: small copies are not")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/gather"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -29,6 +30,11 @@ type node struct {
 	sendFree, recvFree float64 // when the adapter's two directions become free
 	busFree            float64
 	sending            float64 // CPU time spent on sending
+	cpu                float64 // CPU time spent on communication
+
+	copies *copyeng.Copies // nil: the model has no copy engine
+	dma    *dma            // nil: nothing is offloaded
+	inline uint64          // bytes that copies has counted as copied by the processor
 }
 
 // tick is the interval at which a waiting engine runs its timers.
@@ -78,7 +84,10 @@ func (n *node) step() error {
 }
 
 // spend advances the time by CPU work.
-func (n *node) spend(ns float64) { n.now += ns }
+func (n *node) spend(ns float64) {
+	n.now += ns
+	n.cpu += ns
+}
 
 // copied advances the time by a copy of n bytes, which has the memory bus to itself.
 func (n *node) copied(bytes uint64, ns float64) {
@@ -87,7 +96,7 @@ func (n *node) copied(bytes uint64, ns float64) {
 		n.now = max(n.now, n.busFree)
 		n.busFree = n.now + bus
 	}
-	n.now += ns
+	n.spend(ns)
 }
 
 // within is the link of a node to itself: shared memory, through which each byte is copied
@@ -106,6 +115,17 @@ func (l *within) Post(peer link.Peer, frames []*link.Frame) int {
 		}
 	}
 	return taken
+}
+
+// Poll charges the copies that the processor makes for remote operations within the node.
+func (l *within) Poll(sink link.Sink) int {
+	work := l.Link.Poll(sink)
+	if n := l.node; n.copies != nil {
+		bytes := n.copies.Stats().Inline
+		n.spend(n.perByte() * float64(bytes-n.inline))
+		n.inline = bytes
+	}
+	return work
 }
 
 // Connect implements engine.Dialer: connections exist at once.

@@ -49,6 +49,10 @@ func (n *node) resolve(k link.Key, size uint64) ([]byte, error) {
 func (n *node) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error {
 	to := n.world.nodes[peer]
 	n.spend(n.world.cfg.Model.SendCPU)
+	if n.world.cfg.Model.Pull != nil {
+		n.pull(to, token, dst, src)
+		return nil
+	}
 	// No transfer over the peer's bus: its adapter handles the request itself.
 	_, asked := n.pass(to, wire.HeaderBytes, n.now, 0)
 	n.world.alone.add(asked, func(link.Sink) error {

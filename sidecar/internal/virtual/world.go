@@ -34,6 +34,11 @@ type Config struct {
 	Gather *gather.Config // adaptive reuse; nil: everything is copied
 	Path   reuse.Path     // path of eager messages: their copies cost what the model has for it
 	Arena  int            // bytes of each rank; default 8 MiB
+
+	// The fields below are for models with a Pull.
+	Offload bool // large copies are those of the copy engine
+	Cached  bool // ranks of a node share a cache that holds what they copy
+	Free    bool // fragments are not copied at all, as in paper 003's figure 3
 }
 
 // World is one job.
@@ -71,6 +76,10 @@ func (w *World) addNode(i, pods int) error {
 	n := &node{world: w, self: link.Peer(i), keys: map[uint64]link.Ref{}, mine: map[link.Region]bool{}, offers: map[[2]uint32]int{}}
 	w.nodes = append(w.nodes, n)
 	loop := local.New(n.self, nil)
+	if w.cfg.Model.Pull != nil {
+		n.copies = w.newCopies(n)
+		loop.SetCopies(n.copies)
+	}
 	cfg := w.cfg.Core
 	cfg.Self, cfg.PodOf, cfg.Pods, cfg.Seed = n.self, w.cfg.PodOf, pods, 1
 	cfg = cfg.Within(core.Limits{CopyBytes: 1}) // the link decides what is copied
@@ -133,6 +142,7 @@ func (w *World) Close() error {
 		r.stop()
 	}
 	for _, n := range w.nodes {
+		err = errors.Join(err, n.copies.Close())
 		if n.engine != nil {
 			err = errors.Join(err, n.engine.Close())
 		}
@@ -218,3 +228,6 @@ func (w *World) Counts() (sum link.BufferCounts) {
 // SendTime returns the CPU time that a node has spent on sending, in nanoseconds: overhead,
 // copies, look-ups and registrations.
 func (w *World) SendTime(node int) float64 { return w.nodes[node].sending }
+
+// CPUTime returns the CPU time that a node has spent on communication, in nanoseconds.
+func (w *World) CPUTime(node int) float64 { return w.nodes[node].cpu }
