@@ -98,7 +98,7 @@ type piece struct {
 type Stats struct {
 	Kind      string   `json:"kind,omitempty"`      // what is or was offloaded to
 	Inline    uint64   `json:"inline,omitempty"`    // bytes that the engine's thread has copied for remote operations
-	Offloaded uint64   `json:"offloaded,omitempty"` // bytes that channels have copied
+	Offloaded uint64   `json:"offloaded,omitempty"` // bytes that channels have copied or combined
 	Fallbacks uint64   `json:"fallbacks,omitempty"` // pieces that failed, and were copied inline
 	Pending   int      `json:"pending,omitempty"`   // pieces in channels now
 	ChannelNS int64    `json:"channelNS,omitempty"` // CPU time of the channels' threads
@@ -134,6 +134,15 @@ func (c *Copies) Takes(n uint64) bool {
 	return c.state == stateOpen && n >= c.threshold
 }
 
+// TakesWork reports the same of work. All channels are of one kind.
+func (c *Copies) TakesWork(n uint64) bool {
+	if !c.Takes(n) {
+		return false
+	}
+	_, works := c.lanes[0].Channel.(Worker)
+	return works
+}
+
 // adopt uses the channels that were opened, if they are worth it.
 func (c *Copies) adopt(o *opened) {
 	c.stats.Measured = o.measured
@@ -167,6 +176,15 @@ func (c *Copies) Alive() bool { return c.state == stateOpen }
 // Submit starts the piece of t at offset at, unless the channel of t is full. memory counts
 // it, too, until it has ended. The pieces of a transfer are copied in order.
 func (c *Copies) Submit(t *Transfer, memory *Hold, at uint64, dst, src []byte) bool {
+	return c.submit(t, memory, at, nil, dst, src)
+}
+
+// Work is as Submit, for a piece of work. Preconditions: TakesWork.
+func (c *Copies) Work(t *Transfer, memory *Hold, at uint64, do Work, dst, src []byte) bool {
+	return c.submit(t, memory, at, do, dst, src)
+}
+
+func (c *Copies) submit(t *Transfer, memory *Hold, at uint64, do Work, dst, src []byte) bool {
 	if t.lane == nil || t.lane.dead && t.pending == 0 {
 		t.lane = c.idlest()
 	}
@@ -175,7 +193,11 @@ func (c *Copies) Submit(t *Transfer, memory *Hold, at uint64, dst, src []byte) b
 	}
 	last := len(c.free) - 1
 	i := c.free[last]
-	if !t.lane.Channel.Submit(dst, src, uint64(i)) {
+	if do == nil {
+		if !t.lane.Channel.Submit(dst, src, uint64(i)) {
+			return false
+		}
+	} else if !t.lane.Channel.(Worker).Work(do, dst, src, uint64(i)) {
 		return false
 	}
 	c.free = c.free[:last]
@@ -231,6 +253,16 @@ func (c *Copies) done(token uint64, err error) {
 	if c.idlest() == nil {
 		c.state = stateLost
 	}
+}
+
+// Pending reports whether pieces are pending.
+func (c *Copies) Pending() bool {
+	for _, l := range c.lanes {
+		if l.Channel.Pending() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Wait waits until no copy is pending that h counts. It takes as long as the copies do, some

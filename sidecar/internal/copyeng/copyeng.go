@@ -22,3 +22,13 @@ type Channel interface {
 	// Close waits until no copy accesses memory any more. It reports no ends.
 	Close() error
 }
+
+// Work does something with the bytes of src to those of dst. It may run on another thread.
+type Work func(dst, src []byte) error
+
+// Worker is a Channel that does other work than copies, too.
+type Worker interface {
+	Channel
+	// Work is as Submit, for work.
+	Work(do Work, dst, src []byte, token uint64) bool
+}

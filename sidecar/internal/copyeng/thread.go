@@ -47,6 +47,7 @@ type Helper struct {
 // job is a copy. The engine's goroutine writes it before it adds to given, and the thread
 // writes err before it adds to ended.
 type job struct {
+	do       Work // nil: a copy
 	dst, src []byte
 	token    uint64
 	err      error
@@ -63,12 +64,15 @@ func NewHelper(bell int) *Helper {
 func (h *Helper) Name() string { return "helper" }
 
 // Submit passes a copy to the thread.
-func (h *Helper) Submit(dst, src []byte, token uint64) bool {
+func (h *Helper) Submit(dst, src []byte, token uint64) bool { return h.Work(nil, dst, src, token) }
+
+// Work passes work to the thread.
+func (h *Helper) Work(do Work, dst, src []byte, token uint64) bool {
 	given := h.given.Load()
 	if given-h.reported >= helperMax {
 		return false
 	}
-	h.jobs[given%helperMax] = job{dst: dst[:len(src)], src: src, token: token}
+	h.jobs[given%helperMax] = job{do: do, dst: dst[:len(src)], src: src, token: token}
 	h.given.Store(given + 1)
 	h.rouse()
 	return true
@@ -130,7 +134,7 @@ func (h *Helper) run() {
 	debug.SetPanicOnFault(true)
 	for at := uint64(0); h.await(at); at++ {
 		j := &h.jobs[at%helperMax]
-		j.err = move(j.dst, j.src)
+		j.err = j.run()
 		h.ended.Store(at + 1)
 		if a := h.alert.Load(); a != 0 && at+1 >= a && h.alert.CompareAndSwap(a, 0) {
 			_ = wake.Ring(h.bell) // an error means that the engine has closed it, and waits for nothing
@@ -178,8 +182,8 @@ func ThreadCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// move copies, and turns a fault of the memory (debug.SetPanicOnFault) into an error.
-func move(dst, src []byte) (err error) {
+// run copies or works, and turns a fault of the memory (debug.SetPanicOnFault) into an error.
+func (j *job) run() (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -192,6 +196,9 @@ func move(dst, src []byte) (err error) {
 			panic(p)
 		}
 	}()
-	copy(dst, src)
+	if j.do != nil {
+		return j.do(j.dst, j.src)
+	}
+	copy(j.dst, j.src)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func (c *Core) openCollectives() (err error) {
-	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece}
+	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece, Folder: c.cfg.Folder}
 	if c.collectives, err = collective.New(cfg, c.ports, c.ranks, c.p2p, c.job); err == nil {
 		c.p2p.Open(c.collectives)
 	}
@@ -38,6 +38,12 @@ func (c *Core) submitReduced(s *session, d *shm.Descriptor) error {
 		return c.collectives.Reduced(d.Req, q.ID)
 	}
 	return fmt.Errorf("request %d is no collective", d.Req)
+}
+
+// Folded continues a collective whose ranges the Folder has combined, or could not.
+func (c *Core) Folded(now int64, id uint64, failed bool) {
+	c.at(now)
+	c.collectives.Folded(id, failed)
 }
 
 // settle ends the job if ranks have disagreed about a collective.

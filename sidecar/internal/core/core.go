@@ -82,6 +82,9 @@ type (
 	Gatherer = p2p.Gatherer
 )
 
+// Folder combines long ranges of collectives outside of the turns.
+type Folder = collective.Folder
+
 // Regions that every core has.
 const (
 	RegionNone                = channel.RegionNone
@@ -103,6 +106,7 @@ type Config struct {
 
 	EagerBytes    uint64              // largest eager message; default and most 64 KiB
 	Gatherer      Gatherer            // is asked before a small message of an arena is copied; nil: each is
+	Folder        Folder              // nil: collectives combine in turns
 	Caster        link.Caster         // takes writes to rings whose end is not reported; nil: each end is reported
 	FragmentBytes uint32              // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	CreditBytes   uint64              // eager bytes in flight from one peer; default 1 MiB

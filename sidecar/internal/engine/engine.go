@@ -42,7 +42,7 @@ type Recorder interface {
 type Config struct {
 	Core   core.Config
 	Local  link.Link       // frames to this sidecar itself
-	Copies *copyeng.Copies // what the links offload large copies to; the engine owns it. nil: nothing
+	Copies *copyeng.Copies // what large copies and folds are offloaded to; the engine owns it. nil: nothing
 	Remote link.Link       // frames to other sidecars
 	Dialer Dialer
 	Log    *slog.Logger
@@ -93,6 +93,7 @@ type Engine struct {
 	inbox       inbox
 	sleeper     *sleeper
 	turns       Turns
+	folds       folds
 	slice       slice
 	d           shm.Descriptor // scratch of intake; a local variable would escape to the heap
 }
@@ -124,6 +125,10 @@ func New(cfg Config, clock func() int64) (*Engine, error) {
 	e := &Engine{cfg: cfg, clock: clock, links: [2]link.Link{cfg.Local, cfg.Remote}, byRank: map[uint32]*attached{}, joining: map[link.Peer]*joining{}}
 	e.can = [2]link.Abilities{cfg.Local.Abilities(), cfg.Remote.Abilities()}
 	cfg.Core.Gatherer, cfg.Core.Caster = e.can[linkRemote].Gatherer, e.can[linkRemote].Caster
+	if cfg.Copies != nil {
+		cfg.Core.Folder = &e.folds
+	}
+	e.folds.engine = e
 	pool, err := reserveMemory(cfg.Core.PoolBytes())
 	if err != nil {
 		return nil, err
@@ -175,7 +180,7 @@ func (e *Engine) Turn() int {
 	if e.judgeTurns > 0 {
 		e.judge(news > 0)
 	}
-	work += news + e.core.PollMemory(e.now)
+	work += news + e.core.PollMemory(e.now) + e.folds.poll()
 	if e.now >= e.nextTick {
 		e.tick()
 	}

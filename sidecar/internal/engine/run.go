@@ -158,7 +158,7 @@ func (e *Engine) HasInput() bool {
 // unfinished reports whether a turn has work that arises from time alone, or from the end
 // of the last turn.
 func (e *Engine) unfinished() bool {
-	if e.inbox.waiting.Load() || len(e.joining) > 0 || len(e.reattaching) > 0 && e.core.Renews() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
+	if e.folds.unfinished() || e.inbox.waiting.Load() || len(e.joining) > 0 || len(e.reattaching) > 0 && e.core.Renews() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
 		return true
 	}
 	for _, a := range e.active {

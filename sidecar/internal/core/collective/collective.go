@@ -52,6 +52,7 @@ type call struct {
 	posting  bool        // the round's messages are being started: Done must not end the round
 	queued   bool        // in Room.locals
 	calling  bool        // until Reduced
+	away     bool        // until Folded
 	failed   shm.Status
 	vectors  [collVectors][]int64 // counts and displacements, as the plan has them
 	reading  *reading             // nil: they are complete

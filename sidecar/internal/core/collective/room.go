@@ -9,7 +9,8 @@
 // A collective has these states: reading, while its vectors are copied in pieces (the
 // engine reads no further descriptor of its rank meanwhile); messages, while messages of
 // its round are open; local, while it copies and folds, at once or in turns (Advance);
-// user operation, while the application combines two ranges (until Reduced); ended. After a
+// user operation, while the application combines two ranges (until Reduced); away, while a
+// Folder does (until Folded); ended. After a
 // Dispute no collective continues: core ends the job in the next step.
 //
 // Core submits descriptors; ends the collectives of a session that closes, or of all
@@ -26,12 +27,14 @@
 //	round       Messages.Send, Messages.Receive -> Opened, Matched -> Done for each
 //	            copies and folds, in turns if they are long (Advance)
 //	            user operation: Sessions.Publish(OpReduce) -> Reduced
+//	            a long fold, if there is a Folder: Fold -> Folded
 //	...         the next round, without the application
 //	End         Messages.Cancel for messages that are still open after a failure;
 //	            Sessions.Complete, Unhold
 package collective
 
 import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
@@ -43,6 +46,17 @@ type Config struct {
 	PodOf       []int32   // pod of each world rank
 	Hosted      int       // ranks of this sidecar
 	VectorPiece int       // numbers of vectors that one turn copies for a collective
+	Folder      Folder    // nil: turns combine everything
+}
+
+// Folder combines ranges outside of the turns.
+type Folder interface {
+	// Fold begins to combine src into dst for a collective, and returns false if that is not
+	// worth its cost. Folded follows in a later turn; the memory is used until then.
+	Fold(id uint64, op coll.Op, typ coll.Type, dst, src link.Ref) bool
+	// Await waits until the fold of a collective uses no memory any more. Folded does not
+	// follow.
+	Await(id uint64)
 }
 
 // Room holds the collectives of a sidecar's ranks.

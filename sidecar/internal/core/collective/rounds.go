@@ -133,7 +133,7 @@ func (r *Room) startLocal(id uint64, st *call) bool {
 		}
 	}
 	if bytes <= localAtOnce {
-		return r.runLocal(st, localAtOnce) > 0
+		return r.runLocal(id, st, localAtOnce) > 0
 	}
 	r.queueLocal(id, st)
 	return false
@@ -160,7 +160,7 @@ func (r *Room) Advance() (pieces int) {
 			budget -= r.resumeVectors(id, st)
 			continue
 		}
-		left := r.runLocal(st, localPiece)
+		left := r.runLocal(id, st, localPiece)
 		budget -= max(localPiece-max(left, 0), localLeast)
 		if left == 0 {
 			r.locals.EndTurn(true)
@@ -188,8 +188,8 @@ const localLeast = AdvanceBytes / 4
 
 // runLocal runs local steps of the round in order, up to budget bytes. It returns the rest
 // of the budget, at least 1, if all are done; 0 if steps are left; -1 if the application
-// has to run a user operation.
-func (r *Room) runLocal(st *call, budget int64) int64 {
+// has to run a user operation, or the Folder has begun to combine.
+func (r *Room) runLocal(id uint64, st *call, budget int64) int64 {
 	for ; st.local < len(st.steps); st.local++ {
 		x := &st.steps[st.local]
 		if x.Op != coll.Copy && x.Op != coll.Fold {
@@ -197,6 +197,9 @@ func (r *Room) runLocal(st *call, budget int64) int64 {
 		}
 		if x.Op == coll.Fold && st.op == coll.User {
 			r.callUser(st, x)
+			return -1
+		}
+		if x.Op == coll.Fold && st.done == 0 && r.fold(id, st, x) {
 			return -1
 		}
 		for int64(st.done) < x.Len {
@@ -231,6 +234,28 @@ func (r *Room) localStep(st *call, x *coll.Step, n int64) {
 	}
 }
 
+// fold makes the Folder combine, if there is one and it takes the range.
+func (r *Room) fold(id uint64, st *call, x *coll.Step) bool {
+	f := r.cfg.Folder
+	st.away = f != nil && f.Fold(id, st.op, st.typ, st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len))
+	return st.away
+}
+
+// Folded continues a collective after its fold. If the fold has failed, its memory was not
+// accessible.
+func (r *Room) Folded(id uint64, failed bool) {
+	st := r.calls.Get(id)
+	if st == nil || !st.away {
+		return
+	}
+	st.away = false
+	if failed {
+		st.failed = shm.StatusInvalid
+	}
+	st.local++
+	r.queueLocal(id, st)
+}
+
 // callUser publishes the request to combine two ranges of the application's arena.
 func (r *Room) callUser(st *call, x *coll.Step) {
 	st.calling = true
@@ -260,6 +285,9 @@ func (r *Room) End(id uint64, status shm.Status) {
 	st := r.calls.Get(id)
 	if st == nil {
 		return
+	}
+	if st.away {
+		r.cfg.Folder.Await(id) // the application may use the memory again
 	}
 	s, req, cost, open := st.member.session, st.req, st.cost, st.open
 	if status == shm.StatusOK {
