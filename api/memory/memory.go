@@ -12,7 +12,8 @@ type Sizes struct {
 	Encrypted bool  // data between sidecars is encrypted
 	Registers bool  // the link registers memory with a card: RDMA
 	MPI       bool  // ranks find each other by process management
-	Ether     bool  // small messages may go by UDP
+	Ether     bool  // small messages may go by UDP or raw Ethernet
+	Raw       bool  // they go by raw Ethernet
 }
 
 // Sizes of a job that sets no others, in bytes.
@@ -53,6 +54,10 @@ const Registrations = 96 << 20
 // EtherStore is the most bytes of packets of the ether link that are not acknowledged, and the
 // most bytes of packets that wait at their receiver because an earlier one is missing.
 const EtherStore = 16 << 20
+
+// EtherRing is the memory of the ring into which the kernel copies frames of raw Ethernet. A
+// frame takes 2 KiB if the MTU is 1500, and 16 KiB if it is 9000: 4096 or 512 frames.
+const EtherRing = 8 << 20
 
 // Bounds of connections of unauthenticated clients at the addresses for metrics and health.
 const (
@@ -141,6 +146,9 @@ func (s Sizes) Own(here, ranks, pods int) int64 {
 	n := s.Heap(here, ranks, pods) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes)
 	if s.Encrypted {
 		n += ofPeers(peers, pumpBytes, farPump)
+	}
+	if s.Raw {
+		n += EtherRing
 	}
 	return n
 }

@@ -267,7 +267,7 @@ func host(address string) string {
 func (d *daemon) sizes() memory.Sizes {
 	return memory.Sizes{
 		Credit: cmp.Or(d.doc.Tuning.CreditBytes, memory.CreditDefault), Encrypted: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
-		Registers: d.transport == bootstrap.TransportRDMA, MPI: !d.o.noPMI, Ether: d.transport == bootstrap.TransportEther,
+		Registers: d.transport == bootstrap.TransportRDMA, MPI: !d.o.noPMI, Ether: d.transport == bootstrap.TransportEther, Raw: d.ether != nil && d.ether.Raw(),
 	}
 }
 

@@ -39,7 +39,7 @@ type daemon struct {
 	remote      remote
 	verbs       *verbs.Link // nil: RDMA is not used
 	node        *node.Link  // nil: shared memory of this machine is not used
-	ether       *ether.Link // nil: UDP is not used
+	ether       *ether.Link // nil: packets are not used
 	copies      *copyeng.Copies
 	transport   string
 	resolver    *dns.Resolver // of peers' addresses; nil: not made yet

@@ -53,7 +53,7 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	d.remote, d.transport = sockets, bootstrap.TransportTCP
 	t := &d.doc.Tuning
 	if t.Transport == bootstrap.TransportEther {
-		return d.openEther(sockets)
+		return d.openEther(ctx, sockets)
 	}
 	mayTCP := d.mayTCP()
 	mayRDMA := t.Transport != bootstrap.TransportTCP && t.Transport != bootstrap.TransportNode && (len(t.Require) == 0 || slices.Contains(t.Require, bootstrap.TransportRDMA))
@@ -149,8 +149,13 @@ func addressOfSocket(fd int) (netip.AddrPort, error) {
 // made. The core notices a peer that is silent earlier, by default.
 const etherSilence = 10 * time.Second
 
-// openEther opens the link whose small messages go by UDP.
-func (d *daemon) openEther(sockets *tcp.Link) error {
+// packetSocket returns the packet socket that the node's agent makes for this container, or
+// nil if no Ethernet device is allocated to it.
+func (d *daemon) packetSocket(context.Context) (*ether.Raw, error) { return nil, nil } //nolint:nilnil,unparam // the agent's client is filled in here
+
+// openEther opens the link whose small messages go by raw Ethernet if this container has a
+// device for that, and otherwise by UDP.
+func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 	names, err := d.names()
 	if err != nil {
 		return errors.Join(err, sockets.Close())
@@ -159,10 +164,14 @@ func (d *daemon) openEther(sockets *tcp.Link) error {
 	if err != nil {
 		return errors.Join(err, sockets.Close())
 	}
+	raw, err := d.packetSocket(ctx)
+	if err != nil {
+		d.log.Warn("small messages do not go by raw Ethernet, and go by TCP to pods whose do", "cause", err)
+	}
 	begun := time.Now()
 	cfg := ether.Config{
 		Self: link.Peer(d.o.pod), Peers: len(d.doc.Pods), Listen: listen, Resolve: names.Addresses,
-		Pull: slices.Contains([]string{"getcqe", "get"}, d.doc.Tuning.Rendezvous), Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
+		Pull: slices.Contains([]string{"getcqe", "get"}, d.doc.Tuning.Rendezvous), Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Raw: raw, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
 		Silence: int64(max(etherSilence, time.Duration(d.doc.Tuning.DeadAfter))),
 	}
 	for _, p := range d.doc.Pods {
@@ -218,7 +227,7 @@ func (d *daemon) openVerbs(sockets *tcp.Link, hcas []verbs.Granted, required boo
 }
 
 // direct returns how peers are connected in addition to their sockets, by RDMA, shared
-// memory or UDP, or nil if they are not.
+// memory or packets, or nil if they are not.
 func (d *daemon) direct() *peers.Direct {
 	switch {
 	case d.verbs != nil:
@@ -226,7 +235,7 @@ func (d *daemon) direct() *peers.Direct {
 	case d.node != nil:
 		return d.byMemory()
 	case d.ether != nil:
-		return d.byUDP()
+		return d.byPackets()
 	}
 	return nil
 }
@@ -248,9 +257,9 @@ func (d *daemon) byMemory() *peers.Direct {
 	}
 }
 
-func (d *daemon) byUDP() *peers.Direct {
+func (d *daemon) byPackets() *peers.Direct {
 	return &peers.Direct{
-		Name: "UDP", Missed: slog.LevelWarn,
+		Name: d.ether.Carrier(), Missed: slog.LevelWarn,
 		Prepare: func(p link.Peer) (peers.Endpoint, error) { return d.ether.Prepare(p), nil },
 		Connected: func(p link.Peer, fd int, end peers.Endpoint) {
 			e := end.(*ether.Endpoint) // the Endpoint that Prepare has made

@@ -6,14 +6,15 @@ import "net/netip"
 type carrier interface {
 	// send sends batches, and returns how many it has accepted. If that is fewer than all,
 	// the carrier is full, and Poll offers the rest again. A batch that the network
-	// refuses is lost, and counts as accepted.
+	// refuses is lost, and counts as accepted. Packets that were accepted are cut off a batch
+	// that remains.
 	send(list []batch) int
 	// receive returns what has arrived; the memory is valid until the next call. More may
-	// have arrived if more is true.
+	// have arrived, or the memory is to be given back, if more is true.
 	receive() (list []arrival, more bool)
 	// sendOne sends one packet at once. Goroutines other than the engine's may call it.
 	sendOne(to *address, packet []byte) error
-	// addressOf converts an address to the carrier's form.
+	// addressOf converts an address of UDP to the carrier's form.
 	addressOf(at netip.AddrPort) (address, error)
 	// descriptor returns a descriptor that is readable when receive would return
 	// something, or -1.

@@ -45,44 +45,49 @@ func (r *recorder) receive() ([]arrival, bool) {
 // the peer arrive.
 func TestStrangers(t *testing.T) {
 	for _, encrypt := range []bool{false, true} {
-		var b *recorder
-		p := pairs(encrypt, func(_ testing.TB, l *Link) {
-			b = &recorder{carrier: l.out.carrier}
-			l.out.carrier = b
-		})(t)
-		to := p.B.Link.(*Link)
-		x, y := linktest.NewSink(p.A.Memory), linktest.NewSink(p.B.Memory)
-		r := rand.New(rand.NewPCG(3, 3))
-		frames := mixed(p.A.Memory)
-		left := frames
-		for y.Frames() < len(frames) {
-			left = left[p.A.Link.Post(p.A.Peer, left):]
-			p.A.Link.Poll(x)
-			for range 3 {
-				if len(b.seen) == 0 {
-					break
-				}
-				packet := bytes.Clone(b.seen[r.IntN(len(b.seen))])
-				switch r.IntN(4) {
-				case 0: // a copy
-				case 1:
-					packet[r.IntN(len(packet))] ^= 1 << r.IntN(8)
-				case 2:
-					packet = packet[:r.IntN(len(packet))]
-				case 3:
-					packet = append(packet, 0)
-				}
-				b.more = append(b.more, packet)
+		meetStrangers(t, func(bad func(testing.TB, *Link)) *linktest.Pair { return pairs(encrypt, bad)(t) })
+	}
+}
+
+func meetStrangers(t *testing.T, pair func(bad func(testing.TB, *Link)) *linktest.Pair) {
+	t.Helper()
+	var b *recorder
+	p := pair(func(_ testing.TB, l *Link) {
+		b = &recorder{carrier: l.out.carrier}
+		l.out.carrier = b
+	})
+	to := p.B.Link.(*Link)
+	x, y := linktest.NewSink(p.A.Memory), linktest.NewSink(p.B.Memory)
+	r := rand.New(rand.NewPCG(3, 3))
+	frames := mixed(p.A.Memory)
+	left := frames
+	for y.Frames() < len(frames) {
+		left = left[p.A.Link.Post(p.A.Peer, left):]
+		p.A.Link.Poll(x)
+		for range 3 {
+			if len(b.seen) == 0 {
+				break
 			}
-			p.B.Link.Poll(y)
-			if x.DownError() != nil || y.DownError() != nil {
-				t.Fatalf("the connection has ended: %v, %v", x, y)
+			packet := bytes.Clone(b.seen[r.IntN(len(b.seen))])
+			switch r.IntN(4) {
+			case 0: // a copy
+			case 1:
+				packet[r.IntN(len(packet))] ^= 1 << r.IntN(8)
+			case 2:
+				packet = packet[:r.IntN(len(packet))]
+			case 3:
+				packet = append(packet, 0)
 			}
+			b.more = append(b.more, packet)
 		}
-		linktest.Compare(t, p.A.Memory, frames, y)
-		if s := to.Stats(); s.Forged == 0 || s.Replayed == 0 || s.Odd == 0 {
-			t.Errorf("forged %d, replayed %d, of no connection %d: want some of each", s.Forged, s.Replayed, s.Odd)
+		p.B.Link.Poll(y)
+		if x.DownError() != nil || y.DownError() != nil {
+			t.Fatalf("the connection has ended: %v, %v", x, y)
 		}
+	}
+	linktest.Compare(t, p.A.Memory, frames, y)
+	if s := to.Stats(); s.Forged == 0 || s.Replayed == 0 || s.Odd == 0 {
+		t.Errorf("forged %d, replayed %d, of no connection %d: want some of each", s.Forged, s.Replayed, s.Odd)
 	}
 }
 

@@ -24,6 +24,7 @@ type Config struct {
 	Resolve   func(ctx context.Context, host string) ([]netip.Addr, error) // resolves their hosts
 	Pull      bool                                                         // read large messages by packets; otherwise their payloads go by TCP
 	Encrypt   bool                                                         // encrypt packets; otherwise they are authenticated only
+	Raw       *Raw                                                         // packets go in raw Ethernet frames; nil: by UDP
 	Stream    link.Stream                                                  // link to the peers that the carrier does not reach
 	Log       *slog.Logger
 	Silence   int64        // nanoseconds without an acknowledgement of packets after which a connection is broken
@@ -35,8 +36,9 @@ type Stats struct {
 	PacketsIn, PacketsOut uint64
 	CarrierIn, CarrierOut uint64 // bytes of packets
 	SocketIn, SocketOut   uint64 // bytes of payloads in sockets
-	Sends, Receives       uint64 // system calls of the carrier
-	SendErrors            uint64 // batches that the kernel refused
+	Sends, Receives       uint64 // system calls of the carrier; raw Ethernet has none to receive
+	SendErrors            uint64 // batches, or raw frames, that the kernel refused
+	Dropped               uint64 // raw frames for which the ring had no room, as far as the kernel was asked
 	Lost, Repeated        uint64 // packets that were sent again, and that had come already
 	Forged, Replayed, Odd uint64 // packets that do not authenticate, are copies, or are not of a connection
 	Placed                uint64 // payloads that sockets carry, from the arrival of their header on
@@ -48,7 +50,7 @@ type Stats struct {
 // Limits of one Poll.
 const (
 	eagerMax       = 64 << 10             // as over TCP
-	receiveCalls   = 4                    // calls of carrier.receive: at most 2 MiB
+	receiveCalls   = 4                    // calls of carrier.receive: at most 2.2 MiB
 	socketInterval = 64                   // polls between two polls of the sockets
 	buryTime       = int64(5_000_000_000) // how long the peer of a failed connection is told: longer than it takes to send a sign of life
 	lingerTime     = int64(200_000_000)   // how long a forgotten connection waits for acknowledgements
@@ -59,7 +61,7 @@ const (
 type Link struct {
 	cfg    Config
 	memory link.Memory
-	port   uint16           // of the carrier
+	at     place            // of the carrier
 	conns  []*conn          // by peer; nil: the peer is not reached by the carrier
 	table  map[uint32]*conn // by session, those of conns and the ones that are ending
 	list   []*conn          // as table
@@ -93,18 +95,34 @@ type Link struct {
 	stats        Stats
 }
 
-// New returns a link with a UDP socket.
+// New returns a link with a UDP socket, or with the packet socket of the configuration.
 func New(cfg Config, memory link.Memory) (*Link, error) {
 	l := newLink(cfg, memory)
-	u, port, err := openUDP(cfg.Listen, &l.stats)
-	if err != nil {
+	if err := l.openCarrier(); err != nil {
 		return nil, err
 	}
-	l.out.carrier, l.port, l.reads.credit = u, port, u.credit()
 	if err := l.sleeper.open(cfg.Stream.FD(), l.out.carrier.descriptor()); err != nil {
 		return nil, errors.Join(fmt.Errorf("ether: %w", err), l.release())
 	}
 	return l, nil
+}
+
+func (l *Link) openCarrier() error {
+	if l.cfg.Raw != nil {
+		r, err := openRaw(l.cfg.Raw, &l.stats)
+		if err != nil {
+			return err
+		}
+		l.out.carrier, l.at, l.reads.credit = r, r.at, r.credit()
+		l.cfg.Log.Info("packet socket opened", "interface", r.name, "mtu", r.mtu, "slots", r.slots())
+		return nil
+	}
+	u, port, err := openUDP(l.cfg.Listen, &l.stats)
+	if err != nil {
+		return err
+	}
+	l.out.carrier, l.at, l.reads.credit = u, place{port: port}, u.credit()
+	return nil
 }
 
 func newLink(cfg Config, memory link.Memory) *Link {
@@ -156,6 +174,12 @@ func (l *Link) Stats() Stats {
 // Direct returns the number of peers that the carrier has reached.
 func (l *Link) Direct() int { return l.stats.Direct }
 
+// Carrier returns the name of the carrier of packets, for people.
+func (l *Link) Carrier() string { return l.at.text() }
+
+// Raw reports whether packets go in raw Ethernet frames.
+func (l *Link) Raw() bool { return l.at.kind == kindRaw }
+
 // Bytes returns the bytes moved so far, those of other connections included.
 func (l *Link) Bytes() (in, out uint64) {
 	in, out = l.cfg.Stream.Bytes()
@@ -167,7 +191,7 @@ func (l *Link) Bytes() (in, out uint64) {
 func (l *Link) Paths() []link.Path {
 	s := l.Stats()
 	in, out := l.cfg.Stream.Bytes()
-	return []link.Path{{Name: "udp", In: s.CarrierIn, Out: s.CarrierOut}, {Name: "tcp", In: s.SocketIn + in, Out: s.SocketOut + out}}
+	return []link.Path{{Name: l.at.path(), In: s.CarrierIn, Out: s.CarrierOut}, {Name: "tcp", In: s.SocketIn + in, Out: s.SocketOut + out}}
 }
 
 // Attach takes ownership of the socket of a peer that the carrier does not reach.
@@ -209,7 +233,7 @@ func (l *Link) Join(peer link.Peer, fd int, e *Endpoint) error {
 		l.met[peer] = true
 		l.stats.Direct++
 	}
-	l.cfg.Log.Info("small messages go by UDP", "peer", peer, "packetBytes", c.bodyMax+headBytes+tagBytes)
+	l.cfg.Log.Info("small messages go by "+l.at.text(), "peer", peer, "packetBytes", c.bodyMax+headBytes+tagBytes)
 	return nil
 }
 
@@ -333,8 +357,8 @@ func (l *Link) Close() error {
 		l.commit()
 	}
 	if s := l.stats; s.Direct > 0 {
-		l.cfg.Log.Info("used UDP", "peers", s.Direct, "packetsIn", s.PacketsIn, "packetsOut", s.PacketsOut, "sentAgain", s.Lost, "forged", s.Forged, "replayed", s.Replayed,
-			"bytesByUDP", s.CarrierIn+s.CarrierOut, "bytesByTCP", s.SocketIn+s.SocketOut)
+		l.cfg.Log.Info("used "+l.at.text(), "peers", s.Direct, "packetsIn", s.PacketsIn, "packetsOut", s.PacketsOut, "sentAgain", s.Lost, "dropped", s.Dropped, "forged", s.Forged, "replayed", s.Replayed,
+			"bytesByPackets", s.CarrierIn+s.CarrierOut, "bytesByTCP", s.SocketIn+s.SocketOut)
 	}
 	return errors.Join(l.cfg.Stream.Close(), l.release())
 }

@@ -85,8 +85,10 @@ func filter(t testing.TB, l *Link) {
 
 // TestLoss sends 1,000 messages of mixed sizes in both directions while the kernel loses one
 // packet of 20, and checks that all arrive, and some in each second.
-func TestLoss(t *testing.T) {
-	p := pairs(false, filter)(t)
+func TestLoss(t *testing.T) { exchangeWithLoss(t, pairs(false, filter)(t)) }
+
+func exchangeWithLoss(t *testing.T, p *linktest.Pair) {
+	t.Helper()
 	a, b := linktest.NewSink(p.A.Memory), linktest.NewSink(p.B.Memory)
 	forth, back := mixed(p.A.Memory), mixed(p.B.Memory)
 	x, y := forth, back

@@ -19,13 +19,17 @@ import (
 // The offer of an Endpoint. Offsets in bytes, little-endian:
 //
 //	0 version u8   1 flags u8: 1 packets are encrypted   2 port u16   4 session u32   8 secret of 32 bytes
+//	40 kind of carrier u8   41 hardware address of 6 bytes
+//
+// Those of earlier releases end behind the secret, and are of UDP.
 const (
-	offerBytes   = 8 + secretBytes
+	offerLeast   = 8 + secretBytes
+	offerBytes   = offerLeast + 1 + hardwareBytes
 	offerVersion = 1
 	flagEncrypt  = 1
 )
 
-// Sizes of packets that are probed, as UDP payloads: of the MTU 9000, 1500, 1450 (an
+// Sizes of packets that are probed: as UDP payloads of the MTU 9000, 1500, 1450 (an
 // overlay) and 1280 (which every path of IPv6 has), less 48 bytes of the headers of IPv6
 // and UDP.
 var probeSizes = [...]int{8952, 1452, 1402, 1232}
@@ -74,29 +78,31 @@ func (l *Link) Prepare(peer link.Peer) *Endpoint {
 
 // Offer returns what the peer needs for its side.
 func (e *Endpoint) Offer() []byte {
+	at := &e.l.at
 	b := make([]byte, 8, offerBytes)
 	b[0] = offerVersion
 	if e.l.cfg.Encrypt {
 		b[1] |= flagEncrypt
 	}
-	binary.LittleEndian.PutUint16(b[2:], e.l.port)
+	binary.LittleEndian.PutUint16(b[2:], at.port)
 	binary.LittleEndian.PutUint32(b[4:], e.c.session)
-	return append(b, e.secret[:]...)
+	b = append(append(b, e.secret[:]...), at.kind)
+	return append(b, at.hardware[:]...)
 }
 
 // Connect probes the path to the peer whose offer it is, and returns an error if no probe
 // comes back. The engine has to poll the link meanwhile.
 func (e *Endpoint) Connect(offer []byte) error {
-	port, err := e.accept(offer)
+	theirs, err := e.accept(offer)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()
-	// The peer with the lower number knows where the other one listens. That one answers
-	// to the address from which the first probe has come, as that may be translated.
-	if e.l.cfg.Self < e.c.peer {
-		to, err := e.l.resolve(ctx, e.c.peer, port)
+	// By UDP, the peer with the lower number knows where the other one listens. That one
+	// answers to the address from which the first probe has come, as that may be translated.
+	if theirs.kind == kindRaw || e.l.cfg.Self < e.c.peer {
+		to, err := e.l.resolve(ctx, e.c.peer, &theirs)
 		if err != nil {
 			return err
 		}
@@ -108,32 +114,39 @@ func (e *Endpoint) Connect(offer []byte) error {
 }
 
 // accept checks the offer of the peer, and makes the Endpoint known to the engine.
-func (e *Endpoint) accept(offer []byte) (port uint16, err error) {
+func (e *Endpoint) accept(offer []byte) (theirs place, err error) {
 	switch {
-	case len(offer) < offerBytes || offer[0] != offerVersion:
-		return 0, fmt.Errorf("ether: the peer's offer has version %d and %d bytes, this sidecar has version %d: use images of one release", first(offer), len(offer), offerVersion)
+	case len(offer) < offerLeast || offer[0] != offerVersion:
+		return theirs, fmt.Errorf("ether: the peer's offer has version %d and %d bytes, this sidecar has version %d: use images of one release", first(offer), len(offer), offerVersion)
 	case binary.LittleEndian.Uint32(offer[4:]) == notConn:
-		return 0, errors.New("ether: the peer's offer has the session 0, which means none")
+		return theirs, errors.New("ether: the peer's offer has the session 0, which means none")
 	case offer[1]&flagEncrypt != 0 != e.l.cfg.Encrypt:
-		return 0, errors.New("ether: only one side encrypts: give all sidecars of the job the same document")
+		return theirs, errors.New("ether: only one side encrypts: give all sidecars of the job the same document")
+	}
+	theirs.port = binary.LittleEndian.Uint16(offer[2:])
+	if len(offer) >= offerBytes {
+		theirs.kind, theirs.hardware = offer[offerLeast], hardware(offer[offerLeast+1:])
+	}
+	if err := e.l.at.check(&theirs); err != nil {
+		return theirs, err
 	}
 	c := e.c
 	c.remote = binary.LittleEndian.Uint32(offer[4:])
-	theirs := [secretBytes]byte(offer[8:])
-	if c.tx, err = newSealer(&e.secret, &theirs, e.l.cfg.Encrypt); err != nil {
-		return 0, err
+	secret := [secretBytes]byte(offer[8:])
+	if c.tx, err = newSealer(&e.secret, &secret, e.l.cfg.Encrypt); err != nil {
+		return theirs, err
 	}
-	if c.rx, err = newSealer(&theirs, &e.secret, e.l.cfg.Encrypt); err != nil {
-		return 0, err
+	if c.rx, err = newSealer(&secret, &e.secret, e.l.cfg.Encrypt); err != nil {
+		return theirs, err
 	}
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
 	if e.l.pending[c.session] != nil {
-		return 0, errors.New("ether: two connections have drawn the same number") // peers connect again
+		return theirs, errors.New("ether: two connections have drawn the same number") // peers connect again
 	}
 	e.l.pending[c.session] = e
 	e.l.pendingCount.Store(int32(len(e.l.pending)))
-	return binary.LittleEndian.Uint16(offer[2:]), nil
+	return theirs, nil
 }
 
 func first(b []byte) byte {
@@ -144,7 +157,10 @@ func first(b []byte) byte {
 }
 
 // resolve returns the address of the carrier of a peer.
-func (l *Link) resolve(ctx context.Context, peer link.Peer, port uint16) (a address, err error) {
+func (l *Link) resolve(ctx context.Context, peer link.Peer, at *place) (a address, err error) {
+	if at.kind == kindRaw {
+		return l.at.addressOf(at.hardware), nil
+	}
 	host, _, err := net.SplitHostPort(l.cfg.Addresses[peer])
 	if err != nil {
 		return a, fmt.Errorf("ether: address of pod %d: %w", peer, err)
@@ -154,7 +170,7 @@ func (l *Link) resolve(ctx context.Context, peer link.Peer, port uint16) (a addr
 		return a, fmt.Errorf("ether: address of pod %d: %w", peer, err)
 	}
 	for _, ip := range ips {
-		if a, err = l.out.carrier.addressOf(netip.AddrPortFrom(ip, port)); err == nil {
+		if a, err = l.out.carrier.addressOf(netip.AddrPortFrom(ip, at.port)); err == nil {
 			return a, nil
 		}
 	}
@@ -186,7 +202,7 @@ func (e *Endpoint) probe(ctx context.Context) error {
 			e.sized(e.size())
 			return nil
 		case <-ctx.Done():
-			return errors.New("no packet has come back by UDP within a second: a firewall or a network policy may admit TCP alone")
+			return e.l.at.unreached()
 		}
 	}
 }

@@ -187,48 +187,60 @@ func connected(t testing.TB, a, b *namespace) (x, y int) {
 	return duplicate(t, s), duplicate(t, c)
 }
 
-// over returns the harness of links over a network, whose packets have a size; bad makes it
-// worse.
+// over returns the harness of links by UDP over a network, whose packets have a size; bad
+// makes it worse.
 func over(kind string, mtu, packet int, bad func(testing.TB, *Link)) linktest.Harness {
+	return overBy(kind, mtu, packet, func(testing.TB, *namespace, *Config) {}, bad)
+}
+
+// overBy is over with links whose configuration change changes.
+func overBy(kind string, mtu, packet int, change func(testing.TB, *namespace, *Config), bad func(testing.TB, *Link)) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		na, nb := joined(t, kind, mtu)
-		sides := [2]*side{}
-		for i, n := range []*namespace{na, nb} {
-			address := []string{addressA, addressB}[i]
-			s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
-			cfg := config(t, link.Peer(i), false)
-			cfg.Listen, cfg.Addresses = netip.MustParseAddrPort(address+":7077"), []string{addressA + ":7077", addressB + ":7077"}
-			var err error
-			n.in(func() { s.l, err = New(cfg, nil) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := s.l.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			s.l.SetMemory(s.m)
-			if bad != nil {
-				bad(t, s.l)
-			}
-			sides[i] = s
+		return between(t, na, nb, mtu, packet, change, bad)
+	}
+}
+
+// between returns a pair of links between two namespaces that are joined.
+func between(t *testing.T, na, nb *namespace, mtu, packet int, change func(testing.TB, *namespace, *Config), bad func(testing.TB, *Link)) *linktest.Pair {
+	t.Helper()
+	sides := [2]*side{}
+	for i, n := range []*namespace{na, nb} {
+		address := []string{addressA, addressB}[i]
+		s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
+		cfg := config(t, link.Peer(i), false)
+		cfg.Listen, cfg.Addresses = netip.MustParseAddrPort(address+":7077"), []string{addressA + ":7077", addressB + ":7077"}
+		change(t, n, &cfg)
+		var err error
+		n.in(func() { s.l, err = New(cfg, nil) })
+		if err != nil {
+			t.Fatal(err)
 		}
-		a, b := sides[0], sides[1]
-		connect := func(t *testing.T) {
-			x, y := connected(t, na, nb)
-			join(t, a, b, x, y)
-			for _, s := range sides {
-				if got := s.l.conns[s.peer].bodyMax + headBytes + tagBytes; bad == nil && got != packet {
-					t.Errorf("packets have %d bytes with the MTU %d, want %d", got, mtu, packet)
-				}
+		t.Cleanup(func() {
+			if err := s.l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		s.l.SetMemory(s.m)
+		if bad != nil {
+			bad(t, s.l)
+		}
+		sides[i] = s
+	}
+	a, b := sides[0], sides[1]
+	connect := func(t *testing.T) {
+		x, y := connected(t, na, nb)
+		join(t, a, b, x, y)
+		for _, s := range sides {
+			if got := s.l.conns[s.peer].bodyMax + headBytes + tagBytes; bad == nil && got != packet {
+				t.Errorf("packets have %d bytes with the MTU %d, want %d", got, mtu, packet)
 			}
 		}
-		connect(t)
-		return &linktest.Pair{
-			A: linktest.Side{Link: a.l, Memory: a.m, Peer: 1}, B: linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
-			Pass: func() {}, Join: connect, Break: func(*testing.T) { a.l.Break(1) }, Lossy: bad != nil,
-		}
+	}
+	connect(t)
+	return &linktest.Pair{
+		A: linktest.Side{Link: a.l, Memory: a.m, Peer: 1}, B: linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
+		Pass: func() {}, Join: connect, Break: func(*testing.T) { a.l.Break(1) }, Lossy: bad != nil,
 	}
 }
 
@@ -242,17 +254,31 @@ func TestNetworks(t *testing.T) {
 	t.Run("veth/1450/bad", func(t *testing.T) { linktest.Run(t, over("veth", 1450, 0, worsen)) })
 }
 
-// TestFigures prints the round trip of 64 bytes and the rate of 1 MiB payloads, and those
-// of TCP over the same network, in the same run. It asserts nothing: the machine's other
-// work decides the times.
+// TestFigures prints the round trip of 64 bytes and the rate of 1 MiB payloads by raw
+// Ethernet, UDP and TCP over the same network, in the same run. It asserts nothing: the
+// machine's other work decides the times.
 func TestFigures(t *testing.T) {
+	same := func(testing.TB, *Link) {}
 	for _, kind := range []string{"veth", "bridge", "macvlan"} {
 		for _, mtu := range []int{1500, 9000} {
-			p := over(kind, mtu, 0, func(testing.TB, *Link) {})(t)
-			rtt, rate := roundTrip(t, p), payloads(t, p)
+			text := fmt.Sprintf("%s, MTU %d:", kind, mtu)
 			na, nb := joined(t, kind, mtu)
-			q := overTCP(t, na, nb)
-			t.Logf("%s, MTU %d: round trip of 64 bytes %v, TCP %v; 1 MiB at %.1f GB/s, TCP %.1f GB/s", kind, mtu, rtt, roundTrip(t, q), rate, payloads(t, q))
+			for _, c := range []struct {
+				name string
+				p    *linktest.Pair
+			}{
+				{"raw", overBy(kind, mtu, 0, byRaw, same)(t)}, {"UDP", over(kind, mtu, 0, same)(t)}, {"TCP", overTCP(t, na, nb)},
+			} {
+				text += fmt.Sprintf(" %s 64 bytes %v, 1 MiB %.1f GB/s", c.name, roundTrip(t, c.p), payloads(t, c.p))
+				if c.name != "TCP" {
+					text += ";"
+				}
+			}
+			for name, change := range map[string]func(testing.TB, *namespace, *Config){"raw": byRaw, "UDP": func(testing.TB, *namespace, *Config) {}} {
+				p := overBy(kind, mtu, 0, func(t testing.TB, n *namespace, cfg *Config) { change(t, n, cfg); cfg.Pull = true }, same)(t)
+				text += fmt.Sprintf("; pulls by %s %.1f GB/s", name, pulls(t, p))
+			}
+			t.Log(text)
 		}
 	}
 }
@@ -336,5 +362,35 @@ func payloads(t *testing.T, p *linktest.Pair) float64 {
 	}
 	close(stop)
 	<-ended
+	return float64(1<<20) / float64(best.Nanoseconds())
+}
+
+// pulls returns the rate of the fastest of 50 reads of 1 MiB, in GB/s.
+func pulls(t *testing.T, p *linktest.Pair) float64 {
+	t.Helper()
+	src, dst := p.B.Memory.Fill(1<<20, 1), p.A.Memory.NewRegion(1<<20)
+	key, err := p.B.Link.(*Link).Register(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go echoes(p.B, nil, stop, ended)
+	sink := linktest.NewSink(p.A.Memory)
+	best := time.Hour
+	for i := range uint64(50) {
+		begun := time.Now()
+		if err := p.A.Link.(*Link).Read(p.A.Peer, i, dst, key); err != nil {
+			t.Fatal(err)
+		}
+		for n := len(sink.Ends()); len(sink.Ends()) == n; {
+			p.A.Link.Poll(sink)
+		}
+		best = min(best, time.Since(begun))
+	}
+	close(stop)
+	<-ended
+	if err := sink.Ends()[49]; err != nil {
+		t.Fatal(err)
+	}
 	return float64(1<<20) / float64(best.Nanoseconds())
 }

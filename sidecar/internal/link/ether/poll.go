@@ -192,6 +192,9 @@ func (l *Link) pollSockets(sink link.Sink) (work int) {
 	}
 	for _, ev := range l.sleeper.events[:n] {
 		if ev.Fd == notConn {
+			if ev.Events&unix.EPOLLERR != 0 {
+				l.clearError()
+			}
 			if l.sleeper.full {
 				work++ // there may be room for packets
 			}

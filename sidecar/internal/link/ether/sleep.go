@@ -112,6 +112,14 @@ func (l *Link) setEvents() {
 	_ = l.sleeper.watch(unix.EPOLL_CTL_MOD, fd, events, notConn) // the timer of the packets ends the sleep otherwise
 }
 
+// clearError takes the error of the carrier's socket, such as that of an interface that is
+// down: epoll reports it until then, and the engine would not sleep.
+func (l *Link) clearError() {
+	if fd := l.out.carrier.descriptor(); fd >= 0 {
+		_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) // its packets are lost, and sent again
+	}
+}
+
 // FD returns a descriptor that is readable when Poll would find work, after a call of Arm.
 func (l *Link) FD() int { return l.sleeper.epoll }
 
