@@ -24,22 +24,31 @@ const (
 
 // Device is one device of the container.
 type Device struct {
-	// Kind is hca, ioat or dsa.
+	// Kind is hca, ioat, dsa or ether.
 	Kind string `json:"kind"`
-	// Name is the kernel's name of the device: mlx5_0, wq0.1, a PCI address.
+	// Name is the kernel's name of the device: mlx5_0, wq0.1, a PCI address. For ether it
+	// is the interface of the pod for which the node's agent makes packet sockets, or
+	// DefaultInterface.
 	Name string `json:"name"`
 	// PCI are the addresses of its functions; an I/OAT device has one for each
 	// channel.
 	PCI []string `json:"pci,omitempty"`
 	// NUMA is the NUMA node of the device; -1 if it is not known.
 	NUMA int `json:"numa"`
-	// Files are the device files in the container.
+	// Files are the device files in the container; ether has none.
 	Files []string `json:"files"`
 	// LinkType of an HCA is infiniband or ethernet.
 	LinkType string `json:"linkType,omitempty"`
 	// Shared is whether other containers use the device too.
 	Shared bool `json:"shared,omitempty"`
 }
+
+// KindEther is the kind of a device that stands for packet sockets (api/grant).
+const KindEther = "ether"
+
+// DefaultInterface is the Name of a device of the kind ether if the agent chooses the
+// interface. Linux allows no interface of this name.
+const DefaultInterface = "default"
 
 // Env returns the variable's name for a resource: the name after the domain, in
 // capitals, with _ for characters that a variable's name cannot have.
@@ -94,9 +103,9 @@ func parse(value string) ([]Device, error) {
 	for i := range list {
 		d := &list[i]
 		switch {
-		case !slices.Contains([]string{"hca", "ioat", "dsa"}, d.Kind):
+		case !slices.Contains([]string{"hca", "ioat", "dsa", KindEther}, d.Kind):
 			return nil, fmt.Errorf("device %d is of the unknown kind %q", i, d.Kind)
-		case d.Name == "" || len(d.Files) == 0:
+		case d.Name == "" || len(d.Files) == 0 && d.Kind != KindEther:
 			return nil, fmt.Errorf("device %d has no name or no file", i)
 		}
 		for _, f := range d.Files {

@@ -17,17 +17,18 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: the sidecar reads what the plugin writes for two resources.
+// TestRoundTrip: the sidecar reads what the plugin writes for three resources.
 func TestRoundTrip(t *testing.T) {
 	hca := Device{Kind: "hca", Name: "mlx5_2", PCI: []string{"0000:3b:00.2"}, Files: []string{"/dev/infiniband/uverbs2"}, LinkType: "ethernet", Shared: true}
 	ioat := Device{Kind: "ioat", Name: "0000:00:04.0", NUMA: 1, Files: []string{"/dev/vfio/vfio", "/dev/vfio/30"}}
+	ether := Device{Kind: KindEther, Name: "net1", NUMA: -1, Shared: true}
 	got, err := FromEnv([]string{
-		"HOME=/", Env("outrigger.dev/ioat") + "=" + Encode([]Device{ioat}), Env("outrigger.dev/hca") + "=" + Encode([]Device{hca}),
+		"HOME=/", Env("outrigger.dev/ether") + "=" + Encode([]Device{ether}), Env("outrigger.dev/ioat") + "=" + Encode([]Device{ioat}), Env("outrigger.dev/hca") + "=" + Encode([]Device{hca}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Device{hca, ioat}, got); diff != "" {
+	if diff := cmp.Diff([]Device{ether, hca, ioat}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -38,6 +39,7 @@ func TestRefused(t *testing.T) {
 		"not JSON":     {"mlx5_0", "invalid character"},
 		"unknown kind": {`[{"kind":"gpu","name":"a","files":["/dev/a"]}]`, `unknown kind "gpu"`},
 		"no file":      {`[{"kind":"hca","name":"a"}]`, "no name or no file"},
+		"no interface": {`[{"kind":"ether","name":""}]`, "no name or no file"},
 		"elsewhere":    {`[{"kind":"hca","name":"a","files":["/dev/../etc/shadow"]}]`, "not below /dev"},
 		"too long":     {strings.Repeat(" ", valueMax+1), "longer than"},
 		"too many":     {"[" + many + `{"kind":"hca","name":"a","files":["/dev/a"]}]`, "more than"},

@@ -60,7 +60,7 @@ func (c *Client) Close() error {
 // Memlock raises this process's limit of locked memory to n bytes, or to the node's bound. It
 // returns the resulting limit in bytes (§3.1).
 func (c *Client) Memlock(ctx context.Context, n uint64) (uint64, error) {
-	m, _, err := c.ask(ctx, &Message{Op: Memlock, Bytes: n})
+	m, _, err := c.ask(ctx, &Message{Op: Memlock, Bytes: n}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -70,14 +70,14 @@ func (c *Client) Memlock(ctx context.Context, n uint64) (uint64, error) {
 // Join registers this connection as the one by which other sidecars of the job reach the
 // sidecar of pod (§3.2).
 func (c *Client) Join(ctx context.Context, pod int) error {
-	_, _, err := c.ask(ctx, &Message{Op: Join, Pod: pod})
+	_, _, err := c.ask(ctx, &Message{Op: Join, Pod: pod}, nil)
 	return err
 }
 
 // Connect returns a connection to the sidecar of a pod on the same node (§3.3). The error is a
 // Refused if there is no such sidecar.
 func (c *Client) Connect(ctx context.Context, pod int) (*os.File, error) {
-	_, f, err := c.ask(ctx, &Message{Op: Connect, Pod: pod})
+	_, f, err := c.ask(ctx, &Message{Op: Connect, Pod: pod}, nil)
 	if err == nil && f == nil {
 		err = errors.New("the node's agent answered connect without a descriptor")
 	}
@@ -110,13 +110,13 @@ func (c *Client) within(ctx context.Context) func() bool {
 	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) }) // an error means that the connection is closed, which also ends them
 }
 
-// ask sends a request and waits for its answer. Events that arrive before the answer are kept
-// for Accept. If a request cannot be sent, the agent may have refused the connection already:
+// ask sends a request, with a descriptor if with is not nil, and waits for its answer. Events
+// that arrive before the answer are kept for Accept. If a request cannot be sent, the agent may have refused the connection already:
 // it sends the reason before it closes the connection.
-func (c *Client) ask(ctx context.Context, m *Message) (*Message, *os.File, error) {
+func (c *Client) ask(ctx context.Context, m *Message, with *os.File) (*Message, *os.File, error) {
 	defer c.within(ctx)()
 	m.Version = Version
-	sent := Send(c.conn, m, nil)
+	sent := Send(c.conn, m, with)
 	for {
 		answer, f, err := Receive(c.conn)
 		if err != nil {

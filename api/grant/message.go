@@ -28,9 +28,14 @@ const (
 	Memlock  Op = "memlock"
 	Join     Op = "join"
 	Connect  Op = "connect"
+	Ether    Op = "ether"
 	Incoming Op = "incoming"
 	End      Op = "end"
 )
+
+// EtherType is the ethertype of the frames that a packet socket receives: the first local
+// experimental ethertype (IEEE 802, 9.2.4).
+const EtherType = 0x88b5
 
 // podMax bounds the numbers of pods.
 const podMax = 1 << 20
@@ -42,6 +47,11 @@ type Message struct {
 	Bytes   uint64 `json:"bytes,omitempty"` // memory in bytes, in a memlock message
 	Pod     int    `json:"pod,omitempty"`   // number of the pod, in the messages join, connect and incoming
 	Error   string `json:"error,omitempty"` // reason, in an answer that refuses a request and in an end message
+	// The fields of the answer to ether: name, number, hardware address and MTU of the interface.
+	Interface string `json:"interface,omitempty"`
+	Index     int    `json:"index,omitempty"`
+	Address   string `json:"address,omitempty"`
+	MTU       int    `json:"mtu,omitempty"`
 }
 
 // Encode returns the encoded message. It cuts the text of an error that is too long.
@@ -69,8 +79,11 @@ func Parse(b []byte) (*Message, error) {
 	if m.Version != Version {
 		return nil, fmt.Errorf("version %d, this side speaks version %d", m.Version, Version)
 	}
+	if len(m.Interface) > interfaceMax || len(m.Address) > addressMax {
+		return nil, fmt.Errorf("an interface of %d bytes with an address of %d bytes; at most %d and %d", len(m.Interface), len(m.Address), interfaceMax, addressMax)
+	}
 	switch m.Op {
-	case Memlock, End:
+	case Memlock, Ether, End:
 	case Join, Connect, Incoming:
 		if m.Pod < 0 || m.Pod >= podMax {
 			return nil, fmt.Errorf("%d is not the number of a pod", m.Pod)

@@ -14,9 +14,11 @@ func TestRefusedMessages(t *testing.T) {
 		`{"op":"memlock"}`:                   "version 0",
 		`{"version":1}`:                      "unknown operation",
 		`{"version":1,"op":"join","pod":-1}`: "not the number of a pod",
-		`{"version":1,"op":"connect","pod":1048576}`: "not the number of a pod",
-		`{"version":1,"op":"memlock","bytes":-1}`:    "not a message",
-		strings.Repeat(" ", MessageMax+1):            "more than 4096 bytes",
+		`{"version":1,"op":"connect","pod":1048576}`:                "not the number of a pod",
+		`{"version":1,"op":"memlock","bytes":-1}`:                   "not a message",
+		`{"version":1,"op":"ether","interface":"sixteen-bytes-16"}`: "an interface of 16 bytes",
+		`{"version":1,"op":"ether","address":"02:00:00:00:00:01:"}`: "an address of 18 bytes",
+		strings.Repeat(" ", MessageMax+1):                           "more than 4096 bytes",
 	} {
 		if m, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), cause) {
 			t.Errorf("%.40q: %v, %v, want %q", text, m, err, cause)
@@ -32,6 +34,7 @@ func FuzzParse(f *testing.F) {
 		{Version: 1, Op: Connect, Pod: 7},
 		{Version: 1, Op: Incoming, Pod: 1},
 		{Version: 1, Op: Memlock, Error: "no"},
+		{Version: 1, Op: Ether, Interface: "net1", Index: 3, Address: "02:00:00:00:00:01", MTU: 9000},
 		{Version: 1, Op: End, Error: strings.Repeat("\x01", errorMax+1)},
 	} {
 		f.Add(m.Encode())

@@ -101,11 +101,12 @@ const (
 	AnnotationContainer = Group + "/container"
 	// LabelAttempt is the attempt of the MPIJob, from 0.
 	LabelAttempt = Group + "/attempt"
-	// ResourceHCA, ResourceIOAT and ResourceDSA are the extended resources
-	// that the device plugin advertises.
-	ResourceHCA  = Group + "/hca"
-	ResourceIOAT = Group + "/ioat"
-	ResourceDSA  = Group + "/dsa"
+	// ResourceHCA, ResourceIOAT, ResourceDSA and ResourceEther are the extended
+	// resources that the device plugin advertises.
+	ResourceHCA   = Group + "/hca"
+	ResourceIOAT  = Group + "/ioat"
+	ResourceDSA   = Group + "/dsa"
+	ResourceEther = Group + "/ether"
 )
 
 // Names and ports in a pod with a sidecar.

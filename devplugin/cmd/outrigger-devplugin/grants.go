@@ -10,6 +10,8 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/names"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/grant"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 )
 
 // grants is the part of the agent that serves sidecars.
@@ -29,18 +31,42 @@ func (a *agent) newGrants() (*grants, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--cri-socket %s: %w", a.o.criSocket, err)
 	}
+	c := grant.Config{Socket: a.o.grantSocket, MemlockMax: most, Limiter: grant.Memory{}, Log: a.log}
+	ether := etherPools(a.config)
+	if len(ether) > 0 {
+		if c.Sockets, err = grant.NewPacketSockets("/proc"); err != nil {
+			return nil, errors.Join(err, runtime.Close())
+		}
+	}
+	c.Who = &grant.Directory{
+		CgroupRoot: a.o.cgroupRoot, Runtime: runtime, Allocations: a.kubelet,
+		Resources: a.ledger.Resources(), Ether: ether, JobLabels: []string{names.LabelJob, names.LabelAttempt},
+	}
 	g := &grants{runtime: runtime}
-	g.agent, err = grant.Listen(grant.Config{
-		Socket: a.o.grantSocket, MemlockMax: most, Limiter: grant.Memory{}, Log: a.log,
-		Who: &grant.Directory{
-			CgroupRoot: a.o.cgroupRoot, Runtime: runtime, Allocations: a.kubelet,
-			Resources: a.ledger.Resources(), JobLabels: []string{names.LabelJob, names.LabelAttempt},
-		},
-	})
-	if err != nil {
+	if g.agent, err = grant.Listen(c); err != nil {
 		return nil, errors.Join(fmt.Errorf("--grant-socket %s: %w", a.o.grantSocket, err), runtime.Close())
 	}
 	return g, nil
+}
+
+// etherPools returns the pools of the kind ether.
+func etherPools(c *pool.Config) (list []grant.EtherPool) {
+	for i := range c.Pools {
+		if p := &c.Pools[i]; p.Kind == inventory.Ether {
+			list = append(list, grant.EtherPool{Resource: p.Resource, Interface: p.Interface})
+		}
+	}
+	return list
+}
+
+// etherDevices returns the devices of these pools, with what prevents the agent from making
+// sockets for them.
+func etherDevices(c *pool.Config, o *options) []inventory.Device {
+	problems := grant.SocketProblems()
+	if o.grantSocket == "" {
+		problems = append(problems, "the agent has no --grant-socket")
+	}
+	return c.EtherDevices(problems)
 }
 
 func (g *grants) serve(ctx context.Context) error {

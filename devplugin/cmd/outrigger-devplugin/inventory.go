@@ -21,14 +21,18 @@ func inventoryCommand(o *options) *cobra.Command {
 		Long: `inventory looks at the node once and prints a line for each device: what it is,
 which resource of the configuration takes it, its NUMA node, and whether it can
 be used now. With --json everything that a pool can select on is printed.
-Nothing is changed, and the kubelet is not asked.`,
+Nothing is changed, and the kubelet is not asked. Whether packet sockets (kind
+ether) can be made depends on the capabilities of this process: run inventory in
+the agent's container to learn what the agent may do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := loadConfig(o.config)
 			if err != nil {
 				return err
 			}
-			return printInventory(cmd.OutOrStdout(), config, inventory.Scan(os.DirFS(o.root)), o.json)
+			r := inventory.Scan(os.DirFS(o.root))
+			r.Devices = append(r.Devices, etherDevices(config, o)...)
+			return printInventory(cmd.OutOrStdout(), config, r, o.json)
 		},
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
@@ -112,6 +116,8 @@ func detail(d *inventory.Device) string {
 		return text
 	case d.Queue != nil:
 		return fmt.Sprintf("%s, %d entries", d.Queue.Mode, d.Queue.Entries)
+	case d.Kind == inventory.Ether:
+		return "packet sockets"
 	case len(d.PCI) > 1:
 		return fmt.Sprintf("%d channels", len(d.PCI))
 	}

@@ -52,7 +52,8 @@ for RDMA cards (HCAs) and their virtual functions, for I/OAT channels bound to
 vfio-pci and for user work queues of DSA, and offers them to the kubelet as
 outrigger.dev/hca, outrigger.dev/ioat and outrigger.dev/dsa. A configuration
 file selects which device is offered as what; without one every device is
-offered for exclusive use.
+offered for exclusive use. With a pool of the kind ether the agent also makes
+packet sockets for containers that ask for outrigger.dev/ether.
 
 A device is healthy while it can carry a message: one of its ports is active,
 its driver is bound, its device file is there. The kubelet is told when that
@@ -64,7 +65,8 @@ With a sriov section in its configuration the agent makes virtual functions;
 
 A sidecar that was given a device may ask the agent to raise its limit of locked
 memory; everyone else is refused. That needs the node's PID namespace and
-CAP_SYS_RESOURCE; see docs/devices.md for all that the agent needs.
+CAP_SYS_RESOURCE; packet sockets need CAP_SYS_ADMIN and CAP_NET_RAW. See
+docs/devices.md for all that the agent needs.
 
 Begin with "outrigger-devplugin inventory" on the node: it prints what the agent
 sees, and why a device cannot be used. It needs no privileges.`,

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/inventory"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/kubelet"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/offer"
+	"github.com/outrigger-hpc/outrigger/devplugin/internal/pool"
 	"github.com/outrigger-hpc/outrigger/devplugin/internal/sriov"
 )
 
@@ -25,6 +26,7 @@ import (
 type agent struct {
 	o       *options
 	log     *slog.Logger
+	config  *pool.Config
 	ledger  *offer.Ledger
 	looking sync.Mutex // held during a scan; guards unheld and undescribed
 	unheld  bool       // at the last scan the kubelet did not report what containers hold
@@ -67,7 +69,7 @@ func newAgent(o *options) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{o: o, log: log, ledger: offer.New(config), plugins: map[string]*kubelet.Plugin{}, undescribed: map[string]string{}}
+	a := &agent{o: o, log: log, config: config, ledger: offer.New(config), plugins: map[string]*kubelet.Plugin{}, undescribed: map[string]string{}}
 	c := kubelet.Config{Dir: o.kubeletDir, HostDev: filepath.Join(o.hostRoot, "dev"), GrantSocket: o.grantSocket, Log: log}
 	switch o.injection {
 	case "kubelet":
@@ -208,7 +210,7 @@ func (a *agent) refresh() {
 		}
 	}
 	changed := map[string]bool{}
-	for _, c := range a.ledger.Update(r.Devices) {
+	for _, c := range a.ledger.Update(append(r.Devices, etherDevices(a.config, a.o)...)) {
 		changed[c.Resource] = true
 		log := a.log.With("resource", c.Resource, "device", c.ID, "name", c.Name)
 		if len(c.Problems) == 0 {

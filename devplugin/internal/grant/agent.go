@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // Bounds (PROTOCOL.md §5).
@@ -57,7 +58,9 @@ type Config struct {
 	Limiter Limiter
 	// MemlockMax bounds a limit, in bytes.
 	MemlockMax uint64
-	Log        *slog.Logger
+	// Sockets makes packet sockets; nil if no pool is of the kind ether.
+	Sockets Sockets
+	Log     *slog.Logger
 }
 
 // Agent serves sidecars.
@@ -66,6 +69,7 @@ type Agent struct {
 	listener    *net.UnixListener
 	broker      *broker
 	record      *record
+	holders     holders
 	origin      Originator    // nil: all callers share one bound
 	places      chan struct{} // one element per open connection
 	mu          sync.Mutex    // guards pods
@@ -96,7 +100,8 @@ func Listen(c Config) (*Agent, error) {
 	origin, _ := c.Who.(Originator)
 	return &Agent{
 		config: c, listener: l, broker: newBroker(), record: newRecord(c.Log), origin: origin, pods: map[string]*podConns{},
-		places: make(chan struct{}, connectionsMax), identifying: make(chan struct{}, identifyMax),
+		holders: holders{list: map[string]*rate.Limiter{}},
+		places:  make(chan struct{}, connectionsMax), identifying: make(chan struct{}, identifyMax),
 	}, nil
 }
 

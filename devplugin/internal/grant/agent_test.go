@@ -39,7 +39,7 @@ func TestMemlock(t *testing.T) {
 	}
 	_, err := c.Memlock(t.Context(), 13)
 	refused(t, err, "unlucky")
-	want := []Count{{Op: "connect"}, {Op: "connection"}, {Op: "join"}, {Op: "memlock", Granted: 3, Refused: 1}}
+	want := []Count{{Op: "connect"}, {Op: "connection"}, {Op: "ether"}, {Op: "join"}, {Op: "memlock", Granted: 3, Refused: 1}}
 	if diff := cmp.Diff(want, r.agent.Counts()); diff != "" {
 		t.Error(diff)
 	}
@@ -52,6 +52,7 @@ func TestWithoutDevice(t *testing.T) {
 		"memlock": func(c *grant.Client) error { _, err := c.Memlock(t.Context(), 1); return err },
 		"join":    func(c *grant.Client) error { return c.Join(t.Context(), 0) },
 		"connect": func(c *grant.Client) error { _, err := c.Connect(t.Context(), 0); return err },
+		"ether":   func(c *grant.Client) error { _, err := c.Ether(t.Context()); return err },
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, ask(r.caller(nil)), "not allocated a device") })
 	}

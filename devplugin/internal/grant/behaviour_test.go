@@ -110,7 +110,7 @@ func TestLoggedOnce(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n != 3 {
 		t.Errorf("%d lines for 3 things:\n%s", n, &out)
 	}
-	want := "[{connect 0 0} {connection 0 3} {join 0 3} {memlock 3 0}]"
+	want := "[{connect 0 0} {connection 0 3} {ether 0 0} {join 0 3} {memlock 3 0}]"
 	if got := fmt.Sprint(r.counts()); got != want {
 		t.Errorf("counted %s, want %s", got, want)
 	}

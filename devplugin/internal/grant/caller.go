@@ -1,6 +1,7 @@
-// Package grant is the node's agent for two things that a sidecar needs and may not do
-// itself: raising its limit of locked memory, and connecting to the sidecars of its job
-// on the same node (api/grant/PROTOCOL.md). It owns the identification of callers, for
+// Package grant is the node's agent for three things that a sidecar needs and may not do
+// itself: raising its limit of locked memory, connecting to the sidecars of its job on the
+// same node, and making packet sockets in its pod's network namespace
+// (api/grant/PROTOCOL.md). It owns the identification of callers, for
 // which it trusts the kernel, the container runtime and the kubelet, and never the
 // caller, and the bounds on callers.
 package grant
@@ -24,6 +25,8 @@ type Caller struct {
 	Job string
 	// Devices is the number of Outrigger devices of the container.
 	Devices int
+	// Ether are the pools of the kind ether of which the container holds a device.
+	Ether []EtherPool
 }
 
 func (c *Caller) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Container }
@@ -56,6 +59,8 @@ type Directory struct {
 	Allocations Allocations
 	// Resources are the names of resources, of which a caller must hold a device.
 	Resources []string
+	// Ether are the pools of the kind ether; Resources has their resources, too.
+	Ether []EtherPool
 	// JobLabels are the labels of a pod that together name its job. A pod without the
 	// first of them has no job.
 	JobLabels []string
@@ -88,6 +93,11 @@ func (d *Directory) Identify(ctx context.Context, pid int) (*Caller, error) {
 	caller := &Caller{PID: pid, Namespace: c.Namespace, Pod: c.Pod, PodUID: c.PodUID, Container: c.Name, Job: d.job(c.PodLabels)}
 	for _, r := range d.Resources {
 		caller.Devices += devices[r]
+	}
+	for _, p := range d.Ether {
+		if devices[p.Resource] > 0 {
+			caller.Ether = append(caller.Ether, p)
+		}
 	}
 	if caller.Devices == 0 {
 		return nil, fmt.Errorf("%s: %w", caller, errNoDevice)

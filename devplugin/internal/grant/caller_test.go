@@ -111,6 +111,26 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// TestIdentifyEther: a caller has the pools of the kind ether of which its container holds a
+// device, and no others.
+func TestIdentifyEther(t *testing.T) {
+	n := newNode()
+	c := n.pods[1].Containers[0]
+	c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: "example.com/net1", DeviceIds: []string{"ether-net1::7"}})
+	d := newDirectory(t, n)
+	held, other := EtherPool{Resource: "example.com/net1", Interface: "net1"}, EtherPool{Resource: "outrigger.dev/ether"}
+	d.Ether = []EtherPool{other, held}
+	d.Resources = append(d.Resources, other.Resource, held.Resource)
+	d.run(t, 100, uid, containerID(1))
+	got, err := d.Identify(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]EtherPool{held}, got.Ether); diff != "" || got.Devices != 4 {
+		t.Errorf("%d devices, %s", got.Devices, diff)
+	}
+}
+
 // TestJob: a pod with only the attempt's label has no job.
 func TestJob(t *testing.T) {
 	d := Directory{JobLabels: []string{"name", "attempt"}}

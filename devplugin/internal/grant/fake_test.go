@@ -90,14 +90,18 @@ func newRigFor(t *testing.T, who Identifier) *rig {
 	return newRigAt(t, who, filepath.Join(shortDir(t), "run", "grant.sock"))
 }
 
-func newRigAt(t *testing.T, who Identifier, socket string) *rig {
+func newRigAt(t *testing.T, who Identifier, socket string, change ...func(*Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, socket: socket, limits: limits{bytes: map[int]uint64{}}}
 	if who == nil {
 		who = &r.who
 	}
 	var err error
-	r.agent, err = Listen(Config{Socket: r.socket, Who: who, Limiter: &r.limits, MemlockMax: 1 << 30, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	c := Config{Socket: r.socket, Who: who, Limiter: &r.limits, MemlockMax: 1 << 30, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	for _, do := range change {
+		do(&c)
+	}
+	r.agent, err = Listen(c)
 	if err != nil {
 		t.Fatal(err)
 	}

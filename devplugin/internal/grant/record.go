@@ -41,7 +41,7 @@ type record struct {
 
 func newRecord(log *slog.Logger) *record {
 	r := &record{log: log, ops: map[grant.Op]*Count{}, said: map[string]bool{}, lines: map[string]*rate.Limiter{}}
-	for _, op := range []grant.Op{opConnection, grant.Memlock, grant.Join, grant.Connect} {
+	for _, op := range []grant.Op{opConnection, grant.Memlock, grant.Join, grant.Connect, grant.Ether} {
 		r.ops[op] = &Count{Op: op}
 	}
 	return r

@@ -39,14 +39,17 @@ func (s *session) attend(ctx context.Context) {
 	defer s.leave()
 	for {
 		m, f, err := grant.Receive(s.line.conn)
-		if f != nil {
-			_ = f.Close() // requests have no descriptor, so that a received one is closed
-		}
 		if errors.Is(err, grant.ErrMessage) {
 			s.refuse(s.caller.String(), err)
 			return
 		}
-		if err != nil || s.answer(m) != nil {
+		if err == nil {
+			err = s.answer(ctx, m, f)
+		}
+		if f != nil {
+			_ = f.Close() // only ether has a descriptor, and has used it
+		}
+		if err != nil {
 			return // the caller has gone or does not read, or the agent ends
 		}
 	}
@@ -86,7 +89,7 @@ func (s *session) refuse(caller string, cause error) {
 	for {
 		_, f, err := grant.Receive(s.line.conn)
 		if f != nil {
-			_ = f.Close() // as in attend
+			_ = f.Close() // the request is not performed
 		}
 		if err != nil && !errors.Is(err, grant.ErrMessage) {
 			return
@@ -94,8 +97,9 @@ func (s *session) refuse(caller string, cause error) {
 	}
 }
 
-// answer performs a request. An error means that the answer could not be sent.
-func (s *session) answer(m *grant.Message) error {
+// answer performs a request, which came with a descriptor if with is not nil. An error means
+// that the answer could not be sent.
+func (s *session) answer(ctx context.Context, m *grant.Message, with *os.File) error {
 	out := &grant.Message{Op: m.Op, Pod: m.Pod}
 	var f *os.File
 	var what string
@@ -110,6 +114,9 @@ func (s *session) answer(m *grant.Message) error {
 	case grant.Connect:
 		f, err = s.connect(m.Pod)
 		what = fmt.Sprintf("to pod %d of job %s", m.Pod, s.caller.Job)
+	case grant.Ether:
+		f, err = s.ether(ctx, with, out)
+		what = fmt.Sprintf("packet socket for %s, ethertype %#x", out.Interface, grant.EtherType)
 	default:
 		err = fmt.Errorf("%q is not a request", m.Op)
 	}

@@ -15,9 +15,12 @@ const (
 	HCA  Kind = "hca"  // an RDMA host channel adapter: a physical or virtual function, or a software one
 	IOAT Kind = "ioat" // Intel I/OAT (CBDMA) channels behind one IOMMU group
 	DSA  Kind = "dsa"  // one user work queue of an Intel Data Streaming Accelerator
+	// Ether is packet sockets in a pod's network namespace. No scan finds it: the
+	// configuration makes one device for each of its pools (package pool).
+	Ether Kind = "ether"
 )
 
-// Kinds lists every kind in the order of the report.
+// Kinds lists the kinds that a scan finds, in the order of the report.
 var Kinds = []Kind{HCA, IOAT, DSA}
 
 // NoNUMA is the NUMA node of a device for which the firmware does not provide one.

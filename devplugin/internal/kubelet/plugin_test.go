@@ -353,6 +353,18 @@ func TestAllocateCDI(t *testing.T) {
 	}
 }
 
+// TestAllocateWithoutFiles: a device without files has no description for the container runtime,
+// which would otherwise find no device of that name; the container gets the agent's socket.
+func TestAllocateWithoutFiles(t *testing.T) {
+	r := newRig(t)
+	config := r.config()
+	config.CDI = func(resource, device string) string { return resource + "=" + device }
+	got := New(config, r.ledger).response(&offer.Handout{Devices: []string{"ether"}, Env: map[string]string{"A": "b"}})
+	if len(got.Devices)+len(got.CdiDevices) != 0 || len(got.Mounts) != 1 || got.Envs["OUTRIGGER_GRANT_SOCKET"] == "" {
+		t.Errorf("response %v", got)
+	}
+}
+
 // TestBefore: an allocation is refused while the devices that containers hold are not known.
 func TestBefore(t *testing.T) {
 	r := newRig(t)

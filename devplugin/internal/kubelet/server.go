@@ -153,6 +153,9 @@ func (s *server) Allocate(ctx context.Context, r *api.AllocateRequest) (*api.All
 func (p *Plugin) response(h *offer.Handout) *api.ContainerAllocateResponse {
 	r := &api.ContainerAllocateResponse{Envs: h.Env}
 	p.mountGrants(r)
+	if len(h.Files) == 0 {
+		return r // CDI has no description of a device without files
+	}
 	if p.config.CDI != nil {
 		for _, id := range h.Devices {
 			r.CdiDevices = append(r.CdiDevices, &api.CDIDevice{Name: p.config.CDI(p.config.Resource, id)})

@@ -21,7 +21,7 @@ const rdmaCM = "infiniband/rdma_cm"
 type Handout struct {
 	// Devices are the IDs of the devices, each once.
 	Devices []string
-	// Files are device files relative to /dev, each once.
+	// Files are device files relative to /dev, each once; none for ether.
 	Files []string
 	// Env is one variable, for the sidecar.
 	Env map[string]string
@@ -55,8 +55,8 @@ func (l *Ledger) partners(kind inventory.Kind) map[int]int {
 	count := map[int]int{}
 	for i := range l.resources {
 		r := &l.resources[i]
-		if (r.pool.Kind == inventory.HCA) == (kind == inventory.HCA) {
-			continue
+		if (r.pool.Kind == inventory.HCA) == (kind == inventory.HCA) || r.pool.Kind == inventory.Ether {
+			continue // packet sockets are on no NUMA node
 		}
 		for j := range r.devices {
 			if d := &r.devices[j]; d.Healthy() && !r.exhausted(d) {
@@ -98,7 +98,9 @@ func (l *Ledger) Allocate(name string, units []string) (*Handout, error) {
 			continue // another share of a device that the container already has
 		}
 		h.Devices = append(h.Devices, d.ID)
-		nodes = append(nodes, d.NUMA)
+		if d.Kind != inventory.Ether {
+			nodes = append(nodes, d.NUMA)
+		}
 		files := r.files(d)
 		for _, f := range files {
 			if !slices.Contains(h.Files, f) {

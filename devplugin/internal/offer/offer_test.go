@@ -287,3 +287,44 @@ func TestFiles(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestEther: packet sockets are offered as shares on no NUMA node, and a container gets the
+// interface's name and no file. They do not change which card a container prefers, and a
+// container gets none while the agent can make none.
+func TestEther(t *testing.T) {
+	c, err := pool.Parse([]byte("pools: [{kind: hca}, {kind: ether, interface: net1, shares: 3}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(c)
+	n := sysfstest.NewNode(t)
+	n.SoftRoCE()
+	l.Update(append(scan(n), c.EtherDevices(nil)...))
+	if got, want := counted(l, "outrigger.dev/ether"), "ether-net1::0@-1 ether-net1::1@-1 ether-net1::2@-1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	h, err := l.Allocate("outrigger.dev/ether", []string{"ether-net1::2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := devices.FromEnv([]string{"OUTRIGGER_DEVICES_ETHER=" + h.Env["OUTRIGGER_DEVICES_ETHER"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]devices.Device{{Kind: devices.KindEther, Name: "net1", NUMA: -1, Shared: true}}, given); diff != "" || len(h.Files) > 0 {
+		t.Errorf("files %v, %s", h.Files, diff)
+	}
+	if got := l.Prefer("outrigger.dev/hca", []string{"rxe0", "0000:3b:00.2"}, nil, 1); len(got) != 1 || got[0] != "0000:3b:00.2" {
+		t.Errorf("after a socket a container prefers %v", got)
+	}
+	if files := l.Files("outrigger.dev/ether"); len(files) > 0 {
+		t.Errorf("described: %v", files)
+	}
+	changes := l.Update(append(scan(n), c.EtherDevices([]string{"the agent has no CAP_NET_RAW"})...))
+	if len(changes) != 1 || changes[0].ID != "ether-net1" {
+		t.Errorf("%v", changes)
+	}
+	if _, err := l.Allocate("outrigger.dev/ether", []string{"ether-net1::0"}); err == nil || !strings.Contains(err.Error(), "has no CAP_NET_RAW") {
+		t.Errorf("%v", err)
+	}
+}

@@ -69,6 +69,9 @@ func (p *Pool) Matches(d *inventory.Device) bool {
 	if p.Kind != d.Kind || !p.usable(d) {
 		return false
 	}
+	if p.Kind == inventory.Ether {
+		return d.ID == p.etherID()
+	}
 	if !among(s.Vendors, d.Vendor) || !among(s.Products, d.Product) || !among(s.Drivers, d.Driver) || !among(s.NUMA, d.NUMA) {
 		return false
 	}

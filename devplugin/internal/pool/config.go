@@ -51,18 +51,23 @@ const (
 // Pool is a resource and the selection of its devices.
 type Pool struct {
 	// Resource is the name that pods request. The default is that of the kind:
-	// outrigger.dev/hca, /ioat or /dsa.
+	// outrigger.dev/hca, /ioat, /dsa or /ether.
 	Resource string `json:"resource,omitempty"`
-	// Kind is hca, ioat or dsa.
+	// Kind is hca, ioat, dsa or ether.
 	Kind inventory.Kind `json:"kind"`
+	// Interface is the interface of the pods for which ether gives packet sockets. If it is
+	// empty, it is the interface with the pod's default route, or else the only Ethernet
+	// interface that is up.
+	Interface string `json:"interface,omitempty"`
 	// Select restricts the devices of the kind; an empty selector selects all of them.
 	Select Selector `json:"select,omitempty"`
 	// Count is the maximum number of devices in the pool, in the order of their IDs; 0 for
 	// all. The pools after it get the remaining devices.
 	Count int `json:"count,omitempty"`
-	// Sharing is exclusive (the default) or shared.
+	// Sharing is exclusive (the default) or shared. Ether is always shared.
 	Sharing Sharing `json:"sharing,omitempty"`
-	// Shares is the number of containers to which a shared device is offered.
+	// Shares is the number of containers to which a shared device is offered. The default of
+	// ether is etherShares.
 	Shares int `json:"shares,omitempty"`
 	// Placement of shares is spread (the default), which chooses the devices with the fewest
 	// other containers, or pack.
@@ -143,7 +148,7 @@ func Parse(text []byte) (*Config, error) {
 }
 
 var kindResources = map[inventory.Kind]string{
-	inventory.HCA: names.ResourceHCA, inventory.IOAT: names.ResourceIOAT, inventory.DSA: names.ResourceDSA,
+	inventory.HCA: names.ResourceHCA, inventory.IOAT: names.ResourceIOAT, inventory.DSA: names.ResourceDSA, inventory.Ether: names.ResourceEther,
 }
 
 // complete sets the defaults.
@@ -152,6 +157,9 @@ func (c *Config) complete() {
 		p := &c.Pools[i]
 		if p.Resource == "" {
 			p.Resource = kindResources[p.Kind]
+		}
+		if p.Kind == inventory.Ether {
+			p.completeEther()
 		}
 		if p.Sharing == "" {
 			p.Sharing = Exclusive

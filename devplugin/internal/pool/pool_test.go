@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,7 +155,7 @@ func TestDefaultOffersEverything(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for config, want := range map[string]string{
 		"{}":                                "pools: no pool",
-		"pools: [{kind: gpu}]":              `pools[0].kind: "gpu" is not a kind`,
+		"pools: [{kind: gpu}]":              `pools[0].kind: "gpu" is not a kind; the kinds are [hca ioat dsa ether]`,
 		"pools: [{kind: hca, colour: 1}]":   `unknown field "colour"`,
 		"pools: [{kind: hca, kind: dsa}]":   `key "kind" already set`,
 		"pools: [{kind: hca}, {kind: hca}]": "pools[1].resource: outrigger.dev/hca is pools[0]'s already",
@@ -195,15 +196,20 @@ func FuzzParse(f *testing.F) {
 	f.Add("pools: [{kind: hca, count: 2, rdmaCM: true}]")
 	f.Add("pools: [{kind: dsa, sharing: shared, shares: 4, select: {modes: [shared]}}]\nsriov: [{pf: eth0, count: 4, trust: enabled}]")
 	f.Add(`{"pools":[{"kind":"ioat","select":{"numa":[0,-1]}}]}`)
+	f.Add("pools: [{kind: ether}, {kind: ether, interface: net1, resource: a.b/c, shares: 7}]")
 	n := sysfstest.NewNode(f)
-	all := inventory.Scan(n.FS()).Devices
+	found := inventory.Scan(n.FS()).Devices
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Parse([]byte(text))
 		if err != nil {
 			return
 		}
 		seen := map[string]bool{}
+		all := slices.Concat(found, c.EtherDevices(nil))
 		for i, list := range c.Assign(all, nil) {
+			if p := &c.Pools[i]; p.Kind == inventory.Ether && len(list) != 1 {
+				t.Errorf("pool %d of the kind ether has %d devices", i, len(list))
+			}
 			if limit := c.Pools[i].Count; limit > 0 && len(list) > limit {
 				t.Errorf("pool %d has %d devices", i, len(list))
 			}

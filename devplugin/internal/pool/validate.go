@@ -58,6 +58,7 @@ func (c *Config) validate() error {
 		}
 		files[file] = i
 	}
+	problems = append(problems, c.validateInterfaces()...)
 	return errors.Join(append(problems, c.validateSRIOV()...)...)
 }
 
@@ -66,8 +67,8 @@ func (p *Pool) validate(path string) []error {
 	add := func(field, format string, args ...any) {
 		problems = append(problems, at(path+field, format, args...))
 	}
-	if !slices.Contains(inventory.Kinds, p.Kind) {
-		add(".kind", "%q is not a kind; the kinds are %v", p.Kind, inventory.Kinds)
+	if !slices.Contains(kinds, p.Kind) {
+		add(".kind", "%q is not a kind; the kinds are %v", p.Kind, kinds)
 		return problems
 	}
 	if domain, _, _ := strings.Cut(p.Resource, "/"); !resourceName.MatchString(p.Resource) || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
@@ -84,6 +85,12 @@ func (p *Pool) validate(path string) []error {
 	}
 	if p.RDMACM && p.Kind != inventory.HCA {
 		add(".rdmaCM", "only an hca has a connection manager, this is an %s pool", p.Kind)
+	}
+	if p.Kind == inventory.Ether {
+		return append(problems, p.validateEther(path)...)
+	}
+	if p.Interface != "" {
+		add(".interface", "only ether has an interface, this is an %s pool", p.Kind)
 	}
 	return append(append(problems, p.validateSharing(path)...), p.Select.validate(path+".select", p.Kind)...)
 }
