@@ -128,6 +128,7 @@ func (a *Attempt) settings() *inject.Settings {
 	sizes := jobdoc.MemoryOf(s, &a.Profile, a.Pods())
 	sizes.Registers = len(s.Devices) > 0 && s.Transport.Type != v1alpha1.TransportTCP && s.Transport.Type != v1alpha1.TransportEther
 	sizes.Ether = s.Transport.Type == v1alpha1.TransportEther
+	sizes.Raw = sizes.Ether && len(s.Devices) > 0 // the devices may be of a pool of the kind ether
 	_, wished := s.Sidecar.Resources.Requests[corev1.ResourceCPU]
 	return &inject.Settings{
 		Wished: wished, Bounds: a.Bounds, User: a.Options.User, UIDs: a.UIDs,

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,8 @@ import (
 // ranks, 256 MiB: rings, completion queues, eager buffers.
 const memlockBase = 256 << 20
 
-// memlockTimeout bounds one request to the node's agent, which has to ask the kubelet about
-// this sidecar. The request is repeated if the agent does not answer, for example because it
+// memlockTimeout bounds one request to the node's agent, for locked memory or a packet socket:
+// the agent has to ask the kubelet about this sidecar. The request is repeated if the agent does not answer, for example because it
 // is being replaced.
 const memlockTimeout = 15 * time.Second
 
@@ -60,8 +61,9 @@ func (l *locker) raise(ctx context.Context) {
 		l.log.Warn("the device plugin's list of this container's devices is invalid", "cause", err)
 		return
 	}
+	held = slices.DeleteFunc(held, func(x devices.Device) bool { return x.Kind == devices.KindEther })
 	if len(held) == 0 {
-		return // a sidecar without devices registers nothing
+		return // a sidecar without devices registers nothing, and nothing is registered with a packet socket
 	}
 	log := l.log.With("devices", deviceNames(held), "wanted", l.bytes)
 	var now unix.Rlimit

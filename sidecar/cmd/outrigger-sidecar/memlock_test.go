@@ -98,6 +98,7 @@ func TestLockedMemory(t *testing.T) {
 		"another version": {t.Context(), hca, newer, lots, "WARN not raised version"},
 		"enough":          {t.Context(), hca, refuses, 1, "INFO suffices"},
 		"no device":       {t.Context(), "HOME=/", refuses, lots, ""},
+		"packet socket":   {t.Context(), devices.EnvPrefix + "ETHER=" + devices.Encode([]devices.Device{{Kind: devices.KindEther, Name: "net1"}}), refuses, lots, ""},
 		"nonsense":        {t.Context(), devices.EnvPrefix + "HCA=mlx5_2", refuses, lots, "WARN is invalid"},
 		"no socket":       {t.Context(), hca, nil, lots, "WARN no agent's socket is known"},
 		"job has ended":   {gone, hca, refuses, lots, "WARN not raised canceled"},

@@ -36,7 +36,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.DurationVar(&o.drain, "drain", 10*time.Second, "on SIGTERM, how long to deliver the messages that ranks have sent")
 	f.BoolVar(&o.noPMI, "no-pmi", false, "open no socket of process management: no program of this pod uses an MPI")
 	f.StringVar(&o.termination, "termination-log", "", "write the cause of a failure, or the traffic of the job, into this file; for Kubernetes /dev/termination-log")
-	f.StringVar(&o.grantSocket, "grant-socket", os.Getenv(names.EnvGrantSocket), "socket of the node's agent, to raise the limit of locked memory if the container holds a device (default: $"+names.EnvGrantSocket+")")
+	f.StringVar(&o.grantSocket, "grant-socket", os.Getenv(names.EnvGrantSocket), "socket of the node's agent, to raise the limit of locked memory or to make a packet socket if the container holds a device (default: $"+names.EnvGrantSocket+")")
 	f.StringVar(&o.once, "once", "", "refuse to start if this file exists, and create it when the sidecar joins its job: a job's state ends with its sidecar, so that a second one in the same pod cannot join")
 	for _, name := range []string{"bootstrap", "pod", "socket"} {
 		_ = cmd.MarkFlagRequired(name) // the flags exist

@@ -149,10 +149,6 @@ func addressOfSocket(fd int) (netip.AddrPort, error) {
 // made. The core notices a peer that is silent earlier, by default.
 const etherSilence = 10 * time.Second
 
-// packetSocket returns the packet socket that the node's agent makes for this container, or
-// nil if no Ethernet device is allocated to it.
-func (d *daemon) packetSocket(context.Context) (*ether.Raw, error) { return nil, nil } //nolint:nilnil,unparam // the agent's client is filled in here
-
 // openEther opens the link whose small messages go by raw Ethernet if this container has a
 // device for that, and otherwise by UDP.
 func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
