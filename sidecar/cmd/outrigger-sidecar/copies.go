@@ -8,6 +8,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng/dsa"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng/ioat"
 )
 
 // threads returns the number of threads that copy for the engine. tuning is
@@ -32,18 +33,26 @@ func (d *daemon) helpers() int {
 	return threads(d.doc.Tuning.Helpers, wake.Processors(), d.sharers(), d.neighbours()+1)
 }
 
-// newCopies returns what the links offload large copies to: the DSA queues that the device
-// plugin has allocated to this container, or else threads, if there are processors for them.
+// newCopies returns what large copies are offloaded to: the DSA queues that the device plugin
+// has allocated to this container, or else its I/OAT channels, or else threads, if there are
+// processors for them.
 func (d *daemon) newCopies() *copyeng.Copies {
 	queues, err := grantedQueues(os.Environ())
 	if err != nil {
 		d.log.Warn("DSA queues are not used", "cause", err)
+	}
+	channels, err := grantedChannels(os.Environ())
+	if err != nil {
+		d.log.Warn("I/OAT channels are not used", "cause", err)
 	}
 	n := d.helpers()
 	switch {
 	case len(queues) > 0:
 		d.log.Info("DSA queues may copy large messages", "queues", queues)
 		return copyeng.New(copyeng.Config{Kind: "dsa", Open: func(int) ([]*copyeng.Lane, error) { return openQueues(queues) }})
+	case len(channels) > 0:
+		d.log.Info("I/OAT channels may copy large messages", "devices", deviceNames(channels))
+		return copyeng.New(copyeng.Config{Kind: "ioat", Open: func(int) ([]*copyeng.Lane, error) { return openChannels(channels) }})
 	case n > 0:
 		d.log.Info("threads may copy large messages", "threads", n)
 		return copyeng.New(copyeng.Config{Kind: "helper", Open: func(bell int) (lanes []*copyeng.Lane, _ error) {
@@ -70,6 +79,45 @@ func grantedQueues(environ []string) (files []string, err error) {
 		}
 	}
 	return files, nil
+}
+
+// grantedChannels returns the I/OAT devices that the device plugin has allocated to this
+// container.
+func grantedChannels(environ []string) (found []devices.Device, err error) {
+	list, err := devices.FromEnv(environ)
+	for _, x := range list {
+		if x.Kind == "ioat" {
+			found = append(found, x)
+		}
+	}
+	return found, err
+}
+
+// openChannels opens a channel of each device. Nothing wakes an engine when their copies end.
+func openChannels(list []devices.Device) (lanes []*copyeng.Lane, err error) {
+	for _, x := range list {
+		c, err := openChannel(&x)
+		if err != nil {
+			for _, l := range lanes {
+				err = errors.Join(err, l.Channel.Close())
+			}
+			return nil, err
+		}
+		lanes = append(lanes, &copyeng.Lane{Channel: c})
+	}
+	return lanes, nil
+}
+
+func openChannel(x *devices.Device) (*ioat.Channel, error) {
+	v, err := ioat.OpenVFIO(x.Name, x.Files)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ioat.Open(v, ioat.Options{})
+	if err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return c, nil
 }
 
 // openQueues opens DSA queues. Nothing wakes an engine when their copies end: it polls while

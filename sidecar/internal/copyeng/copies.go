@@ -55,6 +55,8 @@ type Copies struct {
 	pieces    []piece // the tokens of channels are indexes of it
 	free      []uint16
 	noteEnd   func(token uint64, err error) // done: a method value would be allocated in each Poll
+	memory    []*mapped                     // memory of sessions
+	maps      bool                          // the channels are Mappers
 	waited    bool                          // Wait has noted ends, and the links may not have looked since
 	stats     Stats
 }
@@ -101,6 +103,9 @@ type Stats struct {
 	Offloaded uint64   `json:"offloaded,omitempty"` // bytes that channels have copied or combined
 	Fallbacks uint64   `json:"fallbacks,omitempty"` // pieces that failed, and were copied inline
 	Pending   int      `json:"pending,omitempty"`   // pieces in channels now
+	Mapped    uint64   `json:"mapped,omitempty"`    // bytes that were mapped for channels, which pins them
+	Unmapped  uint64   `json:"unmapped,omitempty"`  // bytes that could not be mapped, and are copied by the processor
+	MapCause  string   `json:"mapCause,omitempty"`  // why, of the first
 	ChannelNS int64    `json:"channelNS,omitempty"` // CPU time of the channels' threads
 	EngineNS  int64    `json:"engineNS,omitempty"`  // CPU time of the engine's thread
 	Measured  Measured `json:"measured,omitzero"`
@@ -151,6 +156,7 @@ func (c *Copies) adopt(o *opened) {
 	}
 	c.state, c.lanes, c.threshold = stateOpen, o.lanes, o.threshold
 	c.noteEnd = c.done
+	_, c.maps = c.lanes[0].Channel.(Mapper)
 	c.pieces = make([]piece, Window*len(o.lanes))
 	for i := range c.pieces {
 		c.free = append(c.free, uint16(i))
@@ -190,6 +196,10 @@ func (c *Copies) submit(t *Transfer, memory *Hold, at uint64, do Work, dst, src 
 	}
 	if l := t.lane; l == nil || !l.room() {
 		return false
+	}
+	if c.maps {
+		c.mapFor(dst)
+		c.mapFor(src)
 	}
 	last := len(c.free) - 1
 	i := c.free[last]
@@ -360,6 +370,6 @@ func (c *Copies) Close() (err error) {
 			p.memory.pending--
 		}
 	}
-	c.lanes, c.pieces, c.free, c.state, c.cfg.Open = nil, nil, nil, stateLost, nil
+	c.lanes, c.pieces, c.free, c.state, c.cfg.Open, c.memory = nil, nil, nil, stateLost, nil, nil
 	return err
 }

@@ -97,11 +97,19 @@ func Measure(ch Channel) Measured {
 }
 
 // measure measures a channel that is idle.
-func measure(ch Channel) ([]Row, error) {
+func measure(ch Channel) (_ []Row, err error) {
 	most := sizes[len(sizes)-1]
 	dst, src := make([]byte, most), make([]byte, most)
 	for i := range src {
 		src[i] = byte(i * 7)
+	}
+	if m, maps := ch.(Mapper); maps {
+		for _, mem := range [][]byte{dst, src} {
+			if err := m.Map(mem); err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, m.Unmap(mem)) }()
+		}
 	}
 	rows, begun := make([]Row, 0, len(sizes)), time.Now()
 	for _, n := range sizes {

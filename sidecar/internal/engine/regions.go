@@ -11,6 +11,9 @@ import (
 
 // showRegions announces a session's memory to the links.
 func (e *Engine) showRegions(a *attached) {
+	for _, r := range a.regions {
+		e.cfg.Copies.AddMemory(e.regions[r])
+	}
 	for i := range e.can {
 		if share := e.can[i].ShareRegion; share != nil {
 			e.share(a, share)
@@ -76,6 +79,9 @@ func (e *Engine) dropRegions(a *attached) {
 		}
 	}
 	for _, r := range a.regions {
+		if err := e.cfg.Copies.DropMemory(e.regions[r]); err != nil {
+			e.cfg.Log.Warn("memory of a rank stays pinned for a copy engine", "rank", a.Rank, "cause", err)
+		}
 		e.regions[r] = nil
 	}
 }
