@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,58 @@ func (s *stranger) send(to net.HardwareAddr, ethertype uint16, payload []byte) {
 	frame := binary.BigEndian.AppendUint16(append(bytes.Clone(to), 2, 0, 0, 0, 0, 99), ethertype)
 	if err := unix.Sendto(s.fd, append(frame, payload...), 0, &unix.SockaddrLinklayer{Ifindex: s.from}); err != nil {
 		s.t.Fatal(err)
+	}
+}
+
+// TestRawFrame compares a frame on the network with the contract (PROTOCOL.md §2.4), and with
+// the addresses of the interfaces.
+func TestRawFrame(t *testing.T) {
+	na, nb := joined(t, "veth", 1500)
+	p := between(t, na, nb, 1500, 1452, byRaw, nil)
+	pingPong(t, p, 10)
+	tap, err := -1, error(nil)
+	nb.in(func() {
+		tap, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(networkOrder(Ethertype)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(tap)
+	c := p.A.Link.(*Link).conns[1]
+	send(p.A, []*link.Frame{{Head: wire.Header{Type: wire.Eager, Seq: 1, Length: 8}}})
+	frame := make([]byte, 2000)
+	n, err := unix.Read(tap, frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet := headBytes + prefixBytes + wire.HeaderBytes + 8 + tagBytes
+	want := slices.Concat(interfaceOf(t, nb).Attrs().HardwareAddr, interfaceOf(t, na).Attrs().HardwareAddr, []byte{0x88, 0xb5, byte(packet), 0})
+	want = append(binary.LittleEndian.AppendUint32(want, c.remote), kindStream, 0, 0, 0)
+	if n != 14+headRaw+packet || !bytes.HasPrefix(frame, want) {
+		t.Errorf("the frame of %d bytes begins with %x, want %d and %x", n, frame[:len(want)], 14+headRaw+packet, want)
+	}
+}
+
+// TestRawSystemCalls checks that a small frame takes one system call to send, and that the
+// packets of a turn take one together.
+func TestRawSystemCalls(t *testing.T) {
+	const rounds, many = 1000, 60
+	p := overBy("veth", 1500, 1452, byRaw, nil)(t)
+	count := func() uint64 { return p.A.Link.(*Link).Stats().Sends + p.B.Link.(*Link).Stats().Sends }
+	before := count()
+	pingPong(t, p, rounds)
+	if n := count() - before; n > 2*rounds+rounds/10 { // a side that has no processor for some milliseconds acknowledges without a frame
+		t.Errorf("%d frames took %d calls", 2*rounds, n)
+	}
+	packets := p.A.Link.(*Link).Stats()
+	var frames []*link.Frame
+	for i := range many { // four packets
+		frames = append(frames, &link.Frame{Head: wire.Header{Type: wire.Eager, Seq: uint64(i + 1), Length: 8}})
+	}
+	send(p.A, frames)
+	after := p.A.Link.(*Link).Stats()
+	if after.Sends-packets.Sends != 1 || after.PacketsOut-packets.PacketsOut < 3 {
+		t.Errorf("%d packets of a turn took %d calls", after.PacketsOut-packets.PacketsOut, after.Sends-packets.Sends)
 	}
 }
 
