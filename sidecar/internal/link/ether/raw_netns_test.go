@@ -5,6 +5,7 @@ package ether
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -307,19 +308,28 @@ func TestRawRingOverflows(t *testing.T) {
 	}
 }
 
+// readableIn reports whether a descriptor is readable within some milliseconds.
+func readableIn(t *testing.T, fd, ms int) bool {
+	t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, ms)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+}
+
 // TestRawSleeps checks that the descriptor is not readable after a Poll without work, and
 // readable when a frame comes.
 func TestRawSleeps(t *testing.T) {
 	p := overBy("veth", 1500, 1452, byRaw, nil)(t)
 	b := p.B.Link.(*Link)
 	sink := linktest.NewSink(p.B.Memory)
-	readable := func(ms int) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.FD()), Events: unix.POLLIN}}, ms)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n > 0
-	}
+	readable := func(ms int) bool { return readableIn(t, b.FD(), ms) }
 	a := linktest.NewSink(p.A.Memory)
 	idle := func() {
 		for quiet := 0; quiet < 10; quiet++ {
@@ -355,7 +365,7 @@ func TestRawInterfaceDown(t *testing.T) {
 	slept := false
 	for range 100 {
 		b.Poll(sink)
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.FD()), Events: unix.POLLIN}}, 0); err == nil && n == 0 && !b.Arm() {
+		if !b.Arm() && !readableIn(t, b.FD(), 0) {
 			slept = true
 		}
 	}
@@ -482,8 +492,7 @@ func TestRawReceivesWithoutCalls(t *testing.T) {
 				if r, ok := l.out.carrier.(*raw); ok {
 					return loadStatus(r.slotAt(r.next))&unix.TP_STATUS_USER != 0
 				}
-				n, err := unix.Poll([]unix.PollFd{{Fd: int32(l.out.carrier.descriptor()), Events: unix.POLLIN}}, 0)
-				return err == nil && n > 0
+				return readableIn(t, l.out.carrier.descriptor(), 0)
 			}
 			work, answer := make(chan struct{}), make(chan int)
 			go func() {
