@@ -65,7 +65,7 @@ const (
 	TransportTCP   = "tcp"
 	TransportRDMA  = "rdma"
 	TransportNode  = "node"  // shared memory on one machine, and tcp to pods on other machines
-	TransportEther = "ether" // small messages by UDP and large ones by TCP, or all by TCP to pods that UDP does not reach
+	TransportEther = "ether" // small messages by UDP or raw Ethernet and large ones by TCP, or all by TCP to pods that those do not reach
 )
 
 // Names is a list of names; a single one may be written without brackets.

@@ -74,6 +74,19 @@ func TestCounted(t *testing.T) {
 	}
 }
 
+// TestRaw checks that the ring of raw Ethernet is counted, and not as memory of the Go program.
+func TestRaw(t *testing.T) {
+	s := Sizes{Arena: ArenaDefault, Slab: SlabDefault, Credit: CreditDefault, Ether: true}
+	r := s
+	r.Raw = true
+	if got := r.Need(4, 16, 4) - s.Need(4, 16, 4); got != EtherRing {
+		t.Errorf("raw Ethernet adds %d bytes, want %d", got, EtherRing)
+	}
+	if got := r.Heap(4, 16, 4) - s.Heap(4, 16, 4); got != 0 {
+		t.Errorf("raw Ethernet adds %d bytes to the heap, want none", got)
+	}
+}
+
 // TestArenaFor checks that the arenas fit into the available memory, and that larger ones would
 // not.
 func TestArenaFor(t *testing.T) {

@@ -50,7 +50,7 @@ var (
 	breaksDesc     = desc("connection_breaks_total", "Connections to peers that broke.")
 	reconnectsDesc = desc("reconnects_total", "Connections to peers that were made again and resumed.")
 	refusedDesc    = desc("refused_connections_total", "Connections that were refused during wire-up.")
-	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), node (memory of the machine), tcp, ether (UDP and TCP), rdma.", "transport")
+	transportDesc  = desc("transport_info", "1 for each transport in use: local (within the pod), node (memory of the machine), tcp, ether (UDP or raw Ethernet, and TCP), rdma.", "transport")
 	turnsDesc      = desc("engine_turns_total", "Turns of the engine.", "kind")
 	lentReadsDesc  = desc("exposed_reads_total", "Remote reads from and into memory that ranks have registered themselves.")
 	lentBytesDesc  = desc("exposed_bytes_total", "Bytes that such reads have moved.")

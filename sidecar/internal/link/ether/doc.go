@@ -3,8 +3,10 @@
 // are pulled by packets if the configuration says so (pull.go). It follows Open-MX (paper 003 §2), whose
 // packets the kernel passes to the library without a transport of its own.
 //
-// The carrier is a UDP socket (udp.go), which needs no privilege and passes routers. A
-// connection has these parts:
+// The carrier is a UDP socket (udp.go), which needs no privilege and passes routers, or a
+// packet socket that the node's agent makes (raw.go), with less work for the kernel and a ring
+// that is read without system calls, for pods on one Ethernet segment. A connection has these
+// parts:
 //
 //	frames          packets with numbers, acknowledgements and a congestion window
 //	                (window.go); each packet is authenticated, and encrypted if the job's
@@ -20,10 +22,11 @@
 //	  1 MiB ══════════ socket ════════════►  Placed; then packet 9
 //	         ◄──── all before 10 have come
 //
-// The two sidecars meet while package peers connects them (meet.go): each sends its port,
-// a session number and a secret inside the control connection, and both probe the path with
-// packets of several sizes. If no probe comes back, for example because a policy admits
-// TCP alone, the connection uses Config.Stream.
+// The two sidecars meet while package peers connects them (meet.go): each sends its port or
+// hardware address, a session number and a secret inside the control connection, and both
+// probe the path with packets of several sizes. If no probe comes back, for example because a
+// policy admits TCP alone or the pods are in different segments, or the carriers differ, the
+// connection uses Config.Stream.
 //
 // The sidecar makes one Link, and the engine polls it.
 package ether

@@ -29,9 +29,9 @@ const (
 	flagEncrypt  = 1
 )
 
-// Sizes of packets that are probed: as UDP payloads of the MTU 9000, 1500, 1450 (an
-// overlay) and 1280 (which every path of IPv6 has), less 48 bytes of the headers of IPv6
-// and UDP.
+// Sizes of packets that are probed: those that fit into UDP datagrams with the MTU 9000, 1500,
+// 1450 (an overlay) and 1280 (which every path of IPv6 has), less 48 bytes of the headers of
+// IPv6 and UDP. The interface refuses those that it does not take.
 var probeSizes = [...]int{8952, 1452, 1402, 1232}
 
 // bodyMost is the largest body of a packet, bodyLeast the smallest that a side may have as

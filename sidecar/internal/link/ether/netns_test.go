@@ -368,6 +368,7 @@ func payloads(t *testing.T, p *linktest.Pair) float64 {
 // pulls returns the rate of the fastest of 50 reads of 1 MiB, in GB/s.
 func pulls(t *testing.T, p *linktest.Pair) float64 {
 	t.Helper()
+	pingPong(t, p, 20) // so that each side knows the size of the other's packets
 	src, dst := p.B.Memory.Fill(1<<20, 1), p.A.Memory.NewRegion(1<<20)
 	key, err := p.B.Link.(*Link).Register(src)
 	if err != nil {

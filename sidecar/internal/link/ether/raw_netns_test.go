@@ -5,9 +5,11 @@ package ether
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +162,58 @@ func (s *stranger) send(to net.HardwareAddr, ethertype uint16, payload []byte) {
 	}
 }
 
+// TestRawFrame compares a frame on the network with the contract (PROTOCOL.md §2.4), and with
+// the addresses of the interfaces.
+func TestRawFrame(t *testing.T) {
+	na, nb := joined(t, "veth", 1500)
+	p := between(t, na, nb, 1500, 1452, byRaw, nil)
+	pingPong(t, p, 10)
+	tap, err := -1, error(nil)
+	nb.in(func() {
+		tap, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(networkOrder(Ethertype)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(tap)
+	c := p.A.Link.(*Link).conns[1]
+	send(p.A, []*link.Frame{{Head: wire.Header{Type: wire.Eager, Seq: 1, Length: 8}}})
+	frame := make([]byte, 2000)
+	n, err := unix.Read(tap, frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet := headBytes + prefixBytes + wire.HeaderBytes + 8 + tagBytes
+	want := slices.Concat(interfaceOf(t, nb).Attrs().HardwareAddr, interfaceOf(t, na).Attrs().HardwareAddr, []byte{0x88, 0xb5, byte(packet), 0})
+	want = append(binary.LittleEndian.AppendUint32(want, c.remote), kindStream, 0, 0, 0)
+	if n != 14+headRaw+packet || !bytes.HasPrefix(frame, want) {
+		t.Errorf("the frame of %d bytes begins with %x, want %d and %x", n, frame[:len(want)], 14+headRaw+packet, want)
+	}
+}
+
+// TestRawSystemCalls checks that a small frame takes one system call to send, and that the
+// packets of a turn take one together.
+func TestRawSystemCalls(t *testing.T) {
+	const rounds, many = 1000, 60
+	p := overBy("veth", 1500, 1452, byRaw, nil)(t)
+	count := func() uint64 { return p.A.Link.(*Link).Stats().Sends + p.B.Link.(*Link).Stats().Sends }
+	before := count()
+	pingPong(t, p, rounds)
+	if n := count() - before; n > 2*rounds+rounds/10 { // a side that has no processor for some milliseconds acknowledges without a frame
+		t.Errorf("%d frames took %d calls", 2*rounds, n)
+	}
+	packets := p.A.Link.(*Link).Stats()
+	var frames []*link.Frame
+	for i := range many { // four packets
+		frames = append(frames, &link.Frame{Head: wire.Header{Type: wire.Eager, Seq: uint64(i + 1), Length: 8}})
+	}
+	send(p.A, frames)
+	after := p.A.Link.(*Link).Stats()
+	if after.Sends-packets.Sends != 1 || after.PacketsOut-packets.PacketsOut < 3 {
+		t.Errorf("%d packets of a turn took %d calls", after.PacketsOut-packets.PacketsOut, after.Sends-packets.Sends)
+	}
+}
+
 // TestRawForeignFrames sends frames of strangers to a connection in use, and checks that each
 // is counted and dropped, that the filter holds the others back, and that the frames of the
 // peer arrive.
@@ -254,19 +308,28 @@ func TestRawRingOverflows(t *testing.T) {
 	}
 }
 
+// readableIn reports whether a descriptor is readable within some milliseconds.
+func readableIn(t *testing.T, fd, ms int) bool {
+	t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, ms)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+}
+
 // TestRawSleeps checks that the descriptor is not readable after a Poll without work, and
 // readable when a frame comes.
 func TestRawSleeps(t *testing.T) {
 	p := overBy("veth", 1500, 1452, byRaw, nil)(t)
 	b := p.B.Link.(*Link)
 	sink := linktest.NewSink(p.B.Memory)
-	readable := func(ms int) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.FD()), Events: unix.POLLIN}}, ms)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n > 0
-	}
+	readable := func(ms int) bool { return readableIn(t, b.FD(), ms) }
 	a := linktest.NewSink(p.A.Memory)
 	idle := func() {
 		for quiet := 0; quiet < 10; quiet++ {
@@ -302,7 +365,7 @@ func TestRawInterfaceDown(t *testing.T) {
 	slept := false
 	for range 100 {
 		b.Poll(sink)
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.FD()), Events: unix.POLLIN}}, 0); err == nil && n == 0 && !b.Arm() {
+		if !b.Arm() && !readableIn(t, b.FD(), 0) {
 			slept = true
 		}
 	}
@@ -429,8 +492,7 @@ func TestRawReceivesWithoutCalls(t *testing.T) {
 				if r, ok := l.out.carrier.(*raw); ok {
 					return loadStatus(r.slotAt(r.next))&unix.TP_STATUS_USER != 0
 				}
-				n, err := unix.Poll([]unix.PollFd{{Fd: int32(l.out.carrier.descriptor()), Events: unix.POLLIN}}, 0)
-				return err == nil && n > 0
+				return readableIn(t, l.out.carrier.descriptor(), 0)
 			}
 			work, answer := make(chan struct{}), make(chan int)
 			go func() {

@@ -306,3 +306,23 @@ func TestRawCredit(t *testing.T) {
 		}
 	}
 }
+
+// TestRawAllocations checks that a packet of a ring takes no memory, in either direction.
+func TestRawAllocations(t *testing.T) {
+	r := ringOf(100, 1500)
+	to := r.at.addressOf([6]byte{2, 0, 0, 0, 0, 9})
+	r.call = func(n int) (int, unix.Errno) { return n, 0 }
+	payload, data, list := framed(make([]byte, 200)), make([]byte, 5000), make([]batch, 1)
+	if n := testing.AllocsPerRun(1000, func() {
+		r.fillSlot(r.next, payload)
+		if in, _ := r.receive(); len(in) != 1 {
+			t.Error("no packet came")
+		}
+		list[0] = batch{to: &to, data: data, size: 200}
+		if r.send(list) != 1 {
+			t.Error("the batch was not sent")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for a packet", n)
+	}
+}
