@@ -65,7 +65,7 @@ var lives = map[string]func(){
 		if err := daemon.Start(); err != nil {
 			os.Exit(9)
 		}
-		select {}
+		time.Sleep(time.Hour) // select {} is a deadlock for the runtime, as nothing else can wake this program
 	},
 	// Looks whether programs started from here hear SIGTERM. What is ignored
 	// stays so in every program, down to the containers.

@@ -102,11 +102,14 @@ func TestJobSucceeds(t *testing.T) {
 func quiet(t *testing.T, ns string) {
 	t.Helper()
 	var before int
-	eventually(t, func() error { // work in progress ends
+	// Work in progress ends. The operator delays changes of a status's counts and texts for up
+	// to a second after the last write.
+	const settled = 3 * time.Second
+	eventually(t, func() error {
 		before = counted.count()
-		time.Sleep(time.Second)
+		time.Sleep(settled)
 		if made := counted.since(before, ns); len(made) != 0 {
-			return fmt.Errorf("calls in a second in which nothing happened: %q", made)
+			return fmt.Errorf("calls within %v in which nothing happened: %q", settled, made)
 		}
 		return nil
 	})
