@@ -153,6 +153,9 @@ const etherSilence = 10 * time.Second
 // nil if no Ethernet device is allocated to it.
 func (d *daemon) packetSocket(context.Context) (*ether.Raw, error) { return nil, nil } //nolint:nilnil,unparam // the agent's client is filled in here
 
+// textNoRaw is logged if this container has an Ethernet device that cannot be used.
+const textNoRaw = "small messages go by UDP, not by raw Ethernet, and by TCP to pods that send raw Ethernet"
+
 // openEther opens the link whose small messages go by raw Ethernet if this container has a
 // device for that, and otherwise by UDP.
 func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
@@ -166,7 +169,7 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 	}
 	raw, err := d.packetSocket(ctx)
 	if err != nil {
-		d.log.Warn("small messages do not go by raw Ethernet, and go by TCP to pods whose do", "cause", err)
+		d.log.Warn(textNoRaw, "cause", err)
 	}
 	begun := time.Now()
 	cfg := ether.Config{
@@ -178,6 +181,11 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 		cfg.Addresses = append(cfg.Addresses, p.Address)
 	}
 	l, err := ether.New(cfg, nil)
+	if err != nil && raw != nil {
+		d.log.Warn(textNoRaw, "cause", err)
+		cfg.Raw = nil
+		l, err = ether.New(cfg, nil)
+	}
 	if err != nil {
 		return errors.Join(err, sockets.Close())
 	}
