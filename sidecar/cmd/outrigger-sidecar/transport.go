@@ -149,6 +149,9 @@ func addressOfSocket(fd int) (netip.AddrPort, error) {
 // made. The core notices a peer that is silent earlier, by default.
 const etherSilence = 10 * time.Second
 
+// textNoRaw is logged if this container has an Ethernet device that cannot be used.
+const textNoRaw = "small messages go by UDP, not by raw Ethernet, and by TCP to pods that send raw Ethernet"
+
 // openEther opens the link whose small messages go by raw Ethernet if this container has a
 // device for that, and otherwise by UDP.
 func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
@@ -162,7 +165,7 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 	}
 	raw, err := d.packetSocket(ctx)
 	if err != nil {
-		d.log.Warn("small messages do not go by raw Ethernet, and go by TCP to pods whose do", "cause", err)
+		d.log.Warn(textNoRaw, "cause", err)
 	}
 	begun := time.Now()
 	cfg := ether.Config{
@@ -174,6 +177,11 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 		cfg.Addresses = append(cfg.Addresses, p.Address)
 	}
 	l, err := ether.New(cfg, nil)
+	if err != nil && raw != nil {
+		d.log.Warn(textNoRaw, "cause", err)
+		cfg.Raw = nil
+		l, err = ether.New(cfg, nil)
+	}
 	if err != nil {
 		return errors.Join(err, sockets.Close())
 	}

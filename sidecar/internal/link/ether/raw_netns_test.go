@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -468,6 +469,34 @@ func TestRawRefusesSockets(t *testing.T) {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 			t.Errorf("%s: the descriptor is still open", want)
 		}
+	}
+}
+
+// TestRawClose checks that nothing of a link is left: no descriptor, and no mapped ring.
+func TestRawClose(t *testing.T) {
+	n, _ := joined(t, "veth", 1500)
+	rings := func() int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(maps), "socket:[")
+	}
+	open, mapped := descriptors(t), rings()
+	cfg := config(t, 0, false)
+	byRaw(t, n, &cfg)
+	l, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rings(); got != mapped+1 {
+		t.Errorf("%d rings are mapped, want %d", got, mapped+1)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if d, m := descriptors(t), rings(); d != open || m != mapped {
+		t.Errorf("%d descriptors and %d rings are left, %d and %d were before", d, m, open, mapped)
 	}
 }
 
