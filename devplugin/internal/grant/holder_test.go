@@ -43,7 +43,9 @@ func beHolder() error {
 		case answer == "":
 			answer = "ok"
 		}
-		fmt.Println(strings.ReplaceAll(answer, "\n", "; "))
+		if _, err := fmt.Fprintln(os.Stdout, strings.ReplaceAll(answer, "\n", "; ")); err != nil {
+			return err
+		}
 	}
 	return lines.Err()
 }
@@ -196,7 +198,7 @@ func (h *holder) receive() (string, error) {
 	fds := []unix.PollFd{{Fd: int32(h.socket.FD), Events: unix.POLLIN}}
 	for binary.NativeEndian.Uint32(frame)&unix.TP_STATUS_USER == 0 {
 		if n, err := unix.Poll(fds, 60_000); err != nil && !errors.Is(err, unix.EINTR) || n == 0 {
-			return "", fmt.Errorf("no frame arrives: %v", err)
+			return "", errors.Join(errors.New("no frame arrives"), err)
 		}
 	}
 	length, at := binary.NativeEndian.Uint32(frame[8:]), binary.NativeEndian.Uint16(frame[14:])

@@ -37,12 +37,18 @@ type namespace struct {
 // newNamespace makes a network namespace, which ends with the test. It needs root.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
+	return namespaceBy(t, func() error { return unix.Unshare(unix.CLONE_NEWNET) })
+}
+
+// namespaceBy returns the network namespace that a thread is in after enter.
+func namespaceBy(t *testing.T, enter func() error) *namespace {
+	t.Helper()
 	n := &namespace{work: make(chan func()), over: make(chan struct{})}
 	made := make(chan error)
 	onOwnThread(func() {
 		defer close(n.over)
 		n.thread = unix.Gettid()
-		err := unix.Unshare(unix.CLONE_NEWNET)
+		err := enter()
 		if err == nil {
 			n.file, err = os.Open("/proc/thread-self/ns/net")
 		}
@@ -159,11 +165,11 @@ func init() {
 
 // start starts a child in a namespace, with these capabilities at most and without new
 // privileges. The namespace's thread keeps its own capabilities.
-func start(t *testing.T, in *namespace, caps []int, user *syscall.Credential, files []*os.File, env ...string) *child {
+func start(t *testing.T, in *namespace, caps []int, attr *syscall.SysProcAttr, files []*os.File, env ...string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.CommandContext(t.Context(), "/proc/self/exe")}
 	c.cmd.Env, c.cmd.Stderr, c.cmd.ExtraFiles = env, os.Stderr, files
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+	c.cmd.SysProcAttr = attr
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +241,7 @@ func beAgent() error {
 		defer cancel()
 		lines := bufio.NewScanner(os.Stdin)
 		for lines.Scan() {
-			fmt.Println(SocketProblems(), a.Connections())
+			_, _ = fmt.Fprintln(os.Stdout, SocketProblems(), a.Connections()) // the test waits for it
 		}
 	}()
 	return a.Serve(ctx)
@@ -259,7 +265,8 @@ func newAgent(t *testing.T, in *namespace, iface string) (socket string) {
 // bounding set, and without new privileges.
 func newHolder(t *testing.T, in *namespace, socket string, files ...*os.File) *child {
 	t.Helper()
-	c := start(t, in, nil, &syscall.Credential{Uid: 65532, Gid: 65532}, files, envRole+"=holder", envSocket+"="+socket)
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	c := start(t, in, nil, user, files, envRole+"=holder", envSocket+"="+socket)
 	c.want("Uid: 65532 65532 65532 65532, CapInh: 0000000000000000, CapPrm: 0000000000000000, CapEff: 0000000000000000, CapBnd: 0000000000000000, CapAmb: 0000000000000000, NoNewPrivs: 1", "status")
 	return c
 }
@@ -446,6 +453,29 @@ func TestEtherWrongDescriptors(t *testing.T) {
 		h.want("eth0", "ether-with /proc/self/fd/5") // the caller's namespace by another descriptor
 		h.want("eth0", "ether")
 	}
+}
+
+// TestEtherInUserNamespace: a pod may have a user namespace, to which its network namespace
+// belongs (hostUsers: false).
+func TestEtherInUserNamespace(t *testing.T) {
+	pod, peer, node := newNamespace(t), newNamespace(t), newNamespace(t)
+	ids := []syscall.SysProcIDMap{{ContainerID: 65532, HostID: 100_000, Size: 1}}
+	h := start(t, pod, nil, &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: ids, GidMappings: ids, Credential: &syscall.Credential{Uid: 65532, Gid: 65532, NoSetGroups: true},
+	}, nil, envRole+"=holder", envSocket+"="+newAgent(t, node, ""))
+	h.want("CapEff: 0000000000000000", "status")
+	h.want("none of the pod's interfaces (lo) is an Ethernet interface", "ether")
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", h.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	its := namespaceBy(t, func() error { return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET) })
+	eth, other := veth(t, its, "eth0", peer)
+	h.want("eth0", "ether")
+	h.want("ok", "ring")
+	newWire(t, peer, other).send(eth.HardwareAddr, other.HardwareAddr, grant.EtherType, "hello holder")
+	h.want("hello holder", "receive")
 }
 
 // TestEtherWithoutDevice: a container without a device of the kind ether gets no socket.
