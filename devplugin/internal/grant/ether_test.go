@@ -22,7 +22,7 @@ import (
 // maker is a Sockets that gives a pipe, and records the requests.
 type maker struct {
 	fails error
-	is    PacketSocket // besides the file
+	is    PacketSocket // without the file
 	mu    sync.Mutex   // guards asked and fd
 	asked []SocketRequest
 	fd    int // of the last pipe, the end that the maker keeps

@@ -250,14 +250,20 @@ func beAgent() error {
 // newAgent starts an agent with the capabilities of the chart's, in a namespace.
 func newAgent(t *testing.T, in *namespace, iface string) (socket string) {
 	t.Helper()
+	return newAgentWith(t, in, iface, "[] 0", unix.CAP_SYS_RESOURCE, unix.CAP_SYS_ADMIN, unix.CAP_NET_RAW)
+}
+
+// newAgentWith starts an agent with these capabilities, and checks what it says of them.
+func newAgentWith(t *testing.T, in *namespace, iface, says string, caps ...int) (socket string) {
+	t.Helper()
 	dir := shortDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the holder is another user
 		t.Fatal(err)
 	}
 	socket = filepath.Join(dir, "run", "grant.sock")
-	c := start(t, in, []int{unix.CAP_SYS_RESOURCE, unix.CAP_SYS_ADMIN, unix.CAP_NET_RAW}, nil, nil,
+	c := start(t, in, caps, nil, nil,
 		envRole+"=agent", envSocket+"="+socket, envInterface+"="+iface)
-	c.want("[] 0", "are you ready?")
+	c.want(says, "are you ready?")
 	return socket
 }
 
@@ -484,6 +490,24 @@ func TestEtherWithoutDevice(t *testing.T) {
 	veth(t, pod, "eth0", peer)
 	h := newHolder(t, pod, newAgent(t, node, "none"))
 	h.want("not allocated a device of a pool of the kind ether", "ether")
+}
+
+// TestEtherWithoutCapabilities: an agent without the capabilities says which one is missing, and
+// refuses with what to do.
+func TestEtherWithoutCapabilities(t *testing.T) {
+	const needs = "operation not permitted; the agent needs CAP_SYS_ADMIN and CAP_NET_RAW"
+	for _, c := range []struct {
+		says, cause string
+		caps        []int
+	}{
+		{"[the agent has no CAP_SYS_ADMIN and no CAP_NET_RAW", "entering the caller's network namespace: " + needs, []int{unix.CAP_SYS_RESOURCE}},
+		{"[the agent has no CAP_SYS_ADMIN (", "entering the caller's network namespace: " + needs, []int{unix.CAP_NET_RAW}},
+		{"[the agent has no CAP_NET_RAW (", "making a packet socket: " + needs, []int{unix.CAP_SYS_ADMIN}},
+	} {
+		pod, peer, node := newNamespace(t), newNamespace(t), newNamespace(t)
+		veth(t, pod, "eth0", peer)
+		newHolder(t, pod, newAgentWith(t, node, "", c.says, c.caps...)).want(c.cause, "ether")
+	}
 }
 
 // TestEtherOfTheNode: a socket in the namespace of process 1 is refused, also if the agent and
