@@ -24,8 +24,8 @@ var claimed = map[string][]string{
 	"mpijob.md":           {"memory", "runPolicy", "certificates", "deadlines", "logs", "conditions", "releases"},
 	"mpijob-reference.md": {"memory", "runPolicy", "certificates", "deadlines", "logs", "conditions", "releases", "ranks"},
 	"install.md":          {"tokens", "certificates", "releases"},
-	"devices.md":          {"devices", "logs", "memory"},
-	"security.md":         {"users"},
+	"devices.md":          {"devices", "ether", "logs", "memory"},
+	"security.md":         {"ether", "users"},
 }
 
 // TestClaims checks that each claim of the documents names a test that exists, and that each

@@ -33,7 +33,7 @@ devicePlugin:
   extraArgs: [--interval=10s]
   env: [{name: A, value: b}]
   serviceAccountAnnotations: {a: b}
-  grant: {enabled: true}
+  grant: {enabled: true, rawEthernet: true}
   injection: cdi
   config:
     pools: [{kind: hca, select: {functions: [vf]}}]
@@ -52,6 +52,7 @@ var variants = map[string]string{
 	"devices":      "devicePlugin: {enabled: true}\noperator: {enabled: false}\ncrds: {install: false}",
 	"no grant":     "devicePlugin: {enabled: true}",
 	"grant":        "devicePlugin: {enabled: true, grant: {enabled: true}}",
+	"raw Ethernet": "devicePlugin: {enabled: true, grant: {enabled: true, rawEthernet: true}, config: {pools: [{kind: hca}, {kind: ether, interface: net1, shares: 4}]}}",
 	"watched":      "operator: {watchNamespaces: [hpc, lab]}",
 	"one replica":  "operator: {replicas: 1, podDisruptionBudget: false}\ncrds: {keep: false}",
 	"openshift":    "operator: {runAsUser: 0}\nsidecar: {runAsUser: 0}\nwebhook: {enabled: true}",
@@ -247,7 +248,11 @@ func TestAgent(t *testing.T) {
 			"devicePlugin: {enabled: true, config: {sriov: [{pf: a, count: 1}]}}", "NET_ADMIN", false, true,
 			"/dev /proc/1/mountinfo /proc/1/net /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources",
 		},
-		"all": {everything, "SYS_RESOURCE NET_ADMIN", true, true, "/dev /proc/1/mountinfo /proc/1/net /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources /var/run/cdi"},
+		"raw Ethernet": {
+			variants["raw Ethernet"], "SYS_RESOURCE SYS_ADMIN NET_RAW", true, false,
+			"/dev /proc/1/mountinfo /proc/1/net /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources",
+		},
+		"all": {everything, "SYS_RESOURCE SYS_ADMIN NET_RAW NET_ADMIN", true, true, "/dev /proc/1/mountinfo /proc/1/net /run/containerd /run/outrigger-agent /sys /var/lib/kubelet/device-plugins /var/lib/kubelet/pod-resources /var/run/cdi"},
 	} {
 		p := pods(t, render(t, c.values))["outrigger-devplugin"]
 		var add, paths []string
@@ -395,27 +400,31 @@ func TestFlags(t *testing.T) {
 // TestWrongValues: what a schema can find is found before anything is installed.
 func TestWrongValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"operater: {}":                                             "additional properties 'operater' not allowed",
-		"operator: {replica: 3}":                                   "additional properties 'replica' not allowed",
-		"operator: {replicas: many}":                               "/operator/replicas",
-		"operator: {replicas: 17}":                                 "/operator/replicas",
-		"images: {pullPolicy: Sometimes}":                          "/images/pullPolicy",
-		"images: {registry: a/}":                                   "/images/registry",
-		"devicePlugin: {config: {pools: [{kind: gpu}]}}":           "/devicePlugin/config/pools/0/kind",
-		"devicePlugin: {config: {pools: [{kind: hca, share: 2}]}}": "additional properties 'share' not allowed",
-		"devicePlugin: {config: {sriov: [{pf: a}]}}":               "missing property 'count'",
-		"operator: {labels: {app.kubernetes.io/name: x}}":          "invalid propertyName",
-		"devicePlugin: {config: {pool: []}}":                       "additional properties 'pool' not allowed",
-		"devicePlugin: {kubeletDir: kubelet}":                      "/devicePlugin/kubeletDir",
-		"devicePlugin: {grant: {memlockMax: lots}}":                "/devicePlugin/grant/memlockMax",
-		"networkPolicy: {apiServerPorts: []}":                      "/networkPolicy/apiServerPorts",
-		"operator: {watchNamespaces: [hpc, hpc]}":                  "/operator/watchNamespaces",
-		"operator: {watchNamespaces: [HPC]}":                       "/operator/watchNamespaces/0",
-		"sidecar: {resources: {limits: {cpu: one}}}":               "/sidecar/resources/limits/cpu",
-		"sidecar: {resources: {requests: {memory: 1 GiB}}}":        "/sidecar/resources/requests/memory",
-		"sidecar: {resources: {limits: {nvidia.com/gpu: 1}}}":      "invalid propertyName 'nvidia.com/gpu'",
-		"monitoring: {podMonitors: {interval: 1h}}":                "/monitoring/podMonitors/interval",
-		"webhook: {enabled: true, certManager: {enabled: true}}":   "webhook.certManager.issuer: name the issuer",
+		"operater: {}":                                                     "additional properties 'operater' not allowed",
+		"operator: {replica: 3}":                                           "additional properties 'replica' not allowed",
+		"operator: {replicas: many}":                                       "/operator/replicas",
+		"operator: {replicas: 17}":                                         "/operator/replicas",
+		"images: {pullPolicy: Sometimes}":                                  "/images/pullPolicy",
+		"images: {registry: a/}":                                           "/images/registry",
+		"devicePlugin: {config: {pools: [{kind: gpu}]}}":                   "/devicePlugin/config/pools/0/kind",
+		"devicePlugin: {config: {pools: [{kind: hca, share: 2}]}}":         "additional properties 'share' not allowed",
+		"devicePlugin: {config: {pools: [{kind: ether, interface: a/b}]}}": "/devicePlugin/config/pools/0/interface",
+		"devicePlugin: {grant: {rawEthernet: all}}":                        "/devicePlugin/grant/rawEthernet",
+		"devicePlugin: {enabled: true, grant: {enabled: true}, config: {pools: [{kind: hca}, {kind: ether}]}}": "devicePlugin.config.pools[1] is of the kind ether, which needs devicePlugin.grant.rawEthernet",
+		"devicePlugin: {enabled: true, grant: {rawEthernet: true}}":                                            "devicePlugin.grant.rawEthernet needs devicePlugin.grant.enabled",
+		"devicePlugin: {config: {sriov: [{pf: a}]}}":                                                           "missing property 'count'",
+		"operator: {labels: {app.kubernetes.io/name: x}}":                                                      "invalid propertyName",
+		"devicePlugin: {config: {pool: []}}":                                                                   "additional properties 'pool' not allowed",
+		"devicePlugin: {kubeletDir: kubelet}":                                                                  "/devicePlugin/kubeletDir",
+		"devicePlugin: {grant: {memlockMax: lots}}":                                                            "/devicePlugin/grant/memlockMax",
+		"networkPolicy: {apiServerPorts: []}":                                                                  "/networkPolicy/apiServerPorts",
+		"operator: {watchNamespaces: [hpc, hpc]}":                                                              "/operator/watchNamespaces",
+		"operator: {watchNamespaces: [HPC]}":                                                                   "/operator/watchNamespaces/0",
+		"sidecar: {resources: {limits: {cpu: one}}}":                                                           "/sidecar/resources/limits/cpu",
+		"sidecar: {resources: {requests: {memory: 1 GiB}}}":                                                    "/sidecar/resources/requests/memory",
+		"sidecar: {resources: {limits: {nvidia.com/gpu: 1}}}":                                                  "invalid propertyName 'nvidia.com/gpu'",
+		"monitoring: {podMonitors: {interval: 1h}}":                                                            "/monitoring/podMonitors/interval",
+		"webhook: {enabled: true, certManager: {enabled: true}}":                                               "webhook.certManager.issuer: name the issuer",
 
 		"networkPolicy: {metricsFrom: [{namespaceSelecter: {}}]}":                  "additional properties 'namespaceSelecter' not allowed",
 		"networkPolicy: {metricsFrom: [{podSelector: {matchLabel: {a: b}}}]}":      "additional properties 'matchLabel' not allowed",

@@ -48,7 +48,7 @@ func TestAgentEther(t *testing.T) {
 	if etherState() == "healthy" {
 		healthy = "1"
 	}
-	await(t, a, `device_healthy{device="ether",name="default",numa="-1",resource="outrigger.dev/ether"} `+healthy)
+	await(t, a, `device_healthy{device="ether",name="default",numa="-",resource="outrigger.dev/ether"} `+healthy)
 	if n := len(a.ledger.Units("outrigger.dev/ether")); n != 4 {
 		t.Errorf("%d units", n)
 	}

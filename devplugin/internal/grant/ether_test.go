@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,13 +21,23 @@ import (
 
 // maker is a Sockets that gives a pipe, and records the requests.
 type maker struct {
-	asked []SocketRequest
 	fails error
-	is    PacketSocket // besides the file
-	fd    int          // of the last file, of the end that the maker keeps
+	is    PacketSocket // without the file
+	mu    sync.Mutex   // guards asked and fd
+	asked []SocketRequest
+	fd    int // of the last pipe, the end that the maker keeps
+}
+
+// requests returns the requests so far, and the maker's end of the last pipe.
+func (m *maker) requests() ([]SocketRequest, int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.asked), m.fd
 }
 
 func (m *maker) Make(_ context.Context, r SocketRequest) (*PacketSocket, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.asked = append(m.asked, r)
 	if m.fails != nil {
 		return nil, m.fails
@@ -67,12 +79,13 @@ func TestEther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(m.fd)
+	asked, fd := m.requests()
+	defer unix.Close(fd)
 	if s.Interface != "net1" || s.Index != 7 || s.Address.String() != "02:00:00:00:00:01" || s.MTU != 9000 {
 		t.Errorf("%+v", s)
 	}
-	if len(m.asked) != 1 || m.asked[0].PID != os.Getpid() || m.asked[0].Interface != "net1" {
-		t.Errorf("asked for %+v", m.asked)
+	if len(asked) != 1 || asked[0].PID != os.Getpid() || asked[0].Interface != "net1" {
+		t.Errorf("asked for %+v", asked)
 	}
 	flags, err := unix.FcntlInt(uintptr(s.FD), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_NONBLOCK == 0 {
@@ -86,7 +99,7 @@ func TestEther(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The pipe ends when the agent has closed its own descriptor, too.
-	fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 60_000)
 		if errors.Is(err, unix.EINTR) {
@@ -108,8 +121,8 @@ func TestEtherRefused(t *testing.T) {
 		m := newMaker()
 		_, err := etherRig(t, m).caller(c).Ether(t.Context())
 		refused(t, err, cause)
-		if len(m.asked) > 0 {
-			t.Errorf("%s: sockets were asked for: %v", cause, m.asked)
+		if asked, _ := m.requests(); len(asked) > 0 {
+			t.Errorf("%s: sockets were asked for: %v", cause, asked)
 		}
 	}
 	_, err := newRig(t).caller(etherSidecar(net1)).Ether(t.Context())
@@ -143,8 +156,8 @@ func TestEtherWithoutDescriptor(t *testing.T) {
 			t.Fatalf("%+v, %v, %v", answer, f, err)
 		}
 	}
-	if len(m.asked) > 0 {
-		t.Errorf("sockets were asked for: %v", m.asked)
+	if asked, _ := m.requests(); len(asked) > 0 {
+		t.Errorf("sockets were asked for: %v", asked)
 	}
 }
 
@@ -160,7 +173,8 @@ func TestEtherBound(t *testing.T) {
 		c := r.caller(etherSidecar(net1))
 		if s, err = c.Ether(t.Context()); err == nil {
 			got++
-			_ = errors.Join(s.Close(), unix.Close(m.fd), c.Close()) // the next connection must be admitted
+			_, fd := m.requests()
+			_ = errors.Join(s.Close(), unix.Close(fd), c.Close()) // the next connection must be admitted
 		}
 	}
 	refused(t, err, "try again later")
@@ -173,7 +187,8 @@ func TestEtherBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = errors.Join(s.Close(), unix.Close(m.fd)) // only that there is one matters
+	_, fd := m.requests()
+	_ = errors.Join(s.Close(), unix.Close(fd)) // only that there is one matters
 }
 
 // TestHolders: the memory of containers is bounded. Containers that have their whole burst again

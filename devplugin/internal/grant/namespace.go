@@ -21,7 +21,7 @@ func identify(fd int) (identity, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return identity{}, err
 	}
-	return identity{st.Dev, st.Ino}, nil //nolint:unconvert // Dev has another type on some architectures
+	return identity{st.Dev, st.Ino}, nil
 }
 
 // ownNamespace returns the network namespace of this process.
