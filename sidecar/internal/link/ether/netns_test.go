@@ -192,44 +192,64 @@ func connected(t testing.TB, a, b *namespace) (x, y int) {
 func over(kind string, mtu, packet int, bad func(testing.TB, *Link)) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		na, nb := joined(t, kind, mtu)
-		sides := [2]*side{}
-		for i, n := range []*namespace{na, nb} {
-			address := []string{addressA, addressB}[i]
-			s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
-			cfg := config(t, link.Peer(i), false)
-			cfg.Listen, cfg.Addresses = netip.MustParseAddrPort(address+":7077"), []string{addressA + ":7077", addressB + ":7077"}
-			var err error
-			n.in(func() { s.l, err = New(cfg, nil) })
-			if err != nil {
-				t.Fatal(err)
+		p := between(t, na, nb, func(*Config) {}, func(t testing.TB, got int) {
+			t.Helper()
+			if bad == nil && got != packet {
+				t.Errorf("packets have %d bytes with the MTU %d, want %d", got, mtu, packet)
 			}
-			t.Cleanup(func() {
-				if err := s.l.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			s.l.SetMemory(s.m)
-			if bad != nil {
-				bad(t, s.l)
-			}
-			sides[i] = s
+		})
+		if p.Lossy = bad != nil; p.Lossy {
+			bad(t, p.A.Link.(*Link))
+			bad(t, p.B.Link.(*Link))
 		}
-		a, b := sides[0], sides[1]
-		connect := func(t *testing.T) {
-			x, y := connected(t, na, nb)
-			join(t, a, b, x, y)
-			for _, s := range sides {
-				if got := s.l.conns[s.peer].bodyMax + headBytes + tagBytes; bad == nil && got != packet {
-					t.Errorf("packets have %d bytes with the MTU %d, want %d", got, mtu, packet)
-				}
-			}
-		}
-		connect(t)
-		return &linktest.Pair{
-			A: linktest.Side{Link: a.l, Memory: a.m, Peer: 1}, B: linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
-			Pass: func() {}, Join: connect, Break: func(*testing.T) { a.l.Break(1) }, Lossy: bad != nil,
+		return p
+	}
+}
+
+// between connects links in two namespaces. It calls sized with the size of the packets of
+// each side after each connection.
+func between(t *testing.T, na, nb *namespace, change func(*Config), sized func(testing.TB, int)) *linktest.Pair {
+	t.Helper()
+	a, b := inNamespaces(t, na, nb, change)
+	connect := func(t *testing.T) {
+		t.Helper()
+		x, y := connected(t, na, nb)
+		join(t, a, b, x, y)
+		for _, s := range []*side{a, b} {
+			sized(t, s.l.conns[s.peer].bodyMax+headBytes+tagBytes)
 		}
 	}
+	connect(t)
+	return &linktest.Pair{
+		A: linktest.Side{Link: a.l, Memory: a.m, Peer: 1}, B: linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
+		Pass: func() {}, Join: connect, Break: func(*testing.T) { a.l.Break(1) },
+	}
+}
+
+// inNamespaces returns links in two namespaces.
+func inNamespaces(t testing.TB, na, nb *namespace, change func(*Config)) (a, b *side) {
+	t.Helper()
+	sides := [2]*side{}
+	for i, n := range []*namespace{na, nb} {
+		address := []string{addressA, addressB}[i]
+		s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
+		cfg := config(t, link.Peer(i), false)
+		cfg.Listen, cfg.Addresses = netip.MustParseAddrPort(address+":7077"), []string{addressA + ":7077", addressB + ":7077"}
+		change(&cfg)
+		var err error
+		n.in(func() { s.l, err = New(cfg, nil) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		s.l.SetMemory(s.m)
+		sides[i] = s
+	}
+	return sides[0], sides[1]
 }
 
 // TestNetworks runs the suite between namespaces.
