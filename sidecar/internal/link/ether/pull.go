@@ -57,7 +57,8 @@ type block struct {
 	missing uint64 // fragments that have not come
 	waited  uint64 // of these, the ones that were asked for last
 	order   uint64 // number of its last ask
-	behind  int    // fragments that have come of blocks that were asked for later
+	count   int    // fragments of its last ask
+	behind  int    // fragments of later asks that have come
 	at      int64  // when it was asked for last
 	again   bool   // it was asked for again because of a loss, or of one that was assumed
 	active  bool
@@ -284,6 +285,7 @@ func (l *Link) sendAsk(c *conn, p *pull, b *block, most int) {
 	q := &c.pulls
 	q.order++
 	b.at, b.order, b.behind, b.waited = l.now, q.order, 0, lowest(b.missing, most)
+	b.count = bits.OnesCount64(b.waited)
 	var body [askBytes]byte
 	le := binary.LittleEndian
 	le.PutUint32(body[0:], p.id)
@@ -412,14 +414,14 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 // overtaken asks again for blocks that have lost something: fragments of later asks have
 // come, and the peer answers in order.
 func (c *conn) overtaken(by *block, frag uint32) {
-	parts, enough := int(by.parts(frag)), lateAfter
+	enough := lateAfter
 	if c.pulls.active <= partsLeast*uint64(frag) { // as many will not come (RFC 5827)
 		enough = 1
 	}
 	for _, p := range c.pulls.list {
 		for i := range p.blocks {
 			if b := &p.blocks[i]; b.active && b.order < by.order {
-				if b.behind += parts; b.behind >= enough {
+				if b.behind += by.count; b.behind >= enough {
 					c.askAgain(p, b)
 				}
 			}
