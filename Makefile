@@ -127,12 +127,12 @@ OFFLOAD_TESTS ?= .
 OFFLOAD_GUEST ?= yes
 
 .PHONY: test-offload
-test-offload: ## copy engines, and the link ether and packet sockets between network namespaces (OFFLOAD_TESTS=PATTERN; root); I/OAT in virtual machines, unless OFFLOAD_GUEST=no
-	go vet -tags offload ./sidecar/internal/link/ether ./devplugin/internal/grant
+test-offload: ## copy engines, and the link ether and packet sockets between network namespaces (OFFLOAD_TESTS=PATTERN; root); I/OAT, and ether over bad networks, in virtual machines, unless OFFLOAD_GUEST=no
+	go vet -tags offload,etherguest ./sidecar/internal/link/ether ./devplugin/internal/grant
 	go test -tags offload -count=1 -timeout 30m -v -run '$(OFFLOAD_TESTS)' ./sidecar/internal/link/ether
 	go test -tags offload -count=1 -timeout 5m -run '$(OFFLOAD_TESTS)' ./devplugin/internal/grant
 	go test -count=1 -run '$(OFFLOAD_TESTS)' ./sidecar/internal/copyeng/... ./sidecar/internal/link/local ./sidecar/internal/link/node
-	$(if $(filter yes,$(OFFLOAD_GUEST)),$(MAKE) --no-print-directory test-rdma RDMA_TESTS=IOAT)
+	$(if $(filter yes,$(OFFLOAD_GUEST)),$(MAKE) --no-print-directory test-rdma RDMA_TESTS='IOAT|Ether')
 
 .PHONY: sim
 sim: ## run SEEDS (10000) seeds of the simulator

@@ -3,6 +3,7 @@ package e2e
 import (
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -27,5 +28,23 @@ func TestEther(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNPBOverEther compares the results of the kernels with the values that NPB publishes:
+// with small messages by UDP and large ones by TCP, and with all of them by UDP.
+func TestNPBOverEther(t *testing.T) {
+	for name, flags := range map[string][]string{"plain": nil, "pulled": {"--rendezvous", "getcqe"}} {
+		for _, kernel := range []string{"cg", "ep", "ft", "is", "lu", "mg"} {
+			t.Run(name+"/"+kernel, func(t *testing.T) {
+				code, out := startWith(t, append([]string{"--transport", "ether"}, flags...), 4, 4, filepath.Join(bin, "npb"), "-class", "S", kernel).wait()
+				if code != 0 || !strings.Contains(out, "VERIFICATION SUCCESSFUL") {
+					t.Fatalf("exit code %d\n%s", code, out)
+				}
+				if !regexp.MustCompile(`between pods: [1-9][0-9.]* [KM]?i?B by udp`).MatchString(out) {
+					t.Errorf("the report has no bytes by UDP:\n%s", out)
+				}
+			})
+		}
 	}
 }

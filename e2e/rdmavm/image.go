@@ -39,13 +39,15 @@ var modules = []string{
 
 // Sets of modules that a run may add (Run.Modules). A set is loaded in its order.
 const (
-	ModulesIOAT = "ioat" // Linux's driver of I/OAT
-	ModulesVFIO = "vfio"
+	ModulesIOAT  = "ioat" // Linux's driver of I/OAT
+	ModulesVFIO  = "vfio"
+	ModulesShape = "shape" // networks between namespaces, and what makes them slow
 )
 
 var sets = map[string][]string{
-	ModulesIOAT: {"ioatdma"},
-	ModulesVFIO: {"vfio_iommu_type1", "vfio_pci"},
+	ModulesIOAT:  {"ioatdma"},
+	ModulesVFIO:  {"vfio_iommu_type1", "vfio_pci"},
+	ModulesShape: {"bridge", "macvlan", "sch_tbf"},
 }
 
 // build makes the image from the packages that hack/rdmavm/packages has unpacked, unless the

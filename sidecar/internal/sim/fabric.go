@@ -26,6 +26,7 @@ type network struct {
 	ports      []*port
 	lines      map[[2]link.Peer]*line
 	caps       link.Caps
+	lossy      *lossy // the engines use the link ether over it; nil: they use the ports
 	faultless  bool   // no random faults
 	misuse     bool   // windows are changed while they are read
 	mayReclaim bool   // a process may end and its memory be reclaimed while others access it
@@ -160,6 +161,7 @@ func (n *network) breakLine(a, b link.Peer) {
 		return
 	}
 	l.up = false
+	n.lossy.cut(a, b)
 	n.keepLanded(a, b, l)
 	n.keepLanded(b, a, l)
 	l.flows, l.lanes = [2][]*packet{}, nil

@@ -138,6 +138,7 @@ func (n *network) cut(size uint64) []span {
 
 // move does the next step of each access that is due.
 func (n *network) move() {
+	n.lossy.pass(n.now)
 	n.landDue()
 	n.placeCasts()
 	for i := range len(n.ports) * len(n.ports) {

@@ -157,6 +157,7 @@ func (w *world) job() (covered Coverage, err error) {
 // first error of that.
 func (w *world) finish(err error) error {
 	w.over = true
+	w.net.lossy.close()
 	for _, a := range w.apps {
 		a.noteFailure()
 	}
@@ -276,6 +277,9 @@ func (w *world) boot() error {
 		}
 		loop.SetMemory(e)
 		p.memory = e
+		if x := w.net.lossy; x != nil {
+			x.links[i].SetMemory(e)
+		}
 		w.engines = append(w.engines, e)
 		for r, pod := range w.podOf {
 			if int(pod) != i {
@@ -313,7 +317,7 @@ func (w *world) run() error {
 			return err
 		}
 		w.net.move()
-		w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
+		w.net.dial(w.connected)
 		busy, done := 0, true
 		for i := range w.engines {
 			if i == w.slow && w.rng.IntN(slowness) > 0 || w.silent(i) {
@@ -491,7 +495,7 @@ func open(s core.Stats) int { return s.Sends + s.Receives + s.Collectives + s.Pr
 func (w *world) idle(d int64) {
 	w.net.now += d
 	w.net.move()
-	w.net.dial(func(self, peer linkPeer, generation int) { w.engines[self].Connected(peer, generation) })
+	w.net.dial(w.connected)
 	for i := range w.engines {
 		if !w.net.ports[i].dead && !w.silent(i) && !w.sleeps(i) {
 			w.turn(i)

@@ -40,8 +40,8 @@ func TestReplayWords(t *testing.T) {
 }
 
 // quiet returns a simulated network without losses.
-func quiet() *network {
-	return &network{now: 1, rand: rand.New(rand.NewPCG(1, 1)), delay: 50_000, queue: 100_000_000}
+func quiet() *Net {
+	return &Net{Now: 1, Rand: rand.New(rand.NewPCG(1, 1)), Delay: 50_000, Queue: 100_000_000}
 }
 
 // TestEchoIsChecked lets the peer say that a probe of few bytes has come: packets would have
@@ -59,7 +59,7 @@ func TestEchoIsChecked(t *testing.T) {
 	body := []byte{headBytes + tagBytes, 0, 0, 0}
 	p := f.c.tx.seal(make([]byte, 0, 100), kindEcho, f.c.remote, body)
 	n.put(0, p)
-	n.now += 1_000_000
+	n.Now += 1_000_000
 	a.l.Poll(linktest.NewSink(a.m))
 	if got := e.size(); got != 0 {
 		t.Errorf("the peer says that a probe of %d bytes has come, which was not sent", got)
@@ -87,7 +87,7 @@ func TestClosedEndpoint(t *testing.T) {
 		if i == 0 { // a body that is too short
 			n.put(0, f.c.tx.seal(make([]byte, 0, 200), kindStream, f.c.remote, make([]byte, 3)))
 		}
-		n.now += 10_000_000
+		n.Now += 10_000_000
 		a.l.Poll(sink)
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
@@ -121,22 +121,22 @@ func TestLimitIsAskedFor(t *testing.T) {
 	left := append(framesOf(a.m, 1, 100_000, 1), framesOf(a.m, 400, 1300, 2)...)
 	for range 3000 {
 		left = left[a.l.Post(1, left):]
-		n.step(a, b, x, y)
+		step(n, a, b, x, y)
 	}
 	c.pipe.waiting = false
 	c.touch()
 	a.l.commit()
 	for i := 0; y.Frames() < 200 && i < 1000; i++ {
-		n.loss = 1
+		n.Loss = 1
 		b.l.Poll(y)
 	}
-	n.loss = 0
-	begun := n.now
+	n.Loss = 0
+	begun := n.Now
 	for range 100_000 {
-		n.step(a, b, x, y)
+		step(n, a, b, x, y)
 	}
 	if y.Frames() != 401 || len(left) > 0 {
-		t.Errorf("after %d s %d of 401 frames have come; base %d next %d end %d limit %d, timeout %d", (n.now-begun)/1e9, y.Frames(), c.snd.base, c.snd.next, c.snd.end, c.snd.limit, c.snd.timeout())
+		t.Errorf("after %d s %d of 401 frames have come; base %d next %d end %d limit %d, timeout %d", (n.Now-begun)/1e9, y.Frames(), c.snd.base, c.snd.next, c.snd.end, c.snd.limit, c.snd.timeout())
 	}
 }
 
@@ -146,28 +146,28 @@ func TestBursts(t *testing.T) {
 	const seeds = 30
 	for seed := range uint64(seeds) {
 		n := quiet()
-		n.rand, n.loss = rand.New(rand.NewPCG(9, seed)), 0.1
+		n.Rand, n.Loss = rand.New(rand.NewPCG(9, seed)), 0.1
 		a, b := simulated(t, n)
 		meet(t, a, b, 1452)
 		x, y := linktest.NewSink(a.m), linktest.NewSink(b.m)
 		c := a.l.conns[1]
 		total := 0
 		for round := 0; round < 50 && hangs == 0; round++ {
-			k := 1 + n.rand.IntN(40)
+			k := 1 + n.Rand.IntN(40)
 			left := framesOf(a.m, k, 1300, total+1)
 			total += k
-			begun := n.now
-			for y.Frames() < total && n.now-begun < 30e9 && x.DownError() == nil && y.DownError() == nil {
+			begun := n.Now
+			for y.Frames() < total && n.Now-begun < 30e9 && x.DownError() == nil && y.DownError() == nil {
 				left = left[a.l.Post(1, left):]
 				a.l.commit()
-				n.step(a, b, x, y)
+				step(n, a, b, x, y)
 			}
 			if x.DownError() != nil || y.DownError() != nil {
 				break
 			}
 			if y.Frames() < total {
 				hangs++
-				t.Errorf("seed %d round %d: after 30 s %d of %d frames; base %d next %d end %d, timed %v dirty %v, timeout %d, now %d, link's next %d", seed, round, y.Frames(), total, c.snd.base, c.snd.next, c.snd.end, c.timed, c.dirty, c.snd.timeout(), n.now, a.l.next)
+				t.Errorf("seed %d round %d: after 30 s %d of %d frames; base %d next %d end %d, timed %v dirty %v, timeout %d, now %d, link's next %d", seed, round, y.Frames(), total, c.snd.base, c.snd.next, c.snd.end, c.timed, c.dirty, c.snd.timeout(), n.Now, a.l.next)
 			}
 		}
 		closeSimulated(t, n, a)
@@ -187,18 +187,18 @@ func TestTimerOfLastPacket(t *testing.T) {
 	x, y := linktest.NewSink(a.m), linktest.NewSink(b.m)
 	a.l.Post(1, framesOf(a.m, 17, 1300, 1)) // 16 are sent at once, one waits for the window
 	a.l.commit()
-	n.now += 1_000_000
+	n.Now += 1_000_000
 	b.l.Poll(y) // acknowledges 16
-	n.now = max(n.now+1_000_000, a.l.next)
-	n.loss = 1
+	n.Now = max(n.Now+1_000_000, a.l.next)
+	n.Loss = 1
 	a.l.Poll(x) // acknowledgement, tick, and packet 17, which is lost
-	n.loss = 0
-	begun := n.now
+	n.Loss = 0
+	begun := n.Now
 	for range 100_000 {
-		n.step(a, b, x, y)
+		step(n, a, b, x, y)
 	}
 	if y.Frames() != 17 {
-		t.Errorf("after %d s %d of 17 frames have come", (n.now-begun)/1e9, y.Frames())
+		t.Errorf("after %d s %d of 17 frames have come", (n.Now-begun)/1e9, y.Frames())
 	}
 }
 
@@ -213,13 +213,13 @@ func TestHangUpDelivers(t *testing.T) {
 	c.pipe.waiting = true // the payload is late
 	a.l.Post(1, append(framesOf(a.m, 1, 10_000, 1), framesOf(a.m, 1, 100, 2)...))
 	for range 1000 {
-		n.step(a, b, x, y)
+		step(n, a, b, x, y)
 	}
 	c.flush()
 	a.l.Forget(1)
 	b.l.pollSockets(y)
 	for i := 0; i < 1000 && y.DownError() == nil; i++ {
-		n.step(a, b, x, y)
+		step(n, a, b, x, y)
 	}
 	if y.Frames() != 2 {
 		t.Errorf("%d of 2 acknowledged frames have come before the end: %v", y.Frames(), y)
@@ -236,7 +236,7 @@ func TestPayloadsOfAPoll(t *testing.T) {
 	for range 300 {
 		left = left[a.l.Post(1, left):]
 		a.l.Poll(x)
-		n.now += 10_000
+		n.Now += 10_000
 	}
 	c := b.l.conns[0]
 	b.l.Poll(y)
@@ -248,7 +248,7 @@ func TestPayloadsOfAPoll(t *testing.T) {
 // TestNumbersWrap sends over the wrap of the numbers.
 func TestNumbersWrap(t *testing.T) {
 	n := quiet()
-	n.loss, n.twice = 0.1, 0.1
+	n.Loss, n.Twice = 0.1, 0.1
 	a, b := simulated(t, n)
 	meet(t, a, b, 1452)
 	for _, c := range []*conn{a.l.conns[1], b.l.conns[0]} {
@@ -263,7 +263,7 @@ func TestNumbersWrap(t *testing.T) {
 	for i := 0; i < 1_000_000 && (y.Frames() < 600 || x.Frames() < 600); i++ {
 		left = left[a.l.Post(1, left):]
 		right = right[b.l.Post(0, right):]
-		n.step(a, b, x, y)
+		step(n, a, b, x, y)
 	}
 	linktest.Compare(t, a.m, forth, y)
 	linktest.Compare(t, b.m, back, x)
@@ -273,19 +273,19 @@ func TestNumbersWrap(t *testing.T) {
 func TestFirstTimer(t *testing.T) {
 	for seed := range uint64(30) {
 		n := quiet()
-		n.rand, n.loss, n.delay = rand.New(rand.NewPCG(10, seed)), 0.2, 25_000_000
+		n.Rand, n.Loss, n.Delay = rand.New(rand.NewPCG(10, seed)), 0.2, 25_000_000
 		a, b := simulated(t, n)
 		meet(t, a, b, 1452)
 		x, y := linktest.NewSink(a.m), linktest.NewSink(b.m)
 		c := a.l.conns[1]
 		left := framesOf(a.m, 17, 1300, 1)
-		for y.Frames() < 17 && n.now < 60e9 && x.DownError() == nil && y.DownError() == nil {
+		for y.Frames() < 17 && n.Now < 60e9 && x.DownError() == nil && y.DownError() == nil {
 			left = left[a.l.Post(1, left):]
 			a.l.commit()
-			n.step(a, b, x, y)
+			step(n, a, b, x, y)
 		}
 		if y.Frames() < 17 {
-			t.Errorf("seed %d: %d of 17 frames, %v, %v; base %d next %d end %d timed %v timeout %d, now %d", seed, y.Frames(), x.DownError(), y.DownError(), c.snd.base, c.snd.next, c.snd.end, c.timed, c.snd.timeout(), n.now)
+			t.Errorf("seed %d: %d of 17 frames, %v, %v; base %d next %d end %d timed %v timeout %d, now %d", seed, y.Frames(), x.DownError(), y.DownError(), c.snd.base, c.snd.next, c.snd.end, c.timed, c.snd.timeout(), n.Now)
 		}
 		closeSimulated(t, n, a)
 		closeSimulated(t, n, b)
@@ -298,7 +298,7 @@ func TestMemoryOfAPeer(t *testing.T) {
 	n := quiet()
 	a, b := simulated(t, n)
 	meet(t, a, b, 1452)
-	n.loss = 1
+	n.Loss = 1
 	posted := 0
 	one := framesOf(a.m, 1, 1300, 1)
 	for posted < 100_000 {
@@ -329,9 +329,9 @@ func TestSlowPayload(t *testing.T) {
 		c := a.l.conns[1]
 		c.pipe.waiting = true // the socket is slow
 		left := append(framesOf(a.m, 1, 100_000, 1), framesOf(a.m, 1400, 1300, 2)...)
-		for n.now < stall {
+		for n.Now < stall {
 			left = left[a.l.Post(1, left):]
-			n.step(a, b, x, y)
+			step(n, a, b, x, y)
 		}
 		if x.DownError() != nil {
 			t.Errorf("a connection over a network without losses, whose peer acknowledges, is broken: %v", x.DownError())
@@ -341,7 +341,7 @@ func TestSlowPayload(t *testing.T) {
 		c.touch()
 		for i := 0; i < 200_000 && y.Frames() < 1401; i++ {
 			left = left[a.l.Post(1, left):]
-			n.step(a, b, x, y)
+			step(n, a, b, x, y)
 		}
 		if a.l.stats.Lost > 0 {
 			t.Errorf("the network loses nothing, and %d packets were sent again", a.l.stats.Lost)

@@ -63,10 +63,16 @@ func sides(t testing.TB, encrypt bool, change func(*Config)) (a, b *side) {
 	return made[0], made[1]
 }
 
-// join connects a and b by packets and by the sockets x and y.
+// join connects a and b, the pods 0 and 1, by packets and by the sockets x and y.
 func join(t testing.TB, a, b *side, x, y int) {
 	t.Helper()
-	e, f := a.l.Prepare(1), b.l.Prepare(0)
+	joinPeers(t, a, b, 0, 1, x, y)
+}
+
+// joinPeers connects a and b, which are the pods i and j.
+func joinPeers(t testing.TB, a, b *side, i, j link.Peer, x, y int) {
+	t.Helper()
+	e, f := a.l.Prepare(j), b.l.Prepare(i)
 	over := make(chan error, 2)
 	go func() { over <- e.Connect(f.Offer()) }()
 	go func() { over <- f.Connect(e.Offer()) }()
@@ -83,10 +89,10 @@ func join(t testing.TB, a, b *side, x, y int) {
 			time.Sleep(10 * time.Microsecond) // the goroutines need a processor
 		}
 	}
-	if err := a.l.Join(1, x, e); err != nil {
+	if err := a.l.Join(j, x, e); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.l.Join(0, y, f); err != nil {
+	if err := b.l.Join(i, y, f); err != nil {
 		t.Fatal(err)
 	}
 }

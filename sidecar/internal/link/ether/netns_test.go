@@ -204,6 +204,43 @@ func overBy(kind string, mtu, packet int, change func(testing.TB, *namespace, *C
 // between returns a pair of links between two namespaces that are joined.
 func between(t *testing.T, na, nb *namespace, mtu, packet int, change func(testing.TB, *namespace, *Config), bad func(testing.TB, *Link)) *linktest.Pair {
 	t.Helper()
+	a, b := inNamespaces(t, na, nb, change)
+	if bad != nil {
+		bad(t, a.l)
+		bad(t, b.l)
+	}
+	p := meeting(t, na, nb, a, b, func(t testing.TB, got int) {
+		t.Helper()
+		if bad == nil && got != packet {
+			t.Errorf("packets have %d bytes with the MTU %d, want %d", got, mtu, packet)
+		}
+	})
+	p.Lossy = bad != nil
+	return p
+}
+
+// meeting connects links in two namespaces. It calls sized with the size of the packets of
+// each side after each connection.
+func meeting(t *testing.T, na, nb *namespace, a, b *side, sized func(testing.TB, int)) *linktest.Pair {
+	t.Helper()
+	connect := func(t *testing.T) {
+		t.Helper()
+		x, y := connected(t, na, nb)
+		join(t, a, b, x, y)
+		for _, s := range []*side{a, b} {
+			sized(t, s.l.conns[s.peer].bodyMax+headBytes+tagBytes)
+		}
+	}
+	connect(t)
+	return &linktest.Pair{
+		A: linktest.Side{Link: a.l, Memory: a.m, Peer: 1}, B: linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
+		Pass: func() {}, Join: connect, Break: func(*testing.T) { a.l.Break(1) },
+	}
+}
+
+// inNamespaces returns links in two namespaces, whose configurations change changes.
+func inNamespaces(t testing.TB, na, nb *namespace, change func(testing.TB, *namespace, *Config)) (a, b *side) {
+	t.Helper()
 	sides := [2]*side{}
 	for i, n := range []*namespace{na, nb} {
 		address := []string{addressA, addressB}[i]
@@ -222,26 +259,9 @@ func between(t *testing.T, na, nb *namespace, mtu, packet int, change func(testi
 			}
 		})
 		s.l.SetMemory(s.m)
-		if bad != nil {
-			bad(t, s.l)
-		}
 		sides[i] = s
 	}
-	a, b := sides[0], sides[1]
-	connect := func(t *testing.T) {
-		x, y := connected(t, na, nb)
-		join(t, a, b, x, y)
-		for _, s := range sides {
-			if got := s.l.conns[s.peer].bodyMax + headBytes + tagBytes; bad == nil && got != packet {
-				t.Errorf("packets have %d bytes with the MTU %d, want %d", got, mtu, packet)
-			}
-		}
-	}
-	connect(t)
-	return &linktest.Pair{
-		A: linktest.Side{Link: a.l, Memory: a.m, Peer: 1}, B: linktest.Side{Link: b.l, Memory: b.m, Peer: 0},
-		Pass: func() {}, Join: connect, Break: func(*testing.T) { a.l.Break(1) }, Lossy: bad != nil,
-	}
+	return sides[0], sides[1]
 }
 
 // TestNetworks runs the suite between namespaces.

@@ -19,9 +19,9 @@ import (
 //	  a block is complete: asks for the next one
 //	  a block is late: asks for its missing fragments
 //
-// The receiver decides how much is under way. It bounds what it has asked of all senders
-// together, so that their answers do not overflow its socket, and of each sender by a window
-// that a loss halves and a success enlarges.
+// The receiver decides how much is under way (pullwindow.go). It bounds what it has asked of
+// all senders together, so that their answers do not overflow its socket, and of each sender
+// by a congestion window.
 
 // Limits of pulls.
 const (
@@ -54,9 +54,13 @@ type registration struct {
 type block struct {
 	first   uint32 // fragment
 	n       uint32 // bytes
-	missing uint64
-	at      int64 // when it was asked for last
-	tries   uint8
+	missing uint64 // fragments that have not come
+	waited  uint64 // of these, the ones that were asked for last
+	order   uint64 // number of its last ask
+	count   int    // fragments of its last ask
+	behind  int    // fragments of later asks that have come
+	at      int64  // when it was asked for last
+	again   bool   // it was asked for again because of a loss, or of one that was assumed
 	active  bool
 }
 
@@ -118,8 +122,15 @@ type puller struct {
 	serving []serve
 	turn    int
 	nextID  uint32
-	window  float64 // blocks that may be under way
-	active  int     // blocks that are
+	window  float64 // bytes that may be under way, in units of blockBytes
+	grown   bool    // the first loss has ended the slow start
+	active  uint64  // bytes that were asked for and have not come
+	blocks  int     // blocks that are under way
+	order   uint64  // number of the last ask
+	cut     uint64  // losses of asks up to this one have already reduced the window
+	rtt     int64   // smoothed time from an ask to the end of its block; 0: unknown
+	vary    int64   // its mean deviation
+	backoff int64   // of the time-out of a block: a power of two
 	heard   int64   // when a part came last, or the first ask was sent
 	peerMax uint32  // largest body that the peer sends; 0: it has not said so yet
 }
@@ -182,21 +193,25 @@ func (l *Link) asking(c *conn) {
 // ask lets the pulls ask for blocks, in turn, as far as there is credit.
 func (l *Link) ask() {
 	list := l.reads.askers
+	for more := true; more; {
+		more = false
+		for _, c := range list {
+			if c.lives() && l.askOne(c) {
+				more = true
+			}
+		}
+	}
 	kept := list[:0]
 	for _, c := range list {
-		if c.gone || c.err != nil || c.ending != 0 {
-			c.asks = false
-			continue
-		}
-		for l.askOne(c) {
-		}
-		if c.asks = c.wantsMore(); c.asks {
+		if c.asks = c.lives() && c.wantsMore(); c.asks {
 			kept = append(kept, c)
 		}
 	}
 	l.reads.askers = kept
 	if n := len(kept); n > 1 { // another one begins next time
-		kept[0], kept[n-1] = kept[n-1], kept[0]
+		first := kept[0]
+		copy(kept, kept[1:])
+		kept[n-1] = first
 	}
 }
 
@@ -211,10 +226,10 @@ func (c *conn) wantsMore() bool {
 }
 
 // askOne asks for a block of the next pull that wants one. It returns false if none does, or
-// there is no credit.
+// neither window nor credit permits it.
 func (l *Link) askOne(c *conn) bool {
 	q := &c.pulls
-	if float64(q.active) >= q.window || q.active >= blocksMax || l.reads.asked > 0 && l.reads.asked+blockBytes > l.reads.credit {
+	if q.blocks >= blocksMax {
 		return false
 	}
 	most := blocksOne
@@ -227,20 +242,21 @@ func (l *Link) askOne(c *conn) bool {
 		if p.asked == p.dst.Len {
 			continue
 		}
+		parts := min(q.parts(p.frag, l.reads.credit), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
+		n := min(parts*uint64(p.frag), p.dst.Len-p.asked)
+		if q.active > 0 && q.active+n > q.windowBytes() || l.reads.asked > 0 && l.reads.asked+n > l.reads.credit {
+			return false
+		}
 		if b := p.free(most); b != nil {
-			parts := min(uint64(blockParts), max(blockBytes/uint64(p.frag), 1), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
-			n := min(parts*uint64(p.frag), p.dst.Len-p.asked)
-			*b = block{first: uint32(p.asked / uint64(p.frag)), n: uint32(n), missing: 1<<parts - 1, active: true}
-			if parts == blockParts {
-				b.missing = ^uint64(0)
-			}
+			*b = block{first: uint32(p.asked / uint64(p.frag)), n: uint32(n), missing: ^uint64(0) >> (blockParts - parts), active: true}
 			p.asked += n
 			l.reads.asked += n
-			if q.active == 0 {
+			if q.blocks == 0 {
 				q.heard = l.now
 			}
-			q.active++
-			l.sendAsk(c, p, b)
+			q.active += n
+			q.blocks++
+			l.sendAsk(c, p, b, blockParts)
 			return true
 		}
 	}
@@ -263,16 +279,20 @@ func (p *pull) free(most int) *block {
 	return free
 }
 
-// sendAsk asks for the missing fragments of a block. If the carrier is full, the ask is lost.
-func (l *Link) sendAsk(c *conn, p *pull, b *block) {
-	b.at = l.now
+// sendAsk asks for missing fragments of a block, at most for most of them. If the carrier is
+// full, the ask is lost.
+func (l *Link) sendAsk(c *conn, p *pull, b *block, most int) {
+	q := &c.pulls
+	q.order++
+	b.at, b.order, b.behind, b.waited = l.now, q.order, 0, lowest(b.missing, most)
+	b.count = bits.OnesCount64(b.waited)
 	var body [askBytes]byte
 	le := binary.LittleEndian
 	le.PutUint32(body[0:], p.id)
 	le.PutUint32(body[4:], b.first)
 	le.PutUint64(body[8:], p.src.Key)
 	le.PutUint64(body[16:], p.src.Addr+uint64(b.first)*uint64(p.frag))
-	le.PutUint64(body[24:], b.missing)
+	le.PutUint64(body[24:], b.waited)
 	le.PutUint32(body[32:], p.frag)
 	le.PutUint32(body[36:], b.n)
 	l.reads.part = append(l.reads.part[:0], body[:]...)
@@ -345,6 +365,7 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 		return
 	}
 	index, data := binary.LittleEndian.Uint32(body[4:]), body[partHead:]
+	c.pulls.heard = c.l.now
 	b, bit := p.block(index)
 	if b == nil || b.missing&bit == 0 {
 		c.l.stats.Repeated++
@@ -358,29 +379,28 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 	copy(c.l.memory.Bytes(p.dst.Slice(off, uint64(len(data)))), data)
 	c.l.stats.PulledBytes += uint64(len(data))
 	b.missing &^= bit
+	b.waited &^= bit
 	p.done += uint64(len(data))
-	c.pulls.heard = c.l.now
-	if b.missing == 0 {
-		c.complete(p, b, sink)
+	c.pulls.active -= uint64(len(data))
+	c.l.reads.asked -= uint64(len(data))
+	if b.waited == 0 {
+		c.answered(p, b, sink)
 	}
 }
 
-// complete ends a block, and the pull with its last one.
-func (c *conn) complete(p *pull, b *block, sink link.Sink) {
-	q, at := &c.pulls, b.at
-	c.l.reads.asked -= uint64(b.n)
-	q.active--
-	if b.tries == 0 {
-		q.window = min(q.window+1/q.window, blocksMax)
+// answered continues after the last fragment of an ask: it asks for the rest of the block, or
+// ends the block, and the pull with its last one.
+func (c *conn) answered(p *pull, b *block, sink link.Sink) {
+	q, last := &c.pulls, *b
+	if b.missing != 0 {
+		c.l.sendAsk(c, p, b, q.repeats(p.frag))
+	} else {
+		*b = block{}
+		q.blocks--
 	}
-	*b = block{}
-	// Blocks that were asked for earlier have lost something.
-	for _, x := range q.list {
-		for i := range x.blocks {
-			if y := &x.blocks[i]; y.active && y.at < at && y.tries == 0 && c.l.now-y.at > c.snd.rtt {
-				c.askAgain(x, y)
-			}
-		}
+	c.overtaken(&last, p.frag)
+	if !last.again {
+		q.succeeded(uint64(last.n), uint64(p.frag), c.l.now-last.at)
 	}
 	if p.done == p.dst.Len {
 		q.remove(p)
@@ -391,13 +411,34 @@ func (c *conn) complete(p *pull, b *block, sink link.Sink) {
 	}
 }
 
+// overtaken asks again for blocks that have lost something: fragments of later asks have
+// come, and the peer answers in order.
+func (c *conn) overtaken(by *block, frag uint32) {
+	enough := lateAfter
+	if c.pulls.active <= partsLeast*uint64(frag) { // as many will not come (RFC 5827)
+		enough = 1
+	}
+	for _, p := range c.pulls.list {
+		for i := range p.blocks {
+			if b := &p.blocks[i]; b.active && b.order < by.order {
+				if b.behind += by.count; b.behind >= enough {
+					c.askAgain(p, b)
+				}
+			}
+		}
+	}
+}
+
 // askAgain asks for what is missing of a block that was lost in part.
 func (c *conn) askAgain(p *pull, b *block) {
-	q := &c.pulls
-	b.tries = min(b.tries+1, 7)
-	q.window = max(q.window/2, 1)
+	c.pulls.lost(b.order, p.frag)
+	c.repeat(p, b)
+}
+
+func (c *conn) repeat(p *pull, b *block) {
+	b.again = true
 	c.l.stats.AskedAgain++
-	c.l.sendAsk(c, p, b)
+	c.l.sendAsk(c, p, b, c.pulls.repeats(p.frag))
 }
 
 // onDeny ends a pull that the peer refuses.
@@ -417,8 +458,10 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 func (c *conn) release(p *pull) {
 	for i := range p.blocks {
 		if b := &p.blocks[i]; b.active {
-			c.l.reads.asked -= uint64(b.n)
-			c.pulls.active--
+			left := b.left(p)
+			c.l.reads.asked -= left
+			c.pulls.active -= left
+			c.pulls.blocks--
 			*b = block{}
 		}
 	}
@@ -445,7 +488,7 @@ func (q *puller) remove(p *pull) {
 // block returns the block in use that has a fragment, and the fragment's bit.
 func (p *pull) block(index uint32) (*block, uint64) {
 	for i := range p.blocks {
-		if b := &p.blocks[i]; b.active && index >= b.first && index-b.first < blockParts {
+		if b := &p.blocks[i]; b.active && index >= b.first && index-b.first < b.parts(p.frag) {
 			return b, 1 << (index - b.first)
 		}
 	}
@@ -462,41 +505,62 @@ func (c *conn) endPulls() (tokens []uint64) {
 	return tokens
 }
 
-// late returns when the first block has to be asked for again; 0: never.
-func (c *conn) late(b *block) int64 { return b.at + min(max(4*c.snd.rtt, rtoLeast)<<b.tries, rtoMost) }
+// parts returns the number of fragments of a block.
+func (b *block) parts(frag uint32) uint32 { return (b.n + frag - 1) / frag }
 
-// pullDeadline returns when the first block is late; 0: none is under way.
-func (c *conn) pullDeadline() (at int64) {
-	if c.pulls.active == 0 {
-		return 0
+// left returns the bytes of a block that have not come.
+func (b *block) left(p *pull) uint64 {
+	n := uint64(bits.OnesCount64(b.missing)) * uint64(p.frag)
+	if last := uint32(bits.Len64(b.missing)); last > 0 && last*p.frag > b.n { // the last fragment is shorter
+		n -= uint64(last*p.frag - b.n)
 	}
-	for _, p := range c.pulls.list {
-		for i := range p.blocks {
-			if b := &p.blocks[i]; b.active {
-				if x := c.late(b); at == 0 || x < at {
-					at = x
-				}
-			}
-		}
-	}
-	return at
+	return n
 }
 
-// tickPulls asks again for late blocks. It returns false if nothing has come for longer than
-// silence.
-func (c *conn) tickPulls(now int64) bool {
-	if c.pulls.active == 0 {
-		return true
+// pullDeadline returns when the oldest ask has to be repeated; 0: none is under way. While
+// something comes, later blocks show what is lost.
+func (c *conn) pullDeadline() int64 {
+	_, b := c.pulls.oldest()
+	if b == nil {
+		return 0
 	}
-	if now-c.pulls.heard > c.l.cfg.Silence {
-		return false
+	return max(b.at, c.pulls.heard) + c.pulls.timeout()
+}
+
+// oldest returns the block that was asked for first, and its pull; nil: none is under way.
+func (q *puller) oldest() (of *pull, old *block) {
+	if q.blocks == 0 {
+		return nil, nil
 	}
-	for _, p := range c.pulls.list {
+	for _, p := range q.list {
 		for i := range p.blocks {
-			if b := &p.blocks[i]; b.active && now >= c.late(b) {
-				c.askAgain(p, b)
+			if b := &p.blocks[i]; b.active && (old == nil || b.order < old.order) {
+				of, old = p, b
 			}
 		}
 	}
+	return of, old
+}
+
+// tickPulls repeats the oldest ask if its time is over. It returns false if nothing has come
+// for longer than silence.
+func (c *conn) tickPulls(now int64) bool {
+	q := &c.pulls
+	p, b := q.oldest()
+	switch {
+	case b == nil:
+		return true
+	case now-q.heard > c.l.cfg.Silence:
+		return false
+	case now < max(b.at, q.heard)+q.timeout():
+		return true
+	}
+	// The first time may be over because a machine has paused, or because the queue of a
+	// router has grown: what comes then shows what is lost.
+	if q.backoff > 0 {
+		q.lost(b.order, p.frag)
+	}
+	q.backoff = min(q.backoff+1, backoffMost)
+	c.repeat(p, b)
 	return true
 }

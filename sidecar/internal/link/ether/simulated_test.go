@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
-	"net/netip"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -12,101 +11,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
 
-// network is a simulated network between two carriers, in virtual time.
-type network struct {
-	now      int64
-	rand     *rand.Rand
-	loss     float64
-	twice    float64
-	delay    int64 // of a packet at least; some take up to ten times that
-	rate     int64 // nanoseconds for a byte
-	queue    int64 // the longest delay of a packet behind others: more are lost
-	busy     [2]int64
-	air      [2][]flight // to each side
-	reorders bool
-	full     bool // the carriers accept nothing now
-}
-
-type flight struct {
-	at     int64
-	packet []byte
-}
-
-// simulatedCarrier is one side of a network.
-type simulatedCarrier struct {
-	n    *network
-	side int
-	out  []arrival
-}
-
-func (c *simulatedCarrier) send(list []batch) int {
-	if c.n.full {
-		return 0
-	}
-	for _, b := range list {
-		for data := b.data; len(data) > 0; {
-			k := min(b.size, len(data))
-			c.n.put(1-c.side, data[:k])
-			data = data[k:]
-		}
-	}
-	return len(list)
-}
-
-func (c *simulatedCarrier) sendOne(_ *address, packet []byte) error {
-	c.n.put(1-c.side, packet)
-	return nil
-}
-
-// put sends a packet to a side.
-func (n *network) put(to int, packet []byte) {
-	n.busy[to] = max(n.busy[to], n.now) + int64(len(packet))*n.rate
-	if n.busy[to]-n.now > n.queue || n.rand.Float64() < n.loss {
-		return
-	}
-	times := 1
-	if n.rand.Float64() < n.twice {
-		times = 2
-	}
-	for range times {
-		at := n.busy[to] + n.delay
-		if n.reorders && n.rand.IntN(20) == 0 { // it is overtaken
-			at += n.rand.Int64N(9*n.delay + 1)
-		}
-		n.air[to] = append(n.air[to], flight{at, append([]byte(nil), packet...)})
-	}
-}
-
-func (c *simulatedCarrier) receive() ([]arrival, bool) {
-	c.out = c.out[:0]
-	kept := c.n.air[c.side][:0]
-	for _, f := range c.n.air[c.side] {
-		if f.at > c.n.now {
-			kept = append(kept, f)
-			continue
-		}
-		c.out = append(c.out, arrival{data: f.packet, size: len(f.packet)})
-	}
-	c.n.air[c.side] = kept
-	return c.out, false
-}
-
-func (c *simulatedCarrier) addressOf(netip.AddrPort) (address, error) { return address{}, nil }
-func (c *simulatedCarrier) descriptor() int                           { return -1 }
-func (c *simulatedCarrier) close() error                              { return nil }
-
 // simulated returns two links over a simulated network.
-func simulated(t testing.TB, n *network) (a, b *side) {
+func simulated(t testing.TB, n *Net) (a, b *side) {
 	t.Helper()
 	made := [2]*side{}
 	for i := range made {
 		s := &side{m: linktest.NewMemory(), peer: link.Peer(1 - i)}
 		cfg := config(t, link.Peer(i), true)
 		cfg.Pull = true
-		cfg.Clock = func() int64 { return n.now }
-		s.l = newLink(cfg, s.m)
-		s.l.out.carrier = &simulatedCarrier{n: n, side: i}
-		if err := s.l.sleeper.open(cfg.Stream.FD()); err != nil {
+		cfg.Clock = func() int64 { return n.Now }
+		var err error
+		if s.l, err = NewSimulated(cfg, s.m, n); err != nil {
 			t.Fatal(err)
 		}
 		s.l.SetMemory(s.m)
@@ -118,15 +33,10 @@ func simulated(t testing.TB, n *network) (a, b *side) {
 // meet connects two links over a simulated network, without probes.
 func meet(t testing.TB, a, b *side, packet int) {
 	t.Helper()
-	e, f := a.l.Prepare(1), b.l.Prepare(0)
-	if _, err := e.accept(f.Offer()); err != nil {
+	e, f, err := MeetSimulated(a.l, b.l, packet)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.accept(e.Offer()); err != nil {
-		t.Fatal(err)
-	}
-	e.sized(packet)
-	f.sized(packet)
 	x, y := loopback(t)
 	if err := a.l.Join(1, x, e); err != nil {
 		t.Fatal(err)
@@ -137,25 +47,18 @@ func meet(t testing.TB, a, b *side, packet int) {
 }
 
 // step advances the time a little, or to the next event.
-func (n *network) step(a, b *side, x, y *linktest.Sink) {
+func step(n *Net, a, b *side, x, y *linktest.Sink) {
 	if a.l.Poll(x)+b.l.Poll(y) > 0 {
-		n.now += 5_000
+		n.Now += 5_000
 		return
 	}
-	next := n.now + 1_000_000
-	for _, at := range []int64{a.l.next, b.l.next} {
-		if at > n.now {
+	next := n.Now + 1_000_000
+	for _, s := range []*side{a, b} {
+		if at := s.l.NextSimulated(); at != 0 {
 			next = min(next, at)
 		}
 	}
-	for _, air := range n.air {
-		for _, f := range air {
-			if f.at > n.now {
-				next = min(next, f.at)
-			}
-		}
-	}
-	n.now = max(next, n.now+1000)
+	n.Now = max(next, n.Now+1000)
 }
 
 // TestSimulatedNetwork sends frames of all sizes in both directions over networks that lose,
@@ -170,9 +73,9 @@ func TestSimulatedNetwork(t *testing.T) {
 	var lost, repeated, again uint64
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(4, seed))
-		n := &network{
-			now: 1, rand: r, reorders: true, loss: []float64{0, 0.01, 0.05, 0.3}[r.IntN(4)], twice: []float64{0, 0.1}[r.IntN(2)],
-			delay: []int64{1000, 50_000, 5_000_000}[r.IntN(3)], rate: []int64{0, 1, 100}[r.IntN(3)], queue: []int64{1_000_000, 100_000_000}[r.IntN(2)],
+		n := &Net{
+			Now: 1, Rand: r, Late: 0.05, Loss: []float64{0, 0.01, 0.05, 0.3}[r.IntN(4)], Twice: []float64{0, 0.1}[r.IntN(2)],
+			Delay: []int64{1000, 50_000, 5_000_000}[r.IntN(3)], PerByte: []int64{0, 1, 100}[r.IntN(3)], Queue: []int64{1_000_000, 100_000_000}[r.IntN(2)],
 		}
 		a, b := simulated(t, n)
 		for round := range 3 {
@@ -182,20 +85,20 @@ func TestSimulatedNetwork(t *testing.T) {
 			left, right := forth, back
 			reads := someReads(t, r, a, b)
 			cut := r.IntN(len(forth) + len(back))
-			begun := n.now
+			begun := n.Now
 			for x.Frames() < len(back) || y.Frames() < len(forth) || len(x.Ends()) < len(reads) {
-				n.full = r.IntN(50) == 0
+				n.Full = r.IntN(50) == 0
 				left = left[a.l.Post(1, left):]
 				right = right[b.l.Post(0, right):]
-				n.step(a, b, x, y)
+				step(n, a, b, x, y)
 				if round < 2 && x.Frames()+y.Frames() > cut {
 					break
 				}
-				if n.now-begun > 600e9 || x.DownError() != nil || y.DownError() != nil {
-					t.Fatalf("seed %d, round %d: after %d s %v, %v", seed, round, (n.now-begun)/1e9, x, y)
+				if n.Now-begun > 600e9 || x.DownError() != nil || y.DownError() != nil {
+					t.Fatalf("seed %d, round %d: after %d s %v, %v", seed, round, (n.Now-begun)/1e9, x, y)
 				}
 			}
-			n.full = false
+			n.Full = false
 			if round == 2 {
 				linktest.Compare(t, a.m, forth, y)
 				linktest.Compare(t, b.m, back, x)
@@ -206,7 +109,7 @@ func TestSimulatedNetwork(t *testing.T) {
 			compareStart(t, b.m, back, x)
 			a.l.Break(1)
 			for i := 0; x.DownError() == nil || y.DownError() == nil || len(x.Ends()) < len(reads); i++ {
-				if n.step(a, b, x, y); i > 1_000_000 {
+				if step(n, a, b, x, y); i > 1_000_000 {
 					t.Fatalf("seed %d: the break is not noticed: %v, %v", seed, x, y)
 				}
 			}
@@ -277,9 +180,9 @@ func compareStart(t *testing.T, m *linktest.Memory, frames []*link.Frame, at *li
 }
 
 // closeSimulated closes a link, whose time has to pass meanwhile.
-func closeSimulated(t *testing.T, n *network, s *side) {
+func closeSimulated(t *testing.T, n *Net, s *side) {
 	t.Helper()
-	s.l.cfg.Clock = func() int64 { n.now += 1_000_000; return n.now }
+	s.l.cfg.Clock = func() int64 { n.Now += 1_000_000; return n.Now }
 	if err := s.l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -25,10 +25,10 @@ const (
 	lateAfter   = 3 // a packet is lost when this number of later ones has arrived
 	rtoLeast    = int64(10 * time.Millisecond)
 	rtoFirst    = int64(50 * time.Millisecond)
-	rtoMost     = int64(time.Second)
-	ackDelay    = int64(4 * time.Millisecond) // of an acknowledgement without frames to carry it
-	ackEvery    = 8                           // packets that arrive without an acknowledgement
-	prefixBytes = 24                          // of a body: number, acknowledgement, limit
+	rtoMost     = int64(500 * time.Millisecond) // so that 10 s of silence are 20 attempts
+	ackDelay    = int64(4 * time.Millisecond)   // of an acknowledgement without frames to carry it
+	ackEvery    = 8                             // packets that arrive without an acknowledgement
+	prefixBytes = 24                            // of a body: number, acknowledgement, limit
 )
 
 // The prefix of the body of kindStream and kindAck: 0 number u32, 4 acknowledged u32, 8
@@ -146,9 +146,9 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 	if to > s.next {
 		return false
 	}
-	fresh := 0
+	fresh, sent := 0, int64(0)
 	for ; s.base < to; s.base++ {
-		fresh += s.arrived(s.base, now)
+		fresh += s.arrived(s.base, &sent)
 		s.free(s.at(s.base), free)
 	}
 	s.rest(free)
@@ -161,8 +161,11 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 		if n >= s.next {
 			return false
 		}
-		fresh += s.arrived(n, now)
+		fresh += s.arrived(n, &sent)
 		top = n
+	}
+	if sent > 0 {
+		s.measure(now - sent)
 	}
 	s.limit = max(s.limit, min(widen(s.limit, limit), s.next+2*windowMax))
 	if fresh > 0 {
@@ -197,8 +200,10 @@ func (s *sender) rest(free *bodies) {
 	}
 }
 
-// arrived records that the receiver has a packet, and returns 1 if that is new.
-func (s *sender) arrived(number uint64, now int64) int {
+// arrived records that the receiver has a packet, and returns 1 if that is new. It sets sent
+// to the time at which the packet was sent, if that is known: the last packet of an
+// acknowledgement is its sample of the round trip (RFC 9002, 5.1).
+func (s *sender) arrived(number uint64, sent *int64) int {
 	p := s.at(number)
 	if p.here {
 		return 0
@@ -209,7 +214,7 @@ func (s *sender) arrived(number uint64, now int64) int {
 		s.lost--
 	}
 	if p.sends == 1 { // otherwise it is unknown which of the packets has arrived (Karn)
-		s.measure(now - p.at)
+		*sent = p.at
 	}
 	return 1
 }
@@ -251,11 +256,16 @@ func (s *sender) findLost(top uint64, now int64) {
 	}
 }
 
-// lose marks a packet as lost, and halves the window, once for all losses of a round trip.
-func (s *sender) lose(number uint64) {
+// again marks a packet as one to send again.
+func (s *sender) again(number uint64) {
 	s.at(number).lost = true
 	s.lost++
 	s.stats.Lost++
+}
+
+// lose marks a packet as lost, and halves the window, once for all losses of a round trip.
+func (s *sender) lose(number uint64) {
+	s.again(number)
 	if number >= s.recover {
 		s.slow = max(s.window/2, windowLeast)
 		s.window, s.recover = s.slow, s.next
@@ -279,7 +289,7 @@ func (s *sender) timeout() int64 {
 	return 0
 }
 
-// tick marks the first packet as lost if its time is over. It returns false if nothing has
+// tick sends the first packet again if its time is over. It returns false if nothing has
 // been acknowledged for longer than silence.
 func (s *sender) tick(now, silence int64) bool {
 	at := s.timeout()
@@ -295,7 +305,13 @@ func (s *sender) tick(now, silence int64) bool {
 		return false
 	}
 	if p := s.at(s.base); !p.lost && !p.here {
-		s.lose(s.base)
+		// The first time may be over because a machine has paused. The packet asks for an
+		// acknowledgement then, which shows what is lost (RFC 9002, 6.2).
+		if s.backoff == 0 {
+			s.again(s.base)
+		} else {
+			s.lose(s.base)
+		}
 		s.backoff++
 	}
 	return true
