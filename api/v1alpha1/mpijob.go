@@ -293,7 +293,8 @@ const (
 // TransportSpec is the transport between pods.
 type TransportSpec struct {
 	// type is the transport; Auto is the best one that all pods have. Ether sends small
-	// messages by UDP and large ones by TCP.
+	// messages by UDP, or by raw Ethernet if devices has a resource of that kind, and large
+	// ones by TCP.
 	// +default="Auto"
 	// +optional
 	Type TransportType `json:"type,omitempty"`

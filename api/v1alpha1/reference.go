@@ -375,8 +375,10 @@
 //
 // `Auto` is the best transport that all pods have. `TCP` is TCP, also where there is RDMA,
 // or a pod in the same network namespace (`hostNetwork`), with which sidecars otherwise
-// share memory (`node`). `Ether` sends small messages by UDP, and large ones by TCP; to
-// pods that UDP does not reach all go by TCP, and the sidecar's log says why. `RDMA` is RDMA if all pods have it, else what there is; with
+// share memory (`node`). `Ether` sends small messages by UDP, or by raw Ethernet if each
+// pod has a device of a pool of the kind `ether` ([devices](devices.md#raw-ethernet)), and
+// large ones by TCP; to pods that packets do not reach all go by TCP, and the sidecar's
+// log says why. `RDMA` is RDMA if all pods have it, else what there is; with
 // `policy: Required` the job fails with `TransportMissing` (exit code 78) before a rank
 // starts. A job that requires RDMA has to request cards: `outrigger.dev/hca`, or the name
 // that the administrator has given to them. RDMA needs the sidecar's build for it; the

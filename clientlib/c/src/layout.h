@@ -216,6 +216,7 @@
 #define OR_NAME_RESOURCE_HCA "outrigger.dev/hca"
 #define OR_NAME_RESOURCE_IOAT "outrigger.dev/ioat"
 #define OR_NAME_RESOURCE_DSA "outrigger.dev/dsa"
+#define OR_NAME_RESOURCE_ETHER "outrigger.dev/ether"
 #define OR_NAME_CONTAINER_SIDECAR "outrigger"
 #define OR_NAME_CONTAINER_INSTALL "outrigger-install"
 #define OR_NAME_VOLUME_SHM "outrigger-shm"

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
 // Kinds of carriers. Numbers are never reused.
@@ -50,7 +52,7 @@ func (p *place) path() string {
 // addressOf returns a hardware address as a struct sockaddr_ll for this side's interface.
 func (p *place) addressOf(to [hardwareBytes]byte) (a address) {
 	binary.NativeEndian.PutUint16(a.raw[:], unix.AF_PACKET)
-	binary.BigEndian.PutUint16(a.raw[2:], Ethertype)
+	binary.BigEndian.PutUint16(a.raw[2:], grant.EtherType)
 	binary.NativeEndian.PutUint32(a.raw[4:], uint32(p.index))
 	a.raw[11] = hardwareBytes
 	copy(a.raw[12:], to[:])
@@ -76,7 +78,7 @@ func (p *place) check(theirs *place) error {
 // Errors of a path on which no probe comes back.
 var (
 	errNoUDP = errors.New("no packet has come back by UDP within a second: a firewall or a network policy may admit TCP alone")
-	errNoRaw = fmt.Errorf("no packet has come back by raw Ethernet (ethertype %#04x) within a second: raw Ethernet passes no router, and the pods may be in different segments", Ethertype)
+	errNoRaw = fmt.Errorf("no packet has come back by raw Ethernet (ethertype %#04x) within a second: raw Ethernet passes no router, and the pods may be in different segments", grant.EtherType)
 )
 
 // unreached returns the error of a path on which no probe comes back.

@@ -8,19 +8,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/grant"
 	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // Raw is a packet socket for frames of raw Ethernet, as the node's agent makes it: of type
 // SOCK_DGRAM, so that the kernel writes the source address; bound to an interface and to
-// Ethertype; with PACKET_IGNORE_OUTGOING and a locked filter that passes frames of the
+// grant.EtherType; with PACKET_IGNORE_OUTGOING and a locked filter that passes frames of the
 // ethertype to the interface's own address. The link sets its ring, which needs no privilege.
 type Raw struct {
 	FD int // New takes ownership of it, also if it fails
 }
-
-// Ethertype is the type of the frames: Local Experimental Ethertype 1 (IEEE 802).
-const Ethertype = 0x88b5
 
 // raw is the carrier over a packet socket (packet(7)). The kernel copies frames into a ring
 // of memory that it shares with this process (TPACKET_V2, networking/packet_mmap.rst), so
@@ -90,8 +88,8 @@ func (r *raw) identify() error {
 	switch {
 	case !ok || kind != unix.SOCK_DGRAM:
 		return fmt.Errorf("descriptor %d is a socket of type %d with an address of type %T, want a packet socket of type %d (SOCK_DGRAM)", r.fd, kind, sa, unix.SOCK_DGRAM)
-	case at.Ifindex <= 0 || networkOrder(at.Protocol) != Ethertype:
-		return fmt.Errorf("it is bound to interface %d and ethertype %#04x, want an interface and %#04x: use an agent of this sidecar's release", at.Ifindex, networkOrder(at.Protocol), Ethertype)
+	case at.Ifindex <= 0 || networkOrder(at.Protocol) != grant.EtherType:
+		return fmt.Errorf("it is bound to interface %d and ethertype %#04x, want an interface and %#04x: use an agent of this sidecar's release", at.Ifindex, networkOrder(at.Protocol), grant.EtherType)
 	case at.Hatype != unix.ARPHRD_ETHER || at.Halen != hardwareBytes:
 		return fmt.Errorf("interface %d has the hardware type %d and an address of %d bytes, want Ethernet", at.Ifindex, at.Hatype, at.Halen)
 	}
@@ -193,7 +191,7 @@ func (r *raw) take(slot []byte, a *arrival) bool {
 	if size != there || there < headRaw || off < slotSource+unix.SizeofSockaddrLinklayer || off > len(slot) || uint64(there) > uint64(len(slot)-off) {
 		return false
 	}
-	if binary.BigEndian.Uint16(source[2:]) != Ethertype || source[10] != unix.PACKET_HOST || source[11] != hardwareBytes {
+	if binary.BigEndian.Uint16(source[2:]) != grant.EtherType || source[10] != unix.PACKET_HOST || source[11] != hardwareBytes {
 		return false
 	}
 	payload := slot[off:][:there]

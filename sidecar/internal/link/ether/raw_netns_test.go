@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/grant"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
@@ -52,7 +53,7 @@ func packetSocket(t testing.TB, n *namespace, loss float64) int {
 	t.Helper()
 	program := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: adProtocol},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 5, K: Ethertype},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 5, K: grant.EtherType},
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: adPktType},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 3, K: unix.PACKET_HOST},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: adRandom},
@@ -81,7 +82,7 @@ func packetSocket(t testing.TB, n *namespace, loss float64) int {
 		do("outgoing", func() error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) })
 		do("buffer", func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20) })
 		do("bind", func() error {
-			return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(Ethertype), Ifindex: i.Attrs().Index})
+			return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(grant.EtherType), Ifindex: i.Attrs().Index})
 		})
 	})
 	if err != nil {
@@ -171,7 +172,7 @@ func TestRawFrame(t *testing.T) {
 	pingPong(t, p, 10)
 	tap, err := -1, error(nil)
 	nb.in(func() {
-		tap, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(networkOrder(Ethertype)))
+		tap, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(networkOrder(grant.EtherType)))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -249,15 +250,15 @@ func TestRawForeignFrames(t *testing.T) {
 		payload   []byte
 		want      Stats // what is added
 	}{
-		{"forged", to, Ethertype, forged, Stats{PacketsIn: 1, Forged: 1}},
-		{"of no connection", to, Ethertype, sized(60, 100), Stats{PacketsIn: 1, Odd: 1}},
-		{"without a size", to, Ethertype, []byte{1}, Stats{Odd: 1}},
-		{"of no bytes", to, Ethertype, sized(0, 46), Stats{Odd: 1}},
-		{"longer than the frame", to, Ethertype, sized(47, 48), Stats{Odd: 1}},
-		{"short", to, Ethertype, sized(20, 46), Stats{PacketsIn: 1, Odd: 1}},
-		{"cut", to, Ethertype, sized(1452, 4000), Stats{Odd: 1}},
-		{"to all", net.HardwareAddr{255, 255, 255, 255, 255, 255}, Ethertype, forged, none},
-		{"to another address", other, Ethertype, forged, none},
+		{"forged", to, grant.EtherType, forged, Stats{PacketsIn: 1, Forged: 1}},
+		{"of no connection", to, grant.EtherType, sized(60, 100), Stats{PacketsIn: 1, Odd: 1}},
+		{"without a size", to, grant.EtherType, []byte{1}, Stats{Odd: 1}},
+		{"of no bytes", to, grant.EtherType, sized(0, 46), Stats{Odd: 1}},
+		{"longer than the frame", to, grant.EtherType, sized(47, 48), Stats{Odd: 1}},
+		{"short", to, grant.EtherType, sized(20, 46), Stats{PacketsIn: 1, Odd: 1}},
+		{"cut", to, grant.EtherType, sized(1452, 4000), Stats{Odd: 1}},
+		{"to all", net.HardwareAddr{255, 255, 255, 255, 255, 255}, grant.EtherType, forged, none},
+		{"to another address", other, grant.EtherType, forged, none},
 		{"of another type", to, 0x88b6, forged, none},
 	} {
 		before := l.Stats()
@@ -301,7 +302,7 @@ func TestRawRingOverflows(t *testing.T) {
 	slots := l.out.carrier.(*raw).slots()
 	s := newStranger(t, na)
 	for range slots + 100 {
-		s.send(interfaceOf(t, nb).Attrs().HardwareAddr, Ethertype, []byte{40, 0, 45: 0})
+		s.send(interfaceOf(t, nb).Attrs().HardwareAddr, grant.EtherType, []byte{40, 0, 45: 0})
 	}
 	bothWays(t, p)
 	if x := l.Stats(); x.Dropped < 100 || x.Dropped > 200 || x.Odd < uint64(slots) {
@@ -458,7 +459,7 @@ func TestRawRefusesSockets(t *testing.T) {
 		"of type 3":               made(unix.AF_PACKET, unix.SOCK_RAW, nil),
 		"bound to interface 0":    made(unix.AF_PACKET, unix.SOCK_DGRAM, nil),
 		"and ethertype 0x0800":    made(unix.AF_PACKET, unix.SOCK_DGRAM, &unix.SockaddrLinklayer{Ifindex: i, Protocol: networkOrder(0x800)}),
-		"hardware type 772":       made(unix.AF_PACKET, unix.SOCK_DGRAM, &unix.SockaddrLinklayer{Ifindex: 1, Protocol: networkOrder(Ethertype)}),
+		"hardware type 772":       made(unix.AF_PACKET, unix.SOCK_DGRAM, &unix.SockaddrLinklayer{Ifindex: 1, Protocol: networkOrder(grant.EtherType)}),
 		"device or resource busy": second,
 	} {
 		cfg := config(t, 0, false)
