@@ -33,6 +33,6 @@ func ether(t *testing.T, name, run string, limit time.Duration) {
 	}
 	passes(t, Run{
 		Name: name, Programs: []string{test}, Modules: []string{ModulesShape}, Limit: limit, TSC: true,
-		Commands: [][]string{{"ether.test", "-test.v", "-test.run", run, "-test.timeout", limit.String()}},
+		Commands: [][]string{{"ether.test", "-test.v", "-test.run", run, "-test.timeout", (limit * 9 / 10).String()}},
 	})
 }

@@ -297,6 +297,7 @@ func (l *Link) sendAsk(c *conn, p *pull, b *block, most int) {
 	le.PutUint32(body[36:], b.n)
 	l.reads.part = append(l.reads.part[:0], body[:]...)
 	l.out.add(c, kindAsk, l.reads.part)
+	c.touch() // the timer of a pull that has waited for credit is not set
 }
 
 // asked handles an ask of the peer.
