@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,7 +70,6 @@ func byPackets(t *testing.T, j *v1alpha1.MPIJob, carrier string) {
 // network between the test cluster's nodes is routed: on two nodes such a job uses TCP, and
 // its log says why. A job without the device uses UDP.
 func TestEtherRaw(t *testing.T) {
-	needsCapabilities(t)
 	ns := restricted(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -144,19 +141,4 @@ func podsOfNode(t *testing.T) string {
 		t.Fatalf("node1's kubelet has no cgroup root of its own:\n%s", text)
 	}
 	return string(m[1]) + "$(NODE)"
-}
-
-// needsCapabilities skips a test on a machine without the capabilities that the agent needs.
-func needsCapabilities(t *testing.T) {
-	t.Helper()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []int{unix.CAP_SYS_ADMIN, unix.CAP_NET_RAW} {
-		if sets[c/32].Effective>>(c%32)&1 == 0 {
-			t.Skipf("this machine lacks capability %d, which the node's agent needs", c)
-		}
-	}
 }
