@@ -30,15 +30,15 @@ func (l *Link) Poll(sink link.Sink) int {
 	if len(l.reads.forgotten) > 0 {
 		work += l.reportForgotten(sink)
 	}
-	if len(l.reads.askers) > 0 {
-		l.ask()
-	}
 	if l.checkSockets || l.sleeper.full || l.waits() {
 		l.checkSockets = false
 		work += l.pollSockets(sink)
 	}
 	if l.next != 0 && l.now >= l.next {
-		l.tick()
+		l.tick() // before asks: it may give credit back
+	}
+	if len(l.reads.askers) > 0 {
+		l.ask()
 	}
 	l.commit()
 	if l.failed > 0 {
@@ -297,7 +297,7 @@ func (l *Link) commit() {
 	kept := list[:0]
 	for i, c := range list {
 		if !l.pack(c) { // the carrier is full
-			kept = append(kept, list[i:]...)
+			kept = append(append(kept, list[i+1:]...), c) // the others come first next time
 			break
 		}
 		c.dirty = c.pipe.waiting && !c.gone
@@ -327,9 +327,6 @@ func (l *Link) pack(c *conn) bool {
 		c.snd.sent(n, l.now)
 		sent = true
 	}
-	if len(c.pulls.serving) > 0 && !l.answer(c) {
-		return false
-	}
 	if due := c.rcv.due(); c.snd.query || !sent && due != 0 && l.now >= due && c.joined {
 		query := uint64(0)
 		if c.snd.query {
@@ -343,6 +340,9 @@ func (l *Link) pack(c *conn) bool {
 	}
 	if sent {
 		c.rcv.told()
+	}
+	if len(c.pulls.serving) > 0 && !l.answer(c) { // acknowledgements do not wait behind answers
+		return false
 	}
 	if c.tx.counter > counterMax {
 		c.fail(errKeyUsed)

@@ -132,6 +132,7 @@ type puller struct {
 	vary    int64   // its mean deviation
 	backoff int64   // of the time-out of a block: a power of two
 	heard   int64   // when a part came last, or the first ask was sent
+	silent  bool    // nothing has come since a time-out: active is not in reads.asked
 	peerMax uint32  // largest body that the peer sends; 0: it has not said so yet
 }
 
@@ -229,7 +230,7 @@ func (c *conn) wantsMore() bool {
 // neither window nor credit permits it.
 func (l *Link) askOne(c *conn) bool {
 	q := &c.pulls
-	if q.blocks >= blocksMax {
+	if q.silent || q.blocks >= blocksMax {
 		return false
 	}
 	most := blocksOne
@@ -367,6 +368,7 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 	}
 	index, data := binary.LittleEndian.Uint32(body[4:]), body[partHead:]
 	c.pulls.heard = c.l.now
+	c.credit(false)
 	b, bit := p.block(index)
 	if b == nil || b.missing&bit == 0 {
 		c.l.stats.Repeated++
@@ -449,6 +451,7 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 		return
 	}
 	if p := c.pulls.find(binary.LittleEndian.Uint32(body)); p != nil {
+		c.credit(false)
 		c.release(p)
 		c.pulls.remove(p)
 		sink.Done(c.peer, p.token, fmt.Errorf("%w: refused by the peer", link.ErrKey))
@@ -460,7 +463,9 @@ func (c *conn) release(p *pull) {
 	for i := range p.blocks {
 		if b := &p.blocks[i]; b.active {
 			left := b.left(p)
-			c.l.reads.asked -= left
+			if !c.pulls.silent {
+				c.l.reads.asked -= left
+			}
 			c.pulls.active -= left
 			c.pulls.blocks--
 			*b = block{}
@@ -562,6 +567,21 @@ func (c *conn) tickPulls(now int64) bool {
 		q.lost(b.order, p.frag)
 	}
 	q.backoff = min(q.backoff+1, backoffMost)
+	c.credit(true)
 	c.repeat(p, b)
 	return true
+}
+
+// credit gives the credit of a silent peer back, so that others can be asked, or takes it again.
+func (c *conn) credit(silent bool) {
+	q := &c.pulls
+	if q.silent == silent {
+		return
+	}
+	if q.silent = silent; silent {
+		c.l.reads.asked -= q.active
+		return
+	}
+	c.l.reads.asked += q.active
+	c.l.asking(c)
 }

@@ -220,10 +220,10 @@ func (r *raw) send(list []batch) (sent int) {
 		switch {
 		case e == 0 && n > 0:
 			sent += cut(list[sent:], n)
-		case e == unix.EAGAIN || e == unix.ENOBUFS:
+		case e == unix.EAGAIN:
 			return sent
 		case e == unix.EINTR:
-		default: // the interface is down, or takes smaller frames than before: as a lost packet
+		default: // the interface is down, or takes smaller frames than before, or its queue is full (ENOBUFS): as a lost packet
 			r.stats.SendErrors++
 			sent += cut(list[sent:], 1)
 		}

@@ -126,8 +126,11 @@ func (l *Link) FD() int { return l.sleeper.epoll }
 // Arm prepares a sleep on FD, and reports whether there is work already.
 func (l *Link) Arm() bool {
 	l.checkSockets = true
+	if len(l.reads.askers) > 0 {
+		l.ask()
+	}
 	l.commit()
-	if l.failed > 0 || len(l.fresh) > 0 {
+	if l.failed > 0 || len(l.fresh)+len(l.reads.forgotten) > 0 {
 		return true
 	}
 	l.setEvents()
