@@ -19,7 +19,17 @@ const blockBytes = 4 << 20
 // mapped is memory of a session, of which blocks are mapped for Mappers at their first copy.
 type mapped struct {
 	mem    []byte
+	around func(off uint64) (from, to uint64) // the allocated piece that contains a byte; nil: all is allocated
 	blocks []blockState
+}
+
+// allocated reports whether all of a block is: mapping allocates what is not.
+func (m *mapped) allocated(i int) bool {
+	if m.around == nil {
+		return true
+	}
+	from, to := m.around(uint64(i * blockBytes))
+	return from <= uint64(i*blockBytes) && to >= uint64(i*blockBytes+len(m.block(i)))
 }
 
 type blockState uint8
@@ -35,10 +45,11 @@ func (m *mapped) block(i int) []byte {
 	return m.mem[i*blockBytes : min((i+1)*blockBytes, len(m.mem))]
 }
 
-// AddMemory tells of memory from and to which transfers will be made.
-func (c *Copies) AddMemory(mem []byte) {
+// AddMemory tells of memory from and to which transfers will be made. If only pieces of it are
+// allocated, around returns the one that contains a byte, or two zeros.
+func (c *Copies) AddMemory(mem []byte, around func(off uint64) (from, to uint64)) {
 	if c != nil && c.cfg.Open != nil && len(mem) > 0 {
-		c.memory = append(c.memory, &mapped{mem: mem, blocks: make([]blockState, (len(mem)+blockBytes-1)/blockBytes)})
+		c.memory = append(c.memory, &mapped{mem: mem, around: around, blocks: make([]blockState, (len(mem)+blockBytes-1)/blockBytes)})
 	}
 }
 
@@ -54,8 +65,11 @@ func (c *Copies) DropMemory(mem []byte) (err error) {
 		}
 		c.memory = append(c.memory[:i], c.memory[i+1:]...)
 		for k, state := range m.blocks {
-			if state == blockMapped {
+			switch state {
+			case blockMapped:
 				err = errors.Join(err, c.unmapBlock(m.block(k)))
+			case blockRefused:
+				c.stats.Unmapped -= uint64(len(m.block(k)))
 			}
 		}
 		return err
@@ -72,7 +86,7 @@ func (c *Copies) mapFor(piece []byte) {
 			continue
 		}
 		for i := off / blockBytes; i <= (off+len(piece)-1)/blockBytes; i++ {
-			if m.blocks[i] == blockNew {
+			if m.blocks[i] == blockNew && m.allocated(i) {
 				m.blocks[i] = c.mapBlock(m.block(i))
 			}
 		}
@@ -90,7 +104,7 @@ func (c *Copies) mapBlock(block []byte) blockState {
 		for _, other := range c.lanes[:i] {
 			err = errors.Join(err, other.Channel.(Mapper).Unmap(block))
 		}
-		if c.stats.Unmapped == 0 {
+		if c.stats.MapCause == "" {
 			c.stats.MapCause = err.Error()
 		}
 		c.stats.Unmapped += uint64(len(block))

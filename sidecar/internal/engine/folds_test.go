@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng/copyengtest"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // foldCount is the number of elements of an allreduce: a vector of 256 KiB.
@@ -140,14 +141,14 @@ func TestOthersAreServedDuringAFold(t *testing.T) {
 	copies := copyengtest.Over(t, func() []*copyeng.Lane { return []*copyeng.Lane{{Channel: channel}} })
 	e, apps := offloading(t, copies, Wait{})
 	reduceAll(t, e, apps)
-	for channel.goes = true; len(e.folds.list) == 0; { // the channel copies the messages, too
+	for channel.goes = true; len(e.folds.all) == 0; { // the channel copies the messages, too
 		e.Turn()
 	}
 	channel.goes = false
 	for range 10 {
 		batch(t, e, apps, 64)
 	}
-	if len(e.folds.list) == 0 {
+	if len(e.folds.all) == 0 {
 		t.Error("the fold has ended, and its channel stands still")
 	}
 	channel.goes = true
@@ -174,7 +175,7 @@ func TestFoldOfADeadRank(t *testing.T) {
 	copies := copyengtest.Over(t, func() []*copyeng.Lane { return []*copyeng.Lane{{Channel: h, Alert: h.Alert}} })
 	e, apps := offloading(t, copies, Wait{})
 	reduceAll(t, e, apps)
-	for len(e.folds.list) == 0 {
+	for len(e.folds.all) == 0 {
 		e.Turn()
 	}
 	for _, rank := range []uint32{0, 1} {
@@ -183,10 +184,74 @@ func TestFoldOfADeadRank(t *testing.T) {
 	for range 1000 {
 		e.Turn()
 	}
-	if len(e.folds.list) != 0 || copies.Pending() {
+	if len(e.folds.all) != 0 || copies.Pending() {
 		t.Error("folds of ranks that have ended go on")
 	}
 	if e.core.Stats().Collectives != 0 {
 		t.Error("collectives of ranks that have ended are kept")
+	}
+}
+
+// folding submits folds of a rank, of half of its arena each.
+func folding(t *testing.T, e *Engine, rank uint32, n int, do copyeng.Work) {
+	t.Helper()
+	size := uint64(len(arena(e, rank))) / 2
+	ref := link.Ref{Region: e.byRank[rank].regions[1], Len: size}
+	for range n {
+		id := uint64(len(e.folds.all)) | 1<<60
+		if !e.folds.Fold(rank, id, 0, 0, ref, ref) {
+			t.Fatal("the fold is not taken")
+		}
+		e.folds.all[id].do = do
+	}
+}
+
+// TestRanksTakeTurnsInFolds checks that the one fold of a rank does not wait for the many of
+// another one, and that folds that wait for a channel are not looked at.
+func TestRanksTakeTurnsInFolds(t *testing.T) {
+	channel := &haltWork{}
+	copies := copyengtest.Over(t, func() []*copyeng.Lane { return []*copyeng.Lane{{Channel: channel}} })
+	e, _ := offloading(t, copies, Wait{})
+	pieces, mine := [2]int{}, len(arena(e, 1))/2/link.PieceMax
+	for rank, n := range []int{100, 1} {
+		folding(t, e, uint32(rank), n, func([]byte, []byte) error { pieces[rank]++; return nil })
+	}
+	e.Turn()
+	if all := pieces[0] + pieces[1]; all != copyeng.Window {
+		t.Errorf("%d pieces are submitted to a channel that stands still, want %d", all, copyeng.Window)
+	}
+	channel.goes = true
+	for pieces[1] < mine {
+		e.Turn()
+	}
+	if pieces[0] > 2*mine+2*copyeng.Window {
+		t.Errorf("%d pieces of the other rank came before the last of %d", pieces[0], mine)
+	}
+	for len(e.folds.all) > 0 {
+		e.Turn()
+	}
+}
+
+// TestFoldsWithoutChannels checks that a turn combines a bounded number of bytes when no channel
+// is left.
+func TestFoldsWithoutChannels(t *testing.T) {
+	channel := &haltWork{halt: halt{goes: true}, err: copyeng.ErrFault}
+	copies := copyengtest.Over(t, func() []*copyeng.Lane { return []*copyeng.Lane{{Channel: channel}} })
+	e, _ := offloading(t, copies, Wait{})
+	pieces := 0
+	folding(t, e, 0, 1, func([]byte, []byte) error { return nil })
+	folding(t, e, 1, 1, func([]byte, []byte) error { pieces++; return nil })
+	for copies.Alive() {
+		e.Turn()
+	}
+	before := pieces
+	e.folds.waiting.Add(1, &fold{id: 1 << 61, do: func([]byte, []byte) error { pieces++; return nil }, dst: link.Ref{Region: e.byRank[1].regions[1], Len: 1 << 20}, src: link.Ref{Region: e.byRank[1].regions[1], Len: 1 << 20}})
+	e.folds.all[1<<61] = nil
+	e.Turn()
+	if n := (pieces - before) * link.PieceMax; n == 0 || n > inlineBytes {
+		t.Errorf("a turn has combined %d bytes, want %d at most", n, inlineBytes)
+	}
+	for !e.folds.waiting.Empty() {
+		e.Turn()
 	}
 }

@@ -11,9 +11,12 @@ import (
 
 // showRegions announces a session's memory to the links.
 func (e *Engine) showRegions(a *attached) {
-	for _, r := range a.regions {
-		e.cfg.Copies.AddMemory(e.regions[r])
+	around := (func(off uint64) (from, to uint64))(nil)
+	if p := a.Pieces(); p != nil {
+		around = p.Around
 	}
+	e.cfg.Copies.AddMemory(e.regions[a.regions[0]], nil) // the slab
+	e.cfg.Copies.AddMemory(e.regions[a.regions[1]], around)
 	for i := range e.can {
 		if share := e.can[i].ShareRegion; share != nil {
 			e.share(a, share)

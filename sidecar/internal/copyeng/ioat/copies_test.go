@@ -53,8 +53,8 @@ func twoArenas(copies *copyeng.Copies, n int) (a, b []byte) {
 	for i := range a {
 		a[i] = byte(i*7 + i>>13)
 	}
-	copies.AddMemory(a)
-	copies.AddMemory(b)
+	copies.AddMemory(a, nil)
+	copies.AddMemory(b, nil)
 	return a, b
 }
 
@@ -106,6 +106,30 @@ func TestMemlockOfArenas(t *testing.T) {
 	}
 	if s := c.Stats(); s.FallbackBytes != 32<<20 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestOnlyAllocatedBlocksAreMapped checks that a block is not mapped, which would allocate it,
+// before all of it is allocated.
+func TestOnlyAllocatedBlocksAreMapped(t *testing.T) {
+	copies, c, _ := offloads(t, ioatmodel.Config{})
+	a, b := make([]byte, 16<<20), make([]byte, 16<<20)
+	end := uint64(4<<20 + 64<<10)
+	copies.AddMemory(a, func(off uint64) (from, to uint64) {
+		if off < end {
+			return 0, end
+		}
+		return 0, 0
+	})
+	copies.AddMemory(b, nil)
+	transfer(t, copies, b, a[4<<20:4<<20+64<<10])
+	if s := copies.Stats(); s.Mapped != 4<<20 || c.Stats().FallbackBytes != 64<<10 {
+		t.Errorf("%+v", s)
+	}
+	end = 8 << 20
+	transfer(t, copies, b, a[4<<20:4<<20+64<<10])
+	if s := copies.Stats(); s.Mapped != 8<<20 || c.Stats().FallbackBytes != 64<<10 {
+		t.Errorf("after the piece has grown: %+v", s)
 	}
 }
 

@@ -51,9 +51,9 @@ type Config struct {
 
 // Folder combines ranges outside of the turns.
 type Folder interface {
-	// Fold begins to combine src into dst for a collective, and returns false if that is not
-	// worth its cost. Folded follows in a later turn; the memory is used until then.
-	Fold(id uint64, op coll.Op, typ coll.Type, dst, src link.Ref) bool
+	// Fold begins to combine src into dst for a collective of a rank, and returns false if
+	// that is not worth its cost. Folded follows in a later turn; the memory is used until then.
+	Fold(rank uint32, id uint64, op coll.Op, typ coll.Type, dst, src link.Ref) bool
 	// Await waits until the fold of a collective uses no memory any more. Folded does not
 	// follow.
 	Await(id uint64)

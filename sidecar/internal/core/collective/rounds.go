@@ -237,7 +237,7 @@ func (r *Room) localStep(st *call, x *coll.Step, n int64) {
 // fold makes the Folder combine, if there is one and it takes the range.
 func (r *Room) fold(id uint64, st *call, x *coll.Step) bool {
 	f := r.cfg.Folder
-	st.away = f != nil && f.Fold(id, st.op, st.typ, st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len))
+	st.away = f != nil && f.Fold(st.member.session.Rank(), id, st.op, st.typ, st.at(x.Dst, x.DstOff, x.Len), st.at(x.Src, x.SrcOff, x.Len))
 	return st.away
 }
 
