@@ -85,5 +85,8 @@ func socketOf(m *Message, f *os.File) (*Socket, error) {
 	if controlErr := raw.Control(func(fd uintptr) { s.FD, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); controlErr != nil || err != nil {
 		return nil, fmt.Errorf("the descriptor of the packet socket: %w", errors.Join(controlErr, err))
 	}
+	if err := unix.SetNonblock(s.FD, true); err != nil { // Receive has made it blocking
+		return nil, errors.Join(fmt.Errorf("the descriptor of the packet socket: %w", err), s.Close())
+	}
 	return s, nil
 }

@@ -64,6 +64,9 @@ func descriptors(rights []byte) ([]*os.File, error) {
 			continue // credentials or other control messages that were not requested
 		}
 		for _, fd := range fds {
+			// The runtime would poll a non-blocking descriptor, and the sender may answer that
+			// poll itself, or never: a file of a file system that it serves.
+			_ = unix.SetNonblock(fd, false) // a descriptor without flags is blocking
 			files = append(files, os.NewFile(uintptr(fd), "granted"))
 		}
 	}
@@ -73,7 +76,7 @@ func descriptors(rights []byte) ([]*os.File, error) {
 func drop(files []*os.File) error {
 	var errs []error
 	for _, f := range files {
-		errs = append(errs, f.Close())
+		errs = append(errs, Drop(f))
 	}
 	return errors.Join(errs...)
 }

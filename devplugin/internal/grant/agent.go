@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/outrigger-hpc/outrigger/api/grant"
 )
 
 // Bounds (PROTOCOL.md §5).
@@ -216,9 +218,9 @@ func (a *Agent) admit(ctx context.Context, conn *net.UnixConn) {
 	}
 	a.wg.Go(func() {
 		defer func() { <-a.places; a.exit(own) }()
-		stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // reads and writes return errors
+		stop := context.AfterFunc(ctx, func() { _ = grant.Drop(conn) }) // reads and writes return errors
 		defer stop()
-		defer conn.Close()
+		defer func() { _ = grant.Drop(conn) }() // the caller sees the end
 		s := &session{agent: a, conns: own, line: line{conn: conn}}
 		s.attend(ctx)
 	})

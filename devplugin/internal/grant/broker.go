@@ -39,7 +39,7 @@ func (l *line) send(m *grant.Message, f *os.File) error {
 		err = grant.Send(l.conn, m, f)
 	}
 	if err != nil {
-		return errors.Join(err, l.conn.Close())
+		return errors.Join(err, grant.Drop(l.conn))
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (s *session) attend(ctx context.Context) {
 			err = s.answer(ctx, m, f)
 		}
 		if f != nil {
-			_ = f.Close() // only ether has a descriptor, and has used it
+			_ = grant.Drop(f) // only ether has a descriptor, and has used it
 		}
 		if err != nil {
 			return // the caller has gone or does not read, or the agent ends
@@ -89,7 +89,7 @@ func (s *session) refuse(caller string, cause error) {
 	for {
 		_, f, err := grant.Receive(s.line.conn)
 		if f != nil {
-			_ = f.Close() // the request is not performed
+			_ = grant.Drop(f) // the request is not performed
 		}
 		if err != nil && !errors.Is(err, grant.ErrMessage) {
 			return
