@@ -16,7 +16,7 @@ import (
 // uncounted are the system calls of Go's runtime, of the test's clock and of output.
 var uncounted = []uint32{
 	unix.SYS_FUTEX, unix.SYS_NANOSLEEP, unix.SYS_SCHED_YIELD, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN,
-	unix.SYS_SIGALTSTACK, unix.SYS_TGKILL, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_EXIT, unix.SYS_RESTART_SYSCALL, unix.SYS_CLOCK_GETTIME,
+	unix.SYS_SIGALTSTACK, unix.SYS_PRCTL, unix.SYS_TGKILL, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_EXIT, unix.SYS_RESTART_SYSCALL, unix.SYS_CLOCK_GETTIME,
 	unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG,
 }
 

@@ -201,7 +201,7 @@ func TestRawSystemCalls(t *testing.T) {
 	count := func() uint64 { return p.A.Link.(*Link).Stats().Sends + p.B.Link.(*Link).Stats().Sends }
 	before := count()
 	pingPong(t, p, rounds)
-	if n := count() - before; n > 2*rounds+rounds/10 { // a side that has no processor for some milliseconds acknowledges without a frame
+	if n := count() - before; n > 2*rounds+rounds/2 { // a side that has no processor for some milliseconds acknowledges without a frame; another call for each would be as many again
 		t.Errorf("%d frames took %d calls", 2*rounds, n)
 	}
 	packets := p.A.Link.(*Link).Stats()
