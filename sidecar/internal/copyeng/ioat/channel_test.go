@@ -369,7 +369,7 @@ func TestRefused(t *testing.T) {
 		"not those of an I/OAT":     {ioatmodel.Config{Class: 0x0200}, Options{}},
 		"relaxed ordering":          {ioatmodel.Config{Relaxed: true}, Options{}},
 		"-1 pending copies":         {ioatmodel.Config{}, Options{Pending: -1}},
-		"first descriptor did not":  {ioatmodel.Config{Faults: []ioatmodel.Fault{{Kind: ioatmodel.LoseDoorbell, On: 1}}}, Options{}},
+		"first descriptor did not":  {ioatmodel.Config{Faults: []ioatmodel.Fault{{Kind: ioatmodel.LoseDoorbell, On: 2}}}, Options{}},
 		"cannot allocate memory":    {ioatmodel.Config{LockMax: OwnBytes - 1}, Options{}},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -544,4 +544,26 @@ func BenchmarkSubmit(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "submit-ns/op")
+}
+
+// TestNotLate: a completion word that is written between a poll and the look at the status is
+// not late.
+func TestNotLate(t *testing.T) {
+	b := newBench(t, ioatmodel.Config{Faults: []ioatmodel.Fault{{Kind: ioatmodel.LoseDoorbell, On: 2}}}, Options{})
+	at := time.Unix(0, 0)
+	b.c.opt.now = func() time.Time {
+		if !b.c.since.IsZero() { // the status is looked at next
+			b.c.doorbell()
+			for b.m.Counts().Copies == 0 || !b.m.Settled() {
+				runtime.Gosched()
+			}
+		}
+		at = at.Add(b.c.opt.Patience)
+		return at
+	}
+	b.copy(arenaBytes/2, 0, 1000)
+	b.drain()
+	if s := b.c.Stats(); s.Late != 0 || s.Rerung != 0 || s.Copies != 1 {
+		t.Errorf("%+v", s)
+	}
 }

@@ -52,6 +52,11 @@ func (c *Channel) watch(now time.Time) {
 		c.die(errors.New("ioat: the device has vanished"))
 		return
 	}
+	if w := c.ring.word.Load(); w != c.seen {
+		c.seen = w // it was written after the last poll, and is not late
+		c.take(w)
+		return
+	}
 	if n, ok := c.ring.ended(status, c.done, c.posted); ok && n > c.done {
 		c.stats.Late++
 		c.take(status)
