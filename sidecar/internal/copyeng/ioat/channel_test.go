@@ -369,7 +369,7 @@ func TestRefused(t *testing.T) {
 		"not those of an I/OAT":     {ioatmodel.Config{Class: 0x0200}, Options{}},
 		"relaxed ordering":          {ioatmodel.Config{Relaxed: true}, Options{}},
 		"-1 pending copies":         {ioatmodel.Config{}, Options{Pending: -1}},
-		"first descriptor did not":  {ioatmodel.Config{Faults: []ioatmodel.Fault{{Kind: ioatmodel.LoseDoorbell, On: 2}}}, Options{}},
+		"first descriptor did not":  {ioatmodel.Config{Faults: []ioatmodel.Fault{{Kind: ioatmodel.LoseDoorbell, On: 1}}}, Options{}},
 		"cannot allocate memory":    {ioatmodel.Config{LockMax: OwnBytes - 1}, Options{}},
 	} {
 		t.Run(want, func(t *testing.T) {
