@@ -15,7 +15,7 @@ package link
 //	Break           -      x    x     x      x
 //	Commit          -      -    -     x      x
 //	FD              -      x    x     x      x
-//	Arm             -      x    -     x      x
+//	Arm             -      x    x     x      x
 //	CallsC          -      -    -     x      -
 //	Remote          x      x    -     x      x
 //	Expose          -      -    -     x      -

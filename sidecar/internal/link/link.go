@@ -165,7 +165,8 @@ type Link interface {
 type Stream interface {
 	Link
 	Attach(peer Peer, fd int) error // takes ownership of the connected socket fd, which replaces an older one
-	FD() int                        // readable when Poll would find work
+	FD() int                        // readable when Poll would find work, after a call of Arm
+	Arm() bool                      // as Abilities.Arm
 	Bytes() (in, out uint64)        // bytes moved so far
 	Break(peer Peer)                // ends a connection as a failing network would
 	SetMemory(m Memory)

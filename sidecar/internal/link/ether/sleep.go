@@ -130,7 +130,7 @@ func (l *Link) Arm() bool {
 		l.ask()
 	}
 	l.commit()
-	if l.failed > 0 || len(l.fresh)+len(l.reads.forgotten) > 0 {
+	if l.cfg.Stream.Arm() || l.failed > 0 || len(l.fresh)+len(l.reads.forgotten) > 0 {
 		return true
 	}
 	l.setEvents()

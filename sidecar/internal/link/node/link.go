@@ -185,6 +185,7 @@ func (l *Link) FD() int { return l.epoll }
 // Arm prepares a sleep on FD, and reports whether there is work already.
 func (l *Link) Arm() bool {
 	l.armed, l.checkSockets = true, true
+	work := l.cfg.Stream.Arm()
 	for _, c := range l.list {
 		if publish(c.in.sleep, 1); c.needs > 0 {
 			publish(c.out.waits, 1)
@@ -196,7 +197,7 @@ func (l *Link) Arm() bool {
 			return true
 		}
 	}
-	return l.failed > 0 || len(l.ended) > 0
+	return work || l.failed > 0 || len(l.ended) > 0
 }
 
 // hasWork reports whether there is work of which no socket event informs.

@@ -10,6 +10,8 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,15 +28,24 @@ const (
 	aheadMax    = 128 << 10 // bytes of large payloads that wait for the socket, because later frames wait behind them
 	pollBudget  = 256 << 10 // bytes read from one connection in one Poll
 	pollTotal   = 512 << 10 // bytes read from all connections: with hundreds of busy peers a turn would otherwise take tens of milliseconds
-	directConns = 8         // up to this number of connections, reading each is cheaper than epoll_wait
+	directConns = 8         // up to this number of connections in use, reading each is cheaper than epoll_wait
 	eagerMax    = 64 << 10  // larger messages gain more from a rendezvous, which saves a copy, than they lose by its round trip
 
 	spareBuffers = 16 // buffers of each kind that are retained for the next connection that needs one
 )
 
+// Limits of the silence of a connection. One that is silent is not read in each Poll.
+const (
+	silentPolls  = 1000 // polls after which a connection that carried nothing is silent
+	lookPolls    = 8    // polls between two looks at the clock: a look costs as much as a small turn's bookkeeping
+	lookInterval = 20 * time.Microsecond
+)
+
 // Stats counts the work of a link.
 type Stats struct {
 	BytesIn, BytesOut, Reads, Writes, EmptyReads, ShortWrites uint64
+
+	Looks uint64 // calls of epoll_wait
 }
 
 // Link is the tcp link of one sidecar. It is owned by the engine's goroutine.
@@ -46,12 +57,16 @@ type Link struct {
 	memory  link.Memory
 	conns   []*conn // connections by peer; nil: no connection
 	list    []*conn
+	inUse   []*conn // the part of list that carried something lately
+	polls   uint64
+	look    uint64    // number of the Poll that looks at the clock, and then at silent connections
+	looked  time.Time // when Poll last looked at silent connections
 	epoll   int
 	waiting int  // number of connections whose output waits for the socket
 	broken  bool // some connection has an error that Poll has not reported
 	events  [64]unix.EpollEvent
 	ready   []unix.EpollEvent // the part of events that the last Poll left for the next one
-	turn    int               // index in list of the connection in turn, when all are read
+	turn    int               // index in inUse of the connection in turn, when all are read
 	input   []byte            // buffer of a read
 	vec     [vectorMax]iovec
 	outputs []*outgoing // free output buffers
@@ -79,7 +94,7 @@ func (l *Link) Caps() link.Caps {
 
 // Abilities returns the abilities of sockets.
 func (l *Link) Abilities() link.Abilities {
-	return link.Abilities{Attach: l.Attach, Break: l.Break, FD: l.FD, Bytes: l.Bytes}
+	return link.Abilities{Attach: l.Attach, Break: l.Break, FD: l.FD, Arm: l.Arm, Bytes: l.Bytes}
 }
 
 // Stats returns the counters.
@@ -90,6 +105,12 @@ func (l *Link) Bytes() (in, out uint64) { return l.stats.BytesIn, l.stats.BytesO
 
 // FD returns a descriptor that is readable when Poll would find work.
 func (l *Link) FD() int { return l.epoll }
+
+// Arm makes the Poll that follows a sleep look at all connections.
+func (l *Link) Arm() bool {
+	l.look, l.looked = 0, time.Time{}
+	return len(l.ready) > 0
+}
 
 // Attach takes ownership of the connected stream socket fd. An older connection of the
 // same peer is closed with its incomplete frames: the core resumes.
@@ -106,6 +127,7 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 	c := &conn{link: l, peer: peer, fd: fd}
 	l.conns[peer] = c
 	l.list = append(l.list, c)
+	c.use()
 	return nil
 }
 
@@ -122,12 +144,8 @@ func (l *Link) Forget(peer link.Peer) {
 		c.waiting = false
 		l.waiting--
 	}
-	for i, x := range l.list {
-		if x == c {
-			l.list = append(l.list[:i], l.list[i+1:]...)
-			break
-		}
-	}
+	isC := func(x *conn) bool { return x == c }
+	l.list, l.inUse = slices.DeleteFunc(l.list, isC), slices.DeleteFunc(l.inUse, isC)
 	_ = unix.Close(c.fd) // an error changes nothing: the descriptor is closed in any case
 	c.fd = -1
 }
@@ -157,6 +175,7 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	if c.out == nil {
 		c.out = l.newOutput()
 	}
+	c.use() // an answer is probable
 	n := 0
 	for _, f := range frames {
 		if !c.out.add(f, l.memory) {
@@ -172,16 +191,23 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 
 // Poll writes output that waited, where the socket has room again, and reads frames.
 // While output waits, Poll asks epoll instead of each socket, so that a peer that does
-// not read costs no attempts to write.
+// not read costs no attempts to write. A silent connection costs a share of one call of epoll
+// every lookInterval.
 func (l *Link) Poll(sink link.Sink) int {
 	if len(l.list)+l.waiting == 0 && !l.broken {
 		return 0
 	}
-	work := 0
-	if enough := l.stats.BytesIn + pollTotal; len(l.list) > directConns || l.waiting > 0 {
+	if l.polls++; l.polls%silentPolls == 0 {
+		l.retire()
+	}
+	work, enough := 0, l.stats.BytesIn+pollTotal
+	direct := len(l.inUse) <= directConns && l.waiting == 0
+	// Silent connections come first: those in use may always have more than enough.
+	if !direct || len(l.ready) > 0 || len(l.inUse) < len(l.list) && l.mayLook() {
 		work = l.pollReady(sink, enough)
-	} else {
-		work = l.pollAll(sink, enough)
+	}
+	if direct {
+		work += l.pollInUse(sink, enough)
 	}
 	if l.broken {
 		work += l.reportBroken(sink)
@@ -189,15 +215,37 @@ func (l *Link) Poll(sink link.Sink) int {
 	return work
 }
 
-// pollAll reads one connection after the other, beginning with the one in turn, until
+// mayLook reports whether it is time to look at the silent connections.
+func (l *Link) mayLook() bool {
+	if l.polls < l.look {
+		return false
+	}
+	l.look = l.polls + lookPolls
+	now := time.Now()
+	if now.Sub(l.looked) < lookInterval {
+		return false
+	}
+	l.looked = now
+	return true
+}
+
+// retire ends the use of the connections that have become silent.
+func (l *Link) retire() {
+	l.inUse = slices.DeleteFunc(l.inUse, func(c *conn) bool {
+		c.inUse = l.polls-c.used < silentPolls
+		return !c.inUse
+	})
+}
+
+// pollInUse reads one connection in use after the other, beginning with the one in turn, until
 // BytesIn is enough.
-func (l *Link) pollAll(sink link.Sink, enough uint64) (work int) {
-	for range l.list { // list may change during the loop
-		if len(l.list) == 0 || l.stats.BytesIn >= enough {
+func (l *Link) pollInUse(sink link.Sink, enough uint64) (work int) {
+	for range len(l.inUse) { // inUse may change during the loop
+		if len(l.inUse) == 0 || l.stats.BytesIn >= enough {
 			break
 		}
-		l.turn %= len(l.list)
-		c := l.list[l.turn]
+		l.turn %= len(l.inUse)
+		c := l.inUse[l.turn]
 		work += c.read(sink)
 		if c.fd >= 0 {
 			l.turn++
@@ -210,6 +258,7 @@ func (l *Link) pollAll(sink link.Sink, enough uint64) (work int) {
 // all of them have had their turn, because epoll would report the same ones first.
 func (l *Link) pollReady(sink link.Sink, enough uint64) (work int) {
 	if len(l.ready) == 0 {
+		l.stats.Looks++
 		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
 		if err != nil {
 			return 0 // EINTR: the next Poll tries again
@@ -260,7 +309,18 @@ type conn struct {
 	out     *outgoing // nil: there is nothing to write
 	in      incoming
 	err     error
-	waiting bool // EPOLLOUT is armed
+	waiting bool   // EPOLLOUT is armed
+	inUse   bool   // it is in the list inUse of the link
+	used    uint64 // number of the last Poll that read something, or that followed a Post
+}
+
+// use notes that the connection carries something: each Poll reads it until it is silent.
+func (c *conn) use() {
+	c.used = c.link.polls
+	if !c.inUse {
+		c.inUse = true
+		c.link.inUse = append(c.link.inUse, c)
+	}
 }
 
 func (c *conn) fail(err error) {
