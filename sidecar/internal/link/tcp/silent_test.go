@@ -13,9 +13,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
 
-// A connection is silent after between silentPolls and twice as many Polls.
-const silentAfter = 2000
-
 // crowd is a link with connections, and the other ends of their sockets.
 type crowd struct {
 	t    *testing.T
@@ -55,8 +52,21 @@ func newCrowd(t *testing.T, peers int) *crowd {
 			t.Fatal(err)
 		}
 	}
-	c.polls(silentAfter)
+	c.beSilent()
 	return c
+}
+
+// beSilent polls until no connection is read.
+func (c *crowd) beSilent() {
+	c.t.Helper()
+	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(time.Millisecond) {
+		before := c.l.Stats()
+		c.polls(1000)
+		if s := c.l.Stats(); s.Reads == before.Reads && s.Looks-before.Looks < 500 { // of many in use, epoll tells each time
+			return
+		}
+	}
+	c.t.Fatal("connections that carry nothing are read for a minute")
 }
 
 func (c *crowd) polls(n int) {

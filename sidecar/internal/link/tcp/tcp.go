@@ -34,10 +34,12 @@ const (
 	spareBuffers = 16 // buffers of each kind that are retained for the next connection that needs one
 )
 
-// Limits of the silence of a connection. One that is silent is not read in each Poll.
+// Limits of the silence of a connection. One that is silent is not read in each Poll. What it
+// brings first may wait for lookInterval: that is at most a fiftieth of the silence.
 const (
-	silentPolls  = 1000 // polls after which a connection that carried nothing is silent
-	lookPolls    = 8    // polls between two looks at the clock: a look costs as much as a small turn's bookkeeping
+	silentPolls  = 1000
+	silentTime   = time.Millisecond
+	lookPolls    = 8 // polls between two readings of the clock, which cost as much as some polls
 	lookInterval = 20 * time.Microsecond
 )
 
@@ -58,9 +60,7 @@ type Link struct {
 	conns   []*conn // connections by peer; nil: no connection
 	list    []*conn
 	inUse   []*conn // the part of list that carried something lately
-	polls   uint64
-	look    uint64    // number of the Poll that looks at the clock, and then at silent connections
-	looked  time.Time // when Poll last looked at silent connections
+	silence silence
 	epoll   int
 	waiting int  // number of connections whose output waits for the socket
 	broken  bool // some connection has an error that Poll has not reported
@@ -108,7 +108,7 @@ func (l *Link) FD() int { return l.epoll }
 
 // Arm makes the Poll that follows a sleep look at all connections.
 func (l *Link) Arm() bool {
-	l.look, l.looked = 0, time.Time{}
+	l.silence.look, l.silence.looked = 0, time.Time{}
 	return len(l.ready) > 0
 }
 
@@ -197,13 +197,13 @@ func (l *Link) Poll(sink link.Sink) int {
 	if len(l.list)+l.waiting == 0 && !l.broken {
 		return 0
 	}
-	if l.polls++; l.polls%silentPolls == 0 {
+	if l.silence.isOver() {
 		l.retire()
 	}
 	work, enough := 0, l.stats.BytesIn+pollTotal
 	direct := len(l.inUse) <= directConns && l.waiting == 0
 	// Silent connections come first: those in use may always have more than enough.
-	if !direct || len(l.ready) > 0 || len(l.inUse) < len(l.list) && l.mayLook() {
+	if !direct || len(l.ready) > 0 || len(l.inUse) < len(l.list) && l.silence.mayLook() {
 		work = l.pollReady(sink, enough)
 	}
 	if direct {
@@ -215,24 +215,10 @@ func (l *Link) Poll(sink link.Sink) int {
 	return work
 }
 
-// mayLook reports whether it is time to look at the silent connections.
-func (l *Link) mayLook() bool {
-	if l.polls < l.look {
-		return false
-	}
-	l.look = l.polls + lookPolls
-	now := time.Now()
-	if now.Sub(l.looked) < lookInterval {
-		return false
-	}
-	l.looked = now
-	return true
-}
-
-// retire ends the use of the connections that have become silent.
+// retire ends the use of the connections that carried nothing since its last call.
 func (l *Link) retire() {
 	l.inUse = slices.DeleteFunc(l.inUse, func(c *conn) bool {
-		c.inUse = l.polls-c.used < silentPolls
+		c.inUse, c.used = c.used, false
 		return !c.inUse
 	})
 }
@@ -309,14 +295,14 @@ type conn struct {
 	out     *outgoing // nil: there is nothing to write
 	in      incoming
 	err     error
-	waiting bool   // EPOLLOUT is armed
-	inUse   bool   // it is in the list inUse of the link
-	used    uint64 // number of the last Poll that read something, or that followed a Post
+	waiting bool // EPOLLOUT is armed
+	inUse   bool // it is in the list inUse of the link
+	used    bool // something was read or posted since the last retire
 }
 
 // use notes that the connection carries something: each Poll reads it until it is silent.
 func (c *conn) use() {
-	c.used = c.link.polls
+	c.used = true
 	if !c.inUse {
 		c.inUse = true
 		c.link.inUse = append(c.link.inUse, c)
