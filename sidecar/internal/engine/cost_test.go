@@ -10,6 +10,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/shm/ring"
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
+	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
@@ -22,6 +23,20 @@ type app struct {
 	complete *ring.Consumer
 	slab     []byte
 	control  *segment.Control
+	bell     int
+}
+
+// push publishes a descriptor, and rings if the engine asks for it.
+func (a *app) push(tb testing.TB, d *shm.Descriptor) {
+	tb.Helper()
+	if ok, err := a.submit.Push(d); !ok || err != nil {
+		tb.Fatal("not submitted", err)
+	}
+	if a.control.Sleeping() {
+		if err := wake.Ring(a.bell); err != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // pages returns zeroed memory that starts at a page boundary, as mapped memory does.
@@ -78,13 +93,17 @@ func podWith(tb testing.TB, ranks int, cfg Config, clock func() int64) (*Engine,
 			tb.Fatal(err)
 		}
 		s, err := session.New(c, pages(1<<20), uint32(r))
-		if err == nil {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		a := &app{slab: c.Slab(), control: c}
+		if a.bell, err = wake.NewDoorbell(); err == nil {
+			s.SetDoorbell(a.bell)
 			err = e.Attach(s)
 		}
 		if err != nil {
 			tb.Fatal(err)
 		}
-		a := &app{slab: c.Slab(), control: c}
 		mem, n := c.SubmitRing()
 		if a.submit, err = ring.NewProducer(mem, n); err == nil {
 			mem, n = c.CompleteRing()
@@ -106,15 +125,11 @@ func batch(tb testing.TB, e *Engine, apps []*app, n int) (turns time.Duration) {
 	var payload [8]byte
 	for i := range n {
 		d = shm.Descriptor{Op: shm.OpRecv, Req: uint32(i), Class: shm.ClassInline, InlineLen: 8, Peer: 0, Tag: 7}
-		if ok, err := apps[1].submit.Push(&d); !ok || err != nil {
-			tb.Fatal("receive not submitted", err)
-		}
+		apps[1].push(tb, &d)
 		d = shm.Descriptor{Op: shm.OpSend, Flags: shm.FlagSilent, Peer: 1, Tag: 7}
 		payload[0] = byte(i)
 		d.SetInline(payload[:])
-		if ok, err := apps[0].submit.Push(&d); !ok || err != nil {
-			tb.Fatal("send not submitted", err)
-		}
+		apps[0].push(tb, &d)
 	}
 	for got := 0; got < n; {
 		begin := time.Now()

@@ -144,17 +144,17 @@ func TestEveryRingEndsASleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.watchBell(bell); err != nil {
+	if err := s.watchBell(bell, 7); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if s.sleep(0) {
+		if s.poll() > 0 {
 			t.Errorf("ring %d: something ended the sleep before", i)
 		}
 		if err := wake.Ring(bell); err != nil {
 			t.Fatal(err)
 		}
-		if !s.sleep(0) {
+		if s.sleep(0) != 1 || s.events[0].Pad != 7 {
 			t.Errorf("ring %d ended no sleep", i)
 		}
 	}

@@ -7,13 +7,15 @@
 // A turn is busy or idle. After idle turns the engine polls, then yields, then sleeps until
 // a doorbell or a descriptor of a link wakes it (pacer). PrepareSleep, a block on the
 // sleeper and CancelSleep make a sleep; simulators and tests that run the turns themselves
-// call the same methods.
+// call the same methods. A turn visits the ranks that submitted something lately, or got a
+// completion; the others ring (visits).
 package engine
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/outrigger-hpc/outrigger/api/podlife"
@@ -76,7 +78,8 @@ type Engine struct {
 	departed    map[uint32]link.BufferCounts // counts of ended sessions, by rank
 	times       []*trace.Times               // of the ranks that have attached, in order of attachment
 	active      []*attached
-	first       int         // intakeAll begins with active[first % len(active)]
+	visits      visits
+	first       int         // intakeAll begins with visits.list[first % its length]
 	judgeTurns  int         // turns for which judge may still wait before it ends the sessions in gone; 0: gone is empty
 	gone        []*attached // sessions whose sockets have closed, in that order
 	byRank      map[uint32]*attached
@@ -107,6 +110,8 @@ type attached struct {
 	id        core.SessionID
 	regions   [2]link.Region
 	lends     link.Region // region of memory that the application registers itself; core.RegionNone: it may not
+	visited   bool        // it is in the list of visits
+	heard     bool        // it submitted something or got a completion, since visits were sorted
 	closing   bool        // the core has been told that the session has ended
 	ended     bool        // its socket has closed: only the descriptors that it had published are still taken
 	drained   bool        // those have been taken
@@ -168,6 +173,7 @@ func (e *Engine) Close() error {
 // Turn does one round of all work, and returns the number of pieces of work done.
 func (e *Engine) Turn() int {
 	e.now = e.clock()
+	e.visitSilent()
 	work := e.joinLater() + e.runCalls()
 	work += e.intakeAll()
 	// Frames that applications caused are posted before the links are polled, which costs a
@@ -189,8 +195,8 @@ func (e *Engine) Turn() int {
 	if e.flush() {
 		work++
 	}
-	for i := 0; i < len(e.active); i++ {
-		a := e.active[i]
+	for i := 0; i < len(e.visits.list); i++ {
+		a := e.visits.list[i]
 		// Completions that remain wait until the application reads its ring.
 		if _, err := a.Publish(); err != nil {
 			e.expel(a, err)
@@ -240,13 +246,13 @@ const intakeEffort = 64 << 10
 // that was served.
 func (e *Engine) intakeAll() int {
 	work, limit := 0, e.core.Effort()+intakeEffort
-	for i := range len(e.active) {
+	for i := range len(e.visits.list) {
 		if work >= intakeMax || e.core.Effort() >= limit {
 			e.first += i
 			return work + 1
 		}
-		if n := len(e.active); n > 0 { // intake may end sessions
-			work += e.intake(e.active[(e.first+i)%n])
+		if n := len(e.visits.list); n > 0 { // intake may end sessions
+			work += e.intake(e.visits.list[(e.first+i)%n])
 		}
 	}
 	return work
@@ -276,6 +282,9 @@ func (e *Engine) intake(a *attached) int {
 		if e.d.Op == shm.OpColl && e.core.Held(a.id) {
 			break // the collective takes its vectors first
 		}
+	}
+	if n > 0 {
+		a.heard = true
 	}
 	if a.toTake -= n; n == 0 || a.toTake < 0 { // a session that is held could stay so for long
 		a.toTake = 0
@@ -338,16 +347,17 @@ func (e *Engine) expel(a *attached, cause error) {
 
 // close stops serving an application that is leaving.
 func (e *Engine) close(a *attached) {
-	a.closing = true
-	for i, x := range e.active {
-		if x == a {
-			e.active = append(e.active[:i], e.active[i+1:]...)
-			break
-		}
-	}
-	e.sleeper.forget(a.Doorbell())
+	e.remove(a)
 	a.HangUp()
 	a.times.Leave(e.now)
+}
+
+// remove ends the visits of an application that is leaving.
+func (e *Engine) remove(a *attached) {
+	a.closing, a.visited = true, false
+	isA := func(x *attached) bool { return x == a }
+	e.active, e.visits.list = slices.DeleteFunc(e.active, isA), slices.DeleteFunc(e.visits.list, isA)
+	e.sleeper.forget(a.Doorbell())
 }
 
 // detach reports to the core that an application has gone. Its memory is freed when nothing
@@ -383,7 +393,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	a.regions[0], a.regions[1] = e.addRegion(s.Slab()), e.addRegion(s.Arena())
 	slab := link.Ref{Region: a.regions[0], Len: uint64(len(s.Slab()))}
 	arena := link.Ref{Region: a.regions[1], Len: uint64(len(s.Arena()))}
-	err := e.sleeper.watchBell(s.Doorbell())
+	err := e.sleeper.watchBell(s.Doorbell(), int(a.id)+1)
 	if err == nil {
 		e.sessions[a.id] = a
 		err = e.core.Attach(e.now, a.id, s.Rank, s.Features, slab, arena)
@@ -400,6 +410,7 @@ func (e *Engine) Attach(s *session.Session) error {
 	e.showRegions(a)
 	e.admit(a)
 	e.active = append(e.active, a)
+	e.visit(a)
 	a.times = e.timesOf(s.Rank)
 	e.byRank[s.Rank] = a
 	e.cfg.Log.Debug("application attached", "rank", s.Rank)

@@ -119,6 +119,7 @@ func (e *Engine) SessionGone(s *session.Session) {
 			e.judgeTurns = judgeTurnsMax
 			for _, b := range e.active {
 				b.toTake = b.Pending()
+				e.visit(b)
 			}
 		}
 	})

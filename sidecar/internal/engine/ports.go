@@ -21,6 +21,7 @@ func (e *Engine) Complete(id core.SessionID, d *shm.Descriptor) {
 	if a == nil || a.closing {
 		return
 	}
+	e.visit(a)
 	a.times.Complete(e.now, d)
 	if err := a.Complete(d); err != nil {
 		e.inbox.postLater(func(e *Engine) { e.expel(a, err) })
@@ -30,6 +31,7 @@ func (e *Engine) Complete(id core.SessionID, d *shm.Descriptor) {
 // Retire reports n silent sends as taken over to the application.
 func (e *Engine) Retire(id core.SessionID, n uint64) {
 	if a := e.sessions[id]; a != nil {
+		e.visit(a)
 		a.Retire(n)
 	}
 }
@@ -50,17 +52,10 @@ func (e *Engine) Freed(id core.SessionID) {
 
 func (e *Engine) free(a *attached) {
 	if !a.closing { // the application detached by OpDetach
-		a.closing = true
+		e.remove(a)
 		if e.byRank[a.Rank] == a { // otherwise its rank has attached again
 			a.times.Leave(e.now)
 		}
-		for i, x := range e.active {
-			if x == a {
-				e.active = append(e.active[:i], e.active[i+1:]...)
-				break
-			}
-		}
-		e.sleeper.forget(a.Doorbell())
 	}
 	a.Over()
 	e.dropRegions(a)

@@ -98,7 +98,7 @@ func (e *Engine) block() bool {
 	d, may := e.PrepareSleep()
 	if may {
 		e.asleep.Store(true)
-		e.sleeper.sleep(d)
+		e.hear(e.sleeper.sleep(d))
 		woke := e.clock()
 		if woke-e.now >= forced {
 			e.lastGosched = woke
@@ -120,7 +120,7 @@ func (e *Engine) PrepareSleep() (d time.Duration, may bool) {
 		return 0, false
 	}
 	e.turns.Sleeps++
-	for _, a := range e.active {
+	for _, a := range e.visits.list {
 		a.Idle()
 		a.SetSleeping(true)
 	}
@@ -140,7 +140,7 @@ func (e *Engine) arm() bool {
 // any more.
 func (e *Engine) CancelSleep() {
 	e.cfg.Copies.Disarm()
-	for _, a := range e.active {
+	for _, a := range e.visits.list {
 		a.SetSleeping(false)
 	}
 }
@@ -149,7 +149,7 @@ func (e *Engine) CancelSleep() {
 // another goroutine has posted a call. Both ring the doorbell of a sleeping engine.
 func (e *Engine) HasInput() bool {
 	called := e.inbox.waiting.Load()
-	for _, a := range e.active {
+	for _, a := range e.visits.list {
 		called = called || a.Ready() && !e.core.Held(a.id)
 	}
 	return called
@@ -161,7 +161,7 @@ func (e *Engine) unfinished() bool {
 	if e.folds.unfinished() || e.inbox.waiting.Load() || len(e.joining) > 0 || len(e.reattaching) > 0 && e.core.Renews() || e.core.Pending() || e.core.Failed() != nil && !e.failed {
 		return true
 	}
-	for _, a := range e.active {
+	for _, a := range e.visits.list {
 		if a.Unpublished() {
 			return true
 		}
@@ -175,7 +175,7 @@ const pollPause = time.Millisecond
 
 // watches reports whether only polling detects changes of some memory.
 func (e *Engine) watches() bool {
-	for _, a := range e.active {
+	for _, a := range e.visits.list {
 		if a.Kept() {
 			return true
 		}

@@ -38,11 +38,11 @@ func newSleeper(links [2]link.Abilities) (*sleeper, error) {
 	}
 	s := &sleeper{epoll: ep, doorbell: -1}
 	if s.doorbell, err = wake.NewDoorbell(); err == nil {
-		err = s.watchBell(s.doorbell)
+		err = s.watchBell(s.doorbell, 0)
 	}
 	for _, l := range links {
 		if l.FD != nil && err == nil {
-			err = s.watch(l.FD(), 0)
+			err = s.watch(l.FD(), 0, 0)
 		}
 	}
 	if err != nil {
@@ -61,14 +61,14 @@ func (s *sleeper) close() error {
 
 // watchBell makes rings of a doorbell end a sleep. Each ring is an edge of its own: the
 // counter is never read, so that no application can block the engine in a read, and a
-// wake-up costs no call for each session.
-func (s *sleeper) watchBell(fd int) error { return s.watch(fd, unix.EPOLLET) }
+// wake-up costs no call for each session. Events of the doorbell have the given mark.
+func (s *sleeper) watchBell(fd, mark int) error { return s.watch(fd, unix.EPOLLET, mark) }
 
-func (s *sleeper) watch(fd int, how uint32) error {
+func (s *sleeper) watch(fd int, how uint32, mark int) error {
 	if fd < 0 {
 		return nil
 	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | how, Fd: int32(fd)}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | how, Fd: int32(fd), Pad: int32(mark)}
 	if err := unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return fmt.Errorf("engine: watching descriptor %d: %w", fd, err)
 	}
@@ -81,10 +81,19 @@ func (s *sleeper) forget(fd int) {
 	}
 }
 
-// sleep blocks until a descriptor is readable or a doorbell was rung, at most d, and
-// reports whether one was.
-func (s *sleeper) sleep(d time.Duration) bool {
-	ms := int((d + time.Millisecond - 1) / time.Millisecond)
+// sleep blocks until a descriptor is readable or a doorbell was rung, at most d. It returns the
+// number of events.
+func (s *sleeper) sleep(d time.Duration) int {
+	return s.wait(int((d + time.Millisecond - 1) / time.Millisecond))
+}
+
+// poll returns the number of events that there are.
+func (s *sleeper) poll() int { return s.wait(0) }
+
+func (s *sleeper) wait(ms int) int {
 	n, err := unix.EpollWait(s.epoll, s.events[:], ms)
-	return err == nil && n > 0 // an error is a signal: poll again
+	if err != nil {
+		return 0 // a signal: poll again
+	}
+	return n
 }

@@ -114,6 +114,10 @@ func (s *Session) SetContext(x link.Context) { s.context = x }
 // it.
 func (s *Session) SetFree(f func() error) { s.unmap = f }
 
+// SetDoorbell gives a session that New made the eventfd that the application rings. Free closes
+// it.
+func (s *Session) SetDoorbell(fd int) { s.doorbell = fd }
+
 // Doorbell returns the eventfd that the application rings, or -1.
 func (s *Session) Doorbell() int { return s.doorbell }
 
