@@ -1,6 +1,20 @@
 package coll
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll/kernels"
+)
+
+// fast are the kernels of this processor; nil: there is none.
+var fast = func() (all [NoOp + 1][Complex128 + 1]kernels.Func) {
+	for op := Sum; op <= NoOp; op++ {
+		for typ := Int8; typ <= Complex128; typ++ {
+			all[op][typ] = kernels.Find(op.String(), typ.String())
+		}
+	}
+	return all
+}()
 
 // Apply sets dst to src op dst, element by element: src is the left operand. Both have the
 // same length, a multiple of the size of typ, and do not overlap. Replace sets dst to src, and
@@ -17,6 +31,16 @@ func Apply(op Op, typ Type, dst, src []byte) error {
 		return fmt.Errorf("coll: %v on %d and %d bytes; both must be the same multiple of %d",
 			op, len(dst), len(src), typ.Size())
 	}
+	if k, n := fast[op][typ], len(dst)&^(kernels.Block-1); k != nil && n > 0 {
+		k(dst[:n], src[:n])
+		dst, src = dst[n:], src[n:]
+	}
+	apply(op, typ, dst, src)
+	return nil
+}
+
+// apply does what Apply does, without kernels.
+func apply(op Op, typ Type, dst, src []byte) {
 	switch {
 	case op == NoOp:
 	case op == Replace:
@@ -32,7 +56,6 @@ func Apply(op Op, typ Type, dst, src []byte) error {
 	default:
 		prodComplex128(dst, src)
 	}
-	return nil
 }
 
 // Cost returns about how many bytes can be copied in the time that Apply takes for one. Sums

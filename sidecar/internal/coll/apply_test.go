@@ -7,6 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll/kernels"
 )
 
 type integer interface {
@@ -174,8 +177,11 @@ func TestApply(t *testing.T) {
 			}
 			for n := range 70 {
 				dst, src := values(r, typ, n), values(r, typ, n)
-				want, reversed, kept := bytes.Clone(dst), bytes.Clone(dst), bytes.Clone(src)
+				want, reversed, kept, plain := bytes.Clone(dst), bytes.Clone(dst), bytes.Clone(src), bytes.Clone(dst)
 				slowOf(op, typ)(want, src)
+				if apply(op, typ, plain, src); !bytes.Equal(plain, want) {
+					t.Fatalf("%v of %d %v, without kernels:\n got %x\nwant %x", op, n, typ, plain, want)
+				}
 				if err := Apply(op, typ, dst, src); err != nil {
 					t.Fatal(err)
 				}
@@ -257,29 +263,50 @@ func TestApplyDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// FuzzKernels compares the kernels of this processor with the operations in Go, for any bits.
+func FuzzKernels(f *testing.F) {
+	f.Add(uint8(Sum), uint8(Float64), []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, op, typ uint8, a, b []byte) {
+		o, e := Op(op), Type(typ)
+		if Valid(o, e) != nil || len(a) == 0 || len(b) == 0 {
+			return
+		}
+		n := (2*kernels.Block + len(a)%kernels.Block) / e.Size() * e.Size()
+		dst, src := make([]byte, n), make([]byte, n)
+		for i := range n {
+			dst[i], src[i] = a[i%len(a)], b[i%len(b)]
+		}
+		want := bytes.Clone(dst)
+		apply(o, e, want, src)
+		if err := Apply(o, e, dst, src); err != nil || !bytes.Equal(dst, want) {
+			t.Errorf("%v of %v, %v:\n got %x\nwant %x", o, e, err, dst, want)
+		}
+	})
+}
+
+// BenchmarkApply measures each operation, and its throughput in relation to that of a copy.
 func BenchmarkApply(b *testing.B) {
-	for _, c := range []struct {
-		op  Op
-		typ Type
-	}{
-		{Sum, Int8},
-		{Sum, Int64},
-		{Prod, Int32},
-		{Min, Int32},
-		{LAnd, Int32},
-		{BXor, Uint64},
-		{Sum, Float32},
-		{Sum, Float64},
-		{Prod, Float64},
-		{Max, Float64},
-		{Prod, Complex128},
-	} {
-		b.Run(fmt.Sprintf("%v-%v", c.op, c.typ), func(b *testing.B) {
-			dst, src := make([]byte, 8192), make([]byte, 8192)
-			b.SetBytes(8192)
-			for b.Loop() {
-				must(Apply(c.op, c.typ, dst, src))
+	const size = 8192
+	dst, src := make([]byte, size), make([]byte, size)
+	const copies = 100_000
+	begun := time.Now()
+	for range copies {
+		copy(dst, src)
+	}
+	copied := float64(time.Since(begun).Nanoseconds()) / copies
+	for op := Sum; op <= Replace; op++ {
+		for typ := Int8; typ <= Complex128; typ++ {
+			if Valid(op, typ) != nil {
+				continue
 			}
-		})
+			b.Run(fmt.Sprintf("%v-%v", op, typ), func(b *testing.B) {
+				b.SetBytes(size)
+				for b.Loop() {
+					must(Apply(op, typ, dst, src))
+				}
+				once := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+				b.ReportMetric(copied/once, "of-copy")
+			})
+		}
 	}
 }
