@@ -1,12 +1,20 @@
 package coll
 
 func (l *Plan) allreduceSize() (rounds int, scratch int64) {
-	return combineSize(&l.all, l.algorithm, int64(l.p.Count), int64(l.p.Elem))
+	return combineSize(l.podOrder(), l.algorithm, int64(l.p.Count), int64(l.p.Elem))
 }
 
 func (l *Plan) allreduce(w *round, i int) {
 	v := l.outVector()
-	combine(w, &l.all, l.algorithm, &v, i)
+	combine(w, l.podOrder(), l.algorithm, &v, i)
+}
+
+// podOrder returns all ranks, for a ring pod by pod.
+func (l *Plan) podOrder() *group {
+	if l.algorithm == Ring && l.p.Layout.pays() {
+		return &l.byPod
+	}
+	return &l.all
 }
 
 // outVector returns the vector of Allreduce and Scan, whose accumulator is Out.

@@ -12,9 +12,13 @@ const (
 	reduceLongBytes     = 16 << 10  // from this size on, Rabenseifner
 	allreduceShortBytes = 8 << 10   // up to this size, recursive doubling
 	ringChunkBytes      = 64 << 10  // from chunks of this size on, a ring of chunks
-	// A ring over ranks in the order of their pods crosses each pod boundary only once, so
-	// that two levels gain nothing when only bandwidth counts.
-	twoLevelAllreduceBytes  = 1 << 20
+	// Up to this number of ranks that is no power of two, a ring serves a vector that is not
+	// short: in Rabenseifner's algorithm the ranks that have no partner would send it whole.
+	ringRanks = 16
+	// In two levels, a rank needs scratch memory for a whole vector. From this size on, a ring
+	// that is in use anyway needs a chunk of it. It goes from pod to pod and crosses each
+	// boundary once, so that as few bytes leave a pod as in two levels.
+	ringBytes               = 1 << 20
 	reduceScatterShortBytes = 512 << 10 // up to this size, recursive halving
 	orderedShortBytes       = 8 << 10   // up to this size, if the operation does not commute, recursive doubling
 	allgatherShortBytes     = 64 << 10  // up to this size, a logarithmic number of rounds
@@ -101,7 +105,7 @@ func chooseAllreduce(p *Params, bytes int64) Algorithm {
 	switch {
 	case !p.Commutative:
 		return RecursiveDoubling
-	case p.Layout.pays() && bytes < twoLevelAllreduceBytes:
+	case p.Layout.pays() && (bytes < ringBytes || bytes/int64(p.Size) < ringChunkBytes):
 		return TwoLevel
 	}
 	return flatAllreduce(p.Size, bytes)
@@ -112,7 +116,7 @@ func flatAllreduce(ranks int, bytes int64) Algorithm {
 	switch {
 	case bytes <= allreduceShortBytes:
 		return RecursiveDoubling
-	case bytes/int64(ranks) >= ringChunkBytes:
+	case bytes/int64(ranks) >= ringChunkBytes, ranks <= ringRanks && ranks != floorPower(ranks):
 		return Ring
 	}
 	return Rabenseifner

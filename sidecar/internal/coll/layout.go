@@ -59,6 +59,11 @@ func (l *Layout) pods() int { return len(l.leaders) }
 // pays reports whether two levels differ from one level.
 func (l *Layout) pays() bool { return l != nil && l.pods() > 1 && l.largest > 1 }
 
+// inOrder returns all ranks, pod by pod.
+func (l *Layout) inOrder(rank int) group {
+	return group{rank: int(l.start[l.pod[rank]] + l.index[rank]), size: len(l.members), members: l.members}
+}
+
 // podOf returns the ranks of the pod that rank is in.
 func (l *Layout) podOf(rank int) group {
 	pod := l.pod[rank]

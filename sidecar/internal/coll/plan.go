@@ -11,6 +11,7 @@ type Plan struct {
 	// rank sends to all, and the blocks that a root or every rank gathers.
 	in, out partition
 
+	byPod          group // all ranks, pod by pod, if the layout pays
 	local, leaders group // groups of two-level plans
 	leader         int   // number within local of the rank that is in leaders
 
@@ -45,6 +46,9 @@ func (l *Plan) init(p Params) error {
 		if err := l.algorithm.fits(&l.p); err != nil {
 			return err
 		}
+	}
+	if l.p.Layout.pays() {
+		l.byPod = l.p.Layout.inOrder(p.Rank)
 	}
 	if l.algorithm == TwoLevel {
 		l.setLevels()
