@@ -70,7 +70,7 @@ var algorithmsOf = [...][]Algorithm{
 	Gatherv:       {Linear},
 	Scatter:       {Binomial, Linear},
 	Scatterv:      {Linear},
-	Allgather:     {Ring, RecursiveDoubling, Bruck},
+	Allgather:     {Ring, RecursiveDoubling, Bruck, TwoLevel},
 	Allgatherv:    {Ring},
 	Alltoall:      {Pairwise, Bruck},
 	Alltoallv:     {Pairwise},
@@ -108,6 +108,8 @@ func (a Algorithm) fits(p *Params) error {
 		return fmt.Errorf("coll: alltoall by bruck is for at most %d ranks, not %d; use pairwise", bruckRanksMax, p.Size)
 	case a == TwoLevel && (p.Layout == nil || p.Layout.pods() < 2):
 		return fmt.Errorf("coll: two-level %v needs ranks in more than one pod; give Pods or use auto", p.Kind)
+	case a == TwoLevel && p.Kind == Allgather && !p.Layout.gathers():
+		return fmt.Errorf("coll: two-level %v needs ranks in the order of their pods, and several in one of them; use auto", p.Kind)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ const (
 	reduceScatterShortBytes = 512 << 10 // up to this size, recursive halving
 	orderedShortBytes       = 8 << 10   // up to this size, if the operation does not commute, recursive doubling
 	allgatherShortBytes     = 64 << 10  // up to this size, a logarithmic number of rounds
+	gatherRoundsMax         = 16        // up to this number of rounds, leaders exchange in a ring
 	rootedLongBytes         = 64 << 10  // from blocks of this size on, no rank forwards blocks of others
 	rootedTotalBytes        = 32 << 20  // above this sum of blocks, no rank forwards either: forwarding takes memory
 	alltoallShortBytes      = 256       // up to blocks of this size, Bruck
@@ -141,6 +142,8 @@ func chooseReduceScatter(p *Params, block int64) Algorithm {
 
 func chooseAllgather(p *Params, block int64) Algorithm {
 	switch {
+	case p.Layout.gathers() && block < ringChunkBytes && gatherRounds(p.Layout.pods()) <= max(gatherRoundsMax, levels(p.Size)):
+		return TwoLevel
 	case block*int64(p.Size) > allgatherShortBytes:
 		return Ring
 	case p.Size&(p.Size-1) == 0:

@@ -64,6 +64,29 @@ func TestAllreduceBetweenPods(t *testing.T) {
 	}
 }
 
+// TestAllgatherBetweenPods checks that an allgather whose ranks are pod by pod sends no more bytes
+// from any pod than it has to, the vector without the blocks of one pod, and has few rounds.
+func TestAllgatherBetweenPods(t *testing.T) {
+	for _, c := range []struct{ pods, per, rounds int }{{16, 64, 1 + 4 + 6}, {7, 5, 1 + 6 + 3}, {2, 3, 1 + 1 + 2}} {
+		pods := make([]int32, c.pods*c.per)
+		for r := range pods {
+			pods[r] = int32(r / c.per)
+		}
+		for _, block := range []int{8, 1 << 10, 32 << 10} {
+			p := Params{Kind: Allgather, Count: block, Elem: 1}
+			most, least := crossing(t, p, pods), int64(block)*int64(len(pods)-c.per)
+			if most > least {
+				t.Errorf("%d pods of %d ranks, blocks of %d bytes: %d bytes leave a pod, want %d", c.pods, c.per, block, most, least)
+			}
+			p.Size, p.Pods = len(pods), pods
+			l, err := NewPlan(p)
+			if err != nil || l.Rounds() != c.rounds || l.Scratch() != 0 {
+				t.Errorf("%d pods of %d ranks, blocks of %d bytes: %d rounds, %d bytes of scratch, %v; want %d rounds and none", c.pods, c.per, block, l.Rounds(), l.Scratch(), err, c.rounds)
+			}
+		}
+	}
+}
+
 // TestRingOfPods runs a ring in the order of pods, for ranks that are in any order.
 func TestRingOfPods(t *testing.T) {
 	for name, pod := range layouts {

@@ -11,6 +11,10 @@ type Layout struct {
 	start   []int32 // for each pod, the index in members of its first member; one more entry at the end
 	leaders []int32 // each pod's lowest rank
 	largest int     // ranks in the largest pod
+	// ordered says that the ranks are pod by pod. Then sizes and offsets are the ranks of each
+	// pod, and the first one; one more entry at the end.
+	ordered        bool
+	sizes, offsets []int64
 }
 
 // NewLayout returns the layout in which rank i is in pod pods[i]. Pods may
@@ -49,9 +53,25 @@ func (l *Layout) listMembers(sizes []int32) {
 		l.largest = max(l.largest, int(n))
 	}
 	l.members = make([]int32, len(l.pod))
+	l.ordered = true
 	for rank, pod := range l.pod {
-		l.members[l.start[pod]+l.index[rank]] = int32(rank)
+		at := l.start[pod] + l.index[rank]
+		l.members[at] = int32(rank)
+		l.ordered = l.ordered && int(at) == rank
 	}
+	l.sizes, l.offsets = make([]int64, len(sizes)), make([]int64, len(sizes)+1)
+	for i, n := range sizes {
+		l.sizes[i], l.offsets[i+1] = int64(n), int64(l.start[i+1])
+	}
+}
+
+// gathers reports whether an allgather can have two levels: the blocks of a pod follow each other.
+func (l *Layout) gathers() bool { return l.pays() && l.ordered }
+
+// blocks returns the partition of a buffer with a block of so many bytes for each rank, one part a
+// pod.
+func (l *Layout) blocks(base position, bytes int64) partition {
+	return partition{base: base, counts: l.sizes, displs: l.offsets, elem: bytes}
 }
 
 func (l *Layout) pods() int { return len(l.leaders) }

@@ -34,6 +34,7 @@ func TestRefusals(t *testing.T) {
 		{func(p *Params) { p.Layout, _ = NewLayout([]int32{1}) }, "Layout is for 1 ranks"},
 		{func(p *Params) { p.Algorithm = Dissemination }, "cannot be done by dissemination"},
 		{func(p *Params) { p.Algorithm = TwoLevel }, "more than one pod"},
+		{func(p *Params) { p.Kind, p.Algorithm, p.Pods = Allgather, TwoLevel, []int32{1, 2, 1, 2} }, "in the order of their pods"},
 		{func(p *Params) { p.Algorithm, p.Commutative = Ring, false }, "order of operands"},
 		{func(p *Params) { p.Kind, p.Size, p.Algorithm = Allgather, 6, RecursiveDoubling }, "power of two"},
 		{func(p *Params) { p.Kind, p.Size, p.Algorithm = Alltoall, bruckRanksMax+1, Bruck }, "at most 4096"},
@@ -185,7 +186,7 @@ func TestChoices(t *testing.T) {
 		{Allreduce, []int{allreduceShortBytes, allreduceShortBytes + 1, 16 * ringChunkBytes}},
 		{ReduceScatter, []int{reduceScatterShortBytes / 16, reduceScatterShortBytes/16 + 1}},
 		{Gather, []int{rootedLongBytes - 1, rootedLongBytes}},
-		{Allgather, []int{allgatherShortBytes / 16, allgatherShortBytes/16 + 1}},
+		{Allgather, []int{allgatherShortBytes / 16, allgatherShortBytes/16 + 1, ringChunkBytes}},
 		{Alltoall, []int{alltoallShortBytes, alltoallShortBytes + 1}},
 	} {
 		for _, n := range c.bytes {
@@ -207,8 +208,9 @@ reduce-scatter 32768: recursive-halving, with pods recursive-halving
 reduce-scatter 32769: pairwise, with pods pairwise
 gather 65535: binomial, with pods binomial
 gather 65536: linear, with pods linear
-allgather 4096: recursive-doubling, with pods recursive-doubling
-allgather 4097: ring, with pods ring
+allgather 4096: recursive-doubling, with pods two-level
+allgather 4097: ring, with pods two-level
+allgather 65536: ring, with pods ring
 alltoall 256: bruck, with pods bruck
 alltoall 257: pairwise, with pods pairwise
 `

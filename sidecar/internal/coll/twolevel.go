@@ -28,6 +28,8 @@ func (l *Plan) stages() (up, across, down int) {
 		return 0, broadcastRounds(l.leaderBcast(), l.leaders.size), within
 	case Reduce:
 		return within, levels(l.leaders.size), 0
+	case Allgather:
+		return 1, gatherRounds(l.leaders.size), within
 	}
 	across, _ = combineSize(&l.leaders, l.leaderAllreduce(), int64(l.p.Count), int64(l.p.Elem))
 	return within, across, within
@@ -71,6 +73,8 @@ func (l *Plan) twoLevel(w *round, i int) {
 
 func (l *Plan) levelUp(w *round, i int) {
 	switch l.p.Kind {
+	case Allgather:
+		l.gatherUp(w)
 	case Barrier:
 		fanIn(w, &l.local, l.leader, i)
 	case Reduce:
@@ -84,6 +88,8 @@ func (l *Plan) levelUp(w *round, i int) {
 
 func (l *Plan) levelAcross(w *round, i int) {
 	switch l.p.Kind {
+	case Allgather:
+		l.gatherAcross(w, i)
 	case Barrier:
 		disseminate(w, &l.leaders, i)
 	case Bcast:
@@ -112,5 +118,44 @@ func (l *Plan) levelDown(w *round, i int) {
 		fanOut(w, &l.local, l.leader, i)
 		return
 	}
-	binomialBcast(w, &l.local, l.leader, l.bytes, i)
+	bytes := l.bytes
+	if l.p.Kind == Allgather {
+		bytes = l.out.total
+	}
+	binomialBcast(w, &l.local, l.leader, bytes, i)
+}
+
+// gatherUp sends the blocks of a pod to its leader, to their positions in the result.
+func (l *Plan) gatherUp(w *round) {
+	if !l.leads() {
+		w.send(&l.local, l.leader, l.ownBlock(), l.bytes)
+		return
+	}
+	for i := range l.local.size {
+		if i != l.leader {
+			w.recv(&l.local, i, l.out.at(int(l.local.peer(i))), l.bytes)
+		}
+	}
+	w.copy(l.out.at(l.p.Rank), l.ownBlock(), l.bytes)
+}
+
+// gatherRounds returns the rounds of gatherAcross.
+func gatherRounds(leaders int) int {
+	if leaders == floorPower(leaders) {
+		return levels(leaders)
+	}
+	return leaders - 1
+}
+
+// gatherAcross exchanges the blocks of whole pods: by recursive doubling if the number of leaders
+// is a power of two, and otherwise in a ring. Neither needs memory besides the result.
+func (l *Plan) gatherAcross(w *round, i int) {
+	g, part := &l.leaders, l.p.Layout.blocks(position{buf: Out}, l.bytes)
+	if g.size == floorPower(g.size) {
+		f := foldGroup(g, -1)
+		c := cuts{partition: part}
+		w.exchangeParts(g, &f, &c, part.at(g.rank), i)
+		return
+	}
+	ringAllgather(w, g, 0, &part, part.at(g.rank), i)
 }
