@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
@@ -183,6 +184,9 @@ func jobError(err error) error {
 		return nil
 	case errors.As(err, &f) && f.Done:
 		return fmt.Errorf("warning: all ranks have ended well, but %w", err)
+	}
+	if remedy := podlife.Remedy(err.Error()); remedy != "" {
+		return fmt.Errorf("job failed: %w\noutrigger: remedy: %s", err, remedy)
 	}
 	return fmt.Errorf("job failed: %w", err)
 }

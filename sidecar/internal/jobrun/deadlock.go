@@ -3,8 +3,10 @@ package jobrun
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/why"
 )
 
@@ -168,8 +170,12 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 // suspect reports a suspected deadlock, and fails the job if Deadlock.Fails is set.
 func (j *Job) suspect(ranks []why.Rank) (failed bool) {
 	text := why.Suspicion(j.spec.Deadlock.After)
-	for _, line := range append([]string{text}, why.Explain(ranks)...) {
+	lines := why.Explain(ranks)
+	for _, line := range append([]string{text}, lines...) {
 		j.err.OfferReserved("outrigger: " + line + "\n")
+	}
+	if remedy := podlife.Remedy(strings.Join(lines, "\n")); remedy != "" {
+		j.err.OfferReserved("outrigger: remedy: " + remedy + "\n")
 	}
 	if j.spec.Deadlock.Fails {
 		j.fail(&Failure{Text: text, Code: CodeTimeout, Suspected: true}, time.Now())
