@@ -247,7 +247,7 @@ func (m *Meetings) ask(ctx context.Context, w Meeting) (Met, error) {
 	}
 	defer func() { _ = conn.Close() }() // the answer is complete
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if err := writeWithin(ctx, conn, appendMeeting(nil, w), readWithin); err != nil {
+	if _, err := conn.Write(appendMeeting(nil, w)); err != nil {
 		return Met{}, err
 	}
 	var head [metHead]byte

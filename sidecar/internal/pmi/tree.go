@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +28,6 @@ type Tree struct {
 	self, pods int
 	limit      int64 // most bytes of a frame
 	dial       Dial
-	within     time.Duration // how long a pod may read nothing of what it is sent
 	grace      time.Duration // delay of the error of a pod that has gone, so that the job ends with the name of that pod
 
 	mu       sync.Mutex // held during a round
@@ -63,7 +61,7 @@ func NewTree(self, pods, ranks int, dial Dial) *Tree {
 }
 
 func newTree(self, pods int, limit int64, dial Dial) *Tree {
-	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial, within: readWithin, grace: idleGrace} // header and kind of each piece
+	t := &Tree{self: self, pods: pods, limit: limit + int64(pods)*(pieceHead+1), dial: dial, grace: idleGrace} // header and kind of each piece
 	for pod := Fan*self + 1; pod <= Fan*self+Fan && pod < pods; pod++ {
 		t.children = append(t.children, &child{pod: pod, up: make(chan frame), down: make(chan frame, 1), busy: make(chan struct{}, 1), gone: make(chan struct{})})
 	}
@@ -146,7 +144,7 @@ func (t *Tree) ask(ctx context.Context, data []byte) ([]byte, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = t.parent.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if err := writeFrame(ctx, t.parent, frame{t.round, data}, t.within); err != nil {
+	if err := writeFrame(t.parent, frame{t.round, data}); err != nil {
 		return nil, err
 	}
 	f, err := readFrame(t.parent, t.limit)
@@ -198,7 +196,7 @@ func (t *Tree) Serve(ctx context.Context, pod int, conn net.Conn) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := writeFrame(ctx, conn, f, t.within); err != nil && ctx.Err() == nil {
+		if err := writeFrame(conn, f); err != nil && ctx.Err() == nil {
 			c.end()
 			return fmt.Errorf("pod %d: %w", pod, err)
 		}
@@ -215,36 +213,12 @@ func (t *Tree) Close() error {
 	return t.parent.Close()
 }
 
-func writeFrame(ctx context.Context, conn net.Conn, f frame, within time.Duration) error {
+func writeFrame(w io.Writer, f frame) error {
 	b := make([]byte, 0, frameHead+len(f.data))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(f.data)))
 	b = binary.LittleEndian.AppendUint64(b, f.round)
-	return writeWithin(ctx, conn, append(b, f.data...), within)
-}
-
-// writePiece is how many bytes another pod has to take in the time of writeWithin.
-const writePiece = 64 << 10
-
-// writeWithin writes b to another pod. It fails if the pod takes too little of it for so long, so that
-// a pod that does not read holds no goroutine for ever. ctx sets the deadline of conn when it ends.
-func writeWithin(ctx context.Context, conn net.Conn, b []byte, within time.Duration) error {
-	for len(b) > 0 {
-		if err := conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
-			return err
-		}
-		if ctx.Err() != nil { // its deadline may be the one that was replaced
-			return context.Cause(ctx)
-		}
-		n, err := conn.Write(b[:min(len(b), writePiece)])
-		if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
-			return fmt.Errorf("it has not read for %v: %w", within, err)
-		}
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
+	_, err := w.Write(append(b, f.data...))
+	return err
 }
 
 // errFrame reports a frame that no pod sends.
