@@ -59,7 +59,7 @@ func (c *Config) complete() error {
 // Open attaches to the sidecar. It waits until ctx ends, and for at most 30 seconds while no sidecar
 // listens on the socket. If one listens and is not ready, Open has no time limit of its own, because
 // services outside of the pod that the sidecar needs, such as the issuer of its certificate, may be
-// absent for any length of time.
+// absent for any length of time. If the process of the sidecar is stopped, Open fails after 35 seconds.
 //
 // A rank may open another session after it has closed the previous one, in the same process or in
 // another. The second session has no state of the first one, and no message passes between the two.
@@ -120,11 +120,8 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 		return w, nil, fmt.Errorf("greeting the sidecar: %w", err)
 	}
 	b, oob := make([]byte, shm.WelcomeBytes), make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, flags, _, err := conn.ReadMsgUnix(b, oob)
+	n, oobn, flags, err := await(ctx, conn, cfg.Socket, b, oob)
 	if err != nil {
-		if ctx.Err() != nil { // the read was ended by the deadline set above
-			err = ctx.Err()
-		}
 		return w, nil, fmt.Errorf("the sidecar did not answer: %w", err)
 	}
 	if fds, err = rights(oob[:oobn]); err != nil {
@@ -144,6 +141,30 @@ func attach(ctx context.Context, conn *net.UnixConn, cfg *Config) (w shm.Welcome
 		closeAll(fds)
 	}
 	return w, fds, err
+}
+
+// await reads the Welcome. It has no time limit while the sidecar runs.
+func await(ctx context.Context, conn *net.UnixConn, path string, b, oob []byte) (n, oobn, flags int, err error) {
+	for life := (&beat{path: path}); ; {
+		if err := conn.SetReadDeadline(time.Now().Add(beatEvery)); err != nil {
+			return 0, 0, 0, err
+		}
+		if ctx.Err() != nil { // its deadline may be the one that was replaced
+			return 0, 0, 0, ctx.Err()
+		}
+		n, oobn, flags, _, err = conn.ReadMsgUnix(b, oob)
+		switch {
+		case err == nil:
+			return n, oobn, flags, conn.SetReadDeadline(time.Time{})
+		case ctx.Err() != nil:
+			return 0, 0, 0, ctx.Err()
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return 0, 0, 0, err
+		}
+		if err := life.read(); err != nil {
+			return 0, 0, 0, err
+		}
+	}
 }
 
 // checkCount compares the number of received descriptors with the number wanted. The kernel drops

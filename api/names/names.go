@@ -72,6 +72,9 @@ const (
 	// PMISuffix is appended to the path of the sidecar's socket to get the path of its
 	// process-management socket: several sidecars may share a directory.
 	PMISuffix = ".pmi"
+	// BeatSuffix is appended in the same way to get the path of the file that shows whether the
+	// sidecar runs (api/shm).
+	BeatSuffix = ".beat"
 	// LaunchSuffix is appended in the same way to get the path of the socket for requests of
 	// launchers.
 	LaunchSuffix = ".run"

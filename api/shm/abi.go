@@ -4,7 +4,7 @@
 // packages ring, segment and wake access shared memory and call the system.
 package shm
 
-//go:generate go run ../../hack/cheader ../../clientlib/c/src/layout.h OR_=abi.go,handshake.go,pieces.go,place.go,collblock.go OR_SEG_=segment/layout.go OR_NAME_=../names/names.go
+//go:generate go run ../../hack/cheader ../../clientlib/c/src/layout.h OR_=abi.go,handshake.go,beat.go,pieces.go,place.go,collblock.go OR_SEG_=segment/layout.go OR_NAME_=../names/names.go
 
 // ABIVersion is the version of LAYOUT.md that this code implements. A client and a sidecar with
 // different versions reject each other when the client attaches (§2).

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/names"
+	"github.com/outrigger-hpc/outrigger/api/shm"
 )
 
 // openFast runs clientlib/c/test/open_timeout.c, whose clock runs 30 times as fast, and returns the error
@@ -29,7 +32,7 @@ func openFast(t *testing.T, socket string) (string, time.Duration) {
 }
 
 // TestCOpenWaitsForASidecarThatStarts checks that the C client times out after 30 s if no sidecar
-// listens, and waits without a limit for one that listens and does not answer yet.
+// listens, or a stopped one does, and waits without a limit for one that listens and does not answer yet.
 func TestCOpenWaitsForASidecarThatStarts(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	if text, after := openFast(t, socket); !strings.Contains(text, "no sidecar at "+socket) || after < 900*time.Millisecond {
@@ -43,6 +46,17 @@ func TestCOpenWaitsForASidecarThatStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Listen(fd, 1); err != nil {
+		t.Fatal(err)
+	}
+	// A sidecar whose beat does not go on is stopped; one without a beat is of an earlier release.
+	beat := socket + names.BeatSuffix
+	if err := os.WriteFile(beat, make([]byte, shm.BeatBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, after := openFast(t, socket); !strings.Contains(text, "the sidecar at "+socket) || !strings.Contains(text, "it is stopped") || after < 900*time.Millisecond {
+		t.Errorf("of a stopped sidecar, after %v: %s", after, text)
+	}
+	if err := os.Remove(beat); err != nil {
 		t.Fatal(err)
 	}
 	const starts = 3 * time.Second // 90 s by its clock

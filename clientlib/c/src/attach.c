@@ -18,7 +18,7 @@
 
 #define FDS 3 /* descriptors of the Welcome: control segment, arena, doorbell */
 /* How long the library waits for a sidecar that does not listen yet: a container of the same
- * pod may start later. A sidecar that listens is waited for without a limit. */
+ * pod may start later. A sidecar that listens and runs is waited for without a limit. */
 #define OPEN_TIMEOUT_NS 30000000000ull
 #define OPEN_PAUSE_NS 10000000L /* between two attempts to connect */
 
@@ -184,21 +184,67 @@ static int dial(const char *path, int *fd, const struct reason *why)
 	}
 }
 
-/* await waits until the socket is readable or closed. */
-static int await(int fd)
+/* The sidecar's beat while a client waits for its Welcome (LAYOUT §2). The Go client has it in
+ * clientlib/beat.go. */
+struct beat {
+	const char *path; /* of the socket */
+	uint64_t last;
+	bool known; /* last was read */
+	int polls;  /* readings in a row that were the same */
+};
+
+/* number reads the number of the beat. false: there is none, as of a sidecar of an earlier release. */
+static bool number(const struct beat *b, uint64_t *now)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	int n;
-	do
-		n = poll(&p, 1, -1);
-	while (n < 0 && errno == EINTR);
-	return n;
+	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path) + sizeof OR_NAME_BEAT_SUFFIX];
+	snprintf(path, sizeof path, "%s%s", b->path, OR_NAME_BEAT_SUFFIX);
+	or_lock_forks();
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	bool is = fd >= 0 && read(fd, now, OR_BEAT_BYTES) == OR_BEAT_BYTES;
+	if (fd >= 0)
+		close(fd);
+	or_unlock_forks();
+	return is;
+}
+
+/* stopped reads the beat once and reports whether the sidecar is stopped. It counts readings and
+ * not the time: a pod that was frozen as a whole has lost none. */
+static bool stopped(struct beat *b)
+{
+	uint64_t now = 0;
+	bool known = number(b, &now);
+	if (!known || !b->known || now != b->last) {
+		b->known = known;
+		b->last = now;
+		b->polls = 0;
+		return false;
+	}
+	return ++b->polls >= OR_BEAT_POLLS;
+}
+
+#define BEAT_MS 1000 /* between two readings */
+
+/* await waits until the socket is readable or closed, or the sidecar is stopped: ETIMEDOUT. */
+static int await(int fd, struct beat *b)
+{
+	for (;;) {
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		int n = poll(&p, 1, BEAT_MS);
+		if (n > 0)
+			return n;
+		if (n == 0 && stopped(b)) {
+			errno = ETIMEDOUT;
+			return -1;
+		}
+		if (n < 0 && errno != EINTR)
+			return n;
+	}
 }
 
 /* receive reads the Welcome and its descriptors. cut is set if the kernel dropped some of
  * them. msg_controllen excludes the trailing padding of the buffer; otherwise the kernel could
  * pass FDS+1 descriptors. */
-static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int *count, bool *cut)
+static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int *count, bool *cut, struct beat *life)
 {
 	union {
 		struct cmsghdr align;
@@ -210,7 +256,7 @@ static ssize_t receive(outrigger *s, unsigned char b[OR_WELCOME_BYTES + 1], int 
 	ssize_t n;
 	*count = 0;
 	do {
-		if (await(s->socket) < 0)
+		if (await(s->socket, life) < 0)
 			return -1;
 		m.msg_controllen = CMSG_LEN(sizeof fds);
 		or_lock_forks();
@@ -317,9 +363,12 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 		return fail(&why, OUTRIGGER_NO_SIDECAR, "greeting the sidecar: %s", strerror(errno));
 	int count;
 	bool cut = false;
-	ssize_t n = receive(s, b, &count, &cut);
+	struct beat life = {.path = c.socket};
+	ssize_t n = receive(s, b, &count, &cut, &life);
 	struct or_welcome w;
-	if (n < 0)
+	if (n < 0 && life.polls >= OR_BEAT_POLLS)
+		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar did not answer: the sidecar at %s listens, and has shown no sign of life for %d s: it is stopped, by a signal, a debugger or a freezer", c.socket, OR_BEAT_POLLS);
+	else if (n < 0)
 		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar did not answer: %s", strerror(errno));
 	else if (!or_decode_welcome(b, (size_t)n, &w))
 		rc = fail(&why, OUTRIGGER_NO_SIDECAR, "the sidecar answered with %zd bytes that are no welcome message", n);

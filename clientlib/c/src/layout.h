@@ -122,6 +122,10 @@
 #define OR_WELCOME_MAGIC 1330992978
 #define OR_TEXT_MAX 432
 
+/* shm/beat.go */
+#define OR_BEAT_BYTES 8
+#define OR_BEAT_POLLS 35
+
 /* shm/pieces.go */
 #define OR_ASK_BYTES 32
 #define OR_ANSWER_BYTES 512
@@ -203,6 +207,7 @@
 #define OR_NAME_ENV_GRANT_SOCKET "OUTRIGGER_GRANT_SOCKET"
 #define OR_NAME_SOCKET_FILE "sidecar.sock"
 #define OR_NAME_PMI_SUFFIX ".pmi"
+#define OR_NAME_BEAT_SUFFIX ".beat"
 #define OR_NAME_LAUNCH_SUFFIX ".run"
 #define OR_NAME_BOOTSTRAP_FILE "bootstrap.json"
 #define OR_NAME_GRANT_SOCKET "/run/outrigger-agent/grant.sock"

@@ -49,6 +49,7 @@ type daemon struct {
 	meetings    *pmi.Meetings
 	pmi         *pmi.Server
 	sessions    *net.UnixListener // listener of server
+	beat        *session.Beat     // shows clients that wait that this process runs; nil: not started
 	launchers   *net.UnixListener // listener of pmi for launchers
 	pmiListener *net.UnixListener // listener of pmi for ranks; nil: no program of this pod uses an MPI
 	start       *start

@@ -41,6 +41,9 @@ func (d *daemon) open() error {
 	if d.sessions, err = session.Bind(d.o.socket); err != nil {
 		return err
 	}
+	if d.beat, err = session.StartBeat(d.o.socket); err != nil {
+		return err
+	}
 	d.watch, err = listenMetrics(d.o.metrics, d.o.health)
 	return err
 }
@@ -83,6 +86,7 @@ func (d *daemon) closeStart() error {
 	if d.pmi != nil {
 		err = d.closePMI()
 	}
+	err = errors.Join(err, d.beat.Stop())
 	if d.sessions != nil {
 		err = errors.Join(err, closeListener(d.sessions))
 	}
@@ -119,7 +123,7 @@ func (d *daemon) serve(asked context.Context, g *errgroup.Group, life context.Co
 		d.summarize(sources)
 		d.ending.Store(true)
 		end()
-		err = errors.Join(err, d.server.Close(), d.closePMI())
+		err = errors.Join(err, d.server.Close(), d.beat.Stop(), d.closePMI())
 		return errors.Join(err, d.tree.Close(), d.mesh.Close()) // in this order: the tree uses connections of the mesh
 	})
 	err := g.Wait()

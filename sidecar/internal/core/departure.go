@@ -139,8 +139,25 @@ func (c *Core) onLeft(p *peer, h *wire.Header) error {
 	if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p {
 		return fmt.Errorf("%w: goodbye of rank %d, which is not in its pod", link.ErrProtocol, h.Src)
 	}
+	if !p.Self() && c.job.HasLeft(h.Src) { // this sidecar notes the departures of its own ranks itself
+		return fmt.Errorf("%w: rank %d of pod %d leaves a second time", link.ErrProtocol, h.Src, p.ID())
+	}
 	c.markLeft(h.Src)
 	return nil
+}
+
+// silent returns an error if a new message of p is from a rank that has left: Left and Bye follow all
+// that a rank has sent (P§7).
+func (c *Core) silent(p *peer, h *wire.Header) error {
+	if p.Self() || int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p || !c.job.HasLeft(h.Src) {
+		return nil
+	}
+	return talksOn(p, h)
+}
+
+// talksOn returns the error of a message whose sender has left.
+func talksOn(p *peer, h *wire.Header) error {
+	return fmt.Errorf("%w: %v of rank %d of pod %d, which has left", link.ErrProtocol, h.Type, h.Src, p.ID())
 }
 
 // onBye handles the news that all ranks of p have left.

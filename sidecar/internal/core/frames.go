@@ -136,11 +136,19 @@ func (u upper) Frame(id link.Peer, h *wire.Header, payload []byte) error {
 	}
 	switch h.Type {
 	case wire.Eager:
+		if err := c.silent(p, h); err != nil {
+			return err
+		}
 		if !p.Self() && !c.left && c.hasGone(h.Dst) {
 			c.emitLeft(p) // before the acknowledgement of this frame: its sender learns that it arrived too late
 		}
 		return c.p2p.Eager(id, h, payload)
-	case wire.RTS, wire.Pull, wire.Fin, wire.Matched, wire.Written, wire.Retract, wire.Retracted, wire.Ended,
+	case wire.RTS:
+		if err := c.silent(p, h); err != nil {
+			return err
+		}
+		return c.p2p.Frame(id, h, payload)
+	case wire.Pull, wire.Fin, wire.Matched, wire.Written, wire.Retract, wire.Retracted, wire.Ended,
 		wire.Ready, wire.Taken, wire.Withdraw, wire.Withdrawn:
 		return c.p2p.Frame(id, h, payload)
 	case wire.Abort:
@@ -275,6 +283,11 @@ func (c *Core) destination(p *peer, h *wire.Header) (link.Ref, error) {
 	}
 	switch h.Type {
 	case wire.Eager, wire.Data:
+		if h.Type == wire.Eager {
+			if err := c.silent(p, h); err != nil {
+				return link.Ref{}, err
+			}
+		}
 		return c.p2p.Destination(p.ID(), h)
 	case wire.Got, wire.Put, wire.Acc:
 		return c.placeOneSided(p, h)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
@@ -249,16 +250,22 @@ func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 	case wire.Bye:
 		p.SetGone(true)
 	case wire.Left:
-		if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p || len(p.early) >= p.ranks {
+		if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p {
 			return true, errLeft
+		}
+		if slices.Contains(p.early, h.Src) {
+			return true, fmt.Errorf("%w: rank %d of pod %d leaves a second time", link.ErrProtocol, h.Src, p.ID())
 		}
 		if p.gen > c.gen {
 			p.early = append(p.early, h.Src)
 		}
 	case wire.Eager:
+		if slices.Contains(p.early, h.Src) {
+			return true, talksOn(p, h)
+		}
 		return true, c.p2p.Refuse(p.ID(), h)
 	}
 	return true, nil
 }
 
-var errLeft = fmt.Errorf("%w: goodbye of a rank that is not in its pod, or a second one", link.ErrProtocol)
+var errLeft = fmt.Errorf("%w: goodbye of a rank that is not in its pod", link.ErrProtocol)

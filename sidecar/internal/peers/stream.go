@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -18,11 +19,13 @@ import (
 // it uses like any other connection; two goroutines copy bytes between the other side and
 // TLS.
 type stream struct {
-	peer  link.Peer
-	raw   net.Conn
-	tls   *tls.Conn
-	local *os.File
-	limit int64
+	peer   link.Peer
+	raw    net.Conn
+	tls    *tls.Conn
+	local  *os.File
+	limit  int64
+	unread time.Duration // how long the peer may take nothing
+	log    *slog.Logger
 }
 
 const (
@@ -43,7 +46,7 @@ func (m *Mesh) secure(peer link.Peer, fd int, dialler bool) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("data connection: %w", err)
 	}
-	s := &stream{peer: peer, raw: raw, limit: m.cfg.RekeyBytes}
+	s := &stream{peer: peer, raw: raw, limit: m.cfg.RekeyBytes, unread: m.cfg.Unread, log: m.cfg.Log}
 	if err := m.handshakeStream(s, dialler); err != nil {
 		return -1, errors.Join(err, raw.Close())
 	}
@@ -107,8 +110,9 @@ func (s *stream) send() {
 	for sent := int64(0); sent < s.limit; {
 		n, err := s.local.Read(b)
 		if n > 0 {
-			if _, err := s.tls.Write(b[:n]); err != nil {
-				break
+			if err := s.write(b[:n]); err != nil {
+				_, _ = s.raw.Close(), s.local.Close() // without TLS's own end, which would wait for the peer again
+				return
 			}
 			sent += int64(n)
 		}
@@ -117,6 +121,19 @@ func (s *stream) send() {
 		}
 	}
 	_, _ = s.tls.Close(), s.local.Close() // receive ends with them
+}
+
+// write sends bytes to the peer. If the peer does not take them in time, the connection ends, and the
+// engine makes another one: its side must not wait for ever.
+func (s *stream) write(b []byte) error {
+	if err := s.raw.SetWriteDeadline(time.Now().Add(s.unread)); err != nil {
+		return err
+	}
+	_, err := s.tls.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.log.Warn("encrypted connection ended: the peer has not read for too long", "peer", s.peer, "limit", s.unread, "cause", err)
+	}
+	return err
 }
 
 // receive passes bytes to the engine until the peer ends the connection; the engine reads

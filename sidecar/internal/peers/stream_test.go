@@ -227,6 +227,24 @@ func TestStuckReader(t *testing.T) {
 	}
 }
 
+// TestUnreadStreamEnds checks that the connection to a peer that does not read ends by itself, and
+// that the log names the peer.
+func TestUnreadStreamEnds(t *testing.T) {
+	n := pairOf(t, encrypted, func(c *Config) {
+		if c.Self == 0 {
+			c.Unread = 50 * time.Millisecond
+		}
+	})
+	from := n[0].newest(1)
+	wait(t, "the stream to end", func() bool {
+		_, _ = unix.Write(from, make([]byte, 1<<16)) // fails if all buffers are full, and after the end
+		return n[0].carrying() == 0
+	})
+	if want := "the peer has not read for too long"; !n[0].log.has(want) || !n[0].log.has("peer=1") {
+		t.Errorf("the log has no %q of peer 1:\n%s", want, n[0].log)
+	}
+}
+
 // TestRekey checks that a connection ends when its key has encrypted enough, and that the
 // next one has a new key.
 func TestRekey(t *testing.T) {

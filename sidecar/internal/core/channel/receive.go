@@ -22,6 +22,9 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 	r.stats.FramesIn++
 	if !p.self {
 		if (h.Type == wire.Left || h.Type == wire.Bye || h.Type == wire.Again) && h.Seq > p.arrivals.Last() {
+			if err := p.tookPosted(h); err != nil {
+				return false, err
+			}
 			r.user.Leaving(p.id, h)
 		}
 		if err := r.acknowledge(p, h.Ack); err != nil {
@@ -59,6 +62,15 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 		return false, fmt.Errorf("%w: frame %d follows frame %d", link.ErrProtocol, h.Seq, p.arrivals.Last())
 	}
 	return true, nil
+}
+
+// tookPosted returns an error if a goodbye names a frame that was not posted as received: its A is the
+// number of the first frame that was not (P§7).
+func (p *Peer) tookPosted(h *wire.Header) error {
+	if h.A == 0 || p.out.Was(h.A-1) {
+		return nil
+	}
+	return fmt.Errorf("%v: %w", h.Type, p.out.Never(h.A-1))
 }
 
 // greeted handles the first frame of a connection. It compares the peer's acknowledgement with

@@ -79,6 +79,9 @@ func (tx *sender) onReady(p *peer, h *wire.Header, payload []byte) error {
 	if err != nil {
 		return err
 	}
+	if !p.Out().Was(body.Seq) {
+		return fmt.Errorf("%v of rank %d: %w", h.Type, h.Src, p.Out().Never(body.Seq))
+	}
 	if e.gone || tx.job.Failed() || !p.Caps().Write {
 		return nil
 	}
