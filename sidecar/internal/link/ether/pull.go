@@ -58,6 +58,7 @@ type block struct {
 	waited  uint64 // of these, the ones that were asked for last
 	order   uint64 // number of its last ask
 	count   int    // fragments of its last ask
+	came    int    // of these, the ones that have come
 	behind  int    // fragments of later asks that have come
 	at      int64  // when it was asked for last
 	again   bool   // it was asked for again because of a loss, or of one that was assumed
@@ -285,7 +286,7 @@ func (p *pull) free(most int) *block {
 func (l *Link) sendAsk(c *conn, p *pull, b *block, most int) {
 	q := &c.pulls
 	q.order++
-	b.at, b.order, b.behind, b.waited = l.now, q.order, 0, lowest(b.missing, most)
+	b.at, b.order, b.came, b.behind, b.waited = l.now, q.order, 0, 0, lowest(b.missing, most)
 	b.count = bits.OnesCount64(b.waited)
 	var body [askBytes]byte
 	le := binary.LittleEndian
@@ -386,8 +387,10 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 	p.done += uint64(len(data))
 	c.pulls.active -= uint64(len(data))
 	c.l.reads.asked -= uint64(len(data))
-	if b.waited == 0 {
+	if b.came++; b.waited == 0 {
 		c.answered(p, b, sink)
+	} else if b.came <= lateAfter && !b.again {
+		c.overtaken(b.order, 1, p.frag) // those behind would find nothing more
 	}
 }
 
@@ -401,7 +404,13 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 		*b = block{}
 		q.blocks--
 	}
-	c.overtaken(&last, p.frag)
+	// A fragment of a block that was asked for again may answer its earlier ask: so these
+	// count when all have come (Karn).
+	fresh := last.count
+	if !last.again {
+		fresh = 1
+	}
+	c.overtaken(last.order, fresh, p.frag)
 	if !last.again {
 		q.succeeded(uint64(last.n), uint64(p.frag), c.l.now-last.at)
 	}
@@ -414,17 +423,20 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 	}
 }
 
-// overtaken asks again for blocks that have lost something: fragments of later asks have
-// come, and the peer answers in order.
-func (c *conn) overtaken(by *block, frag uint32) {
+// overtaken notes that fresh fragments of an ask have come, and asks again for blocks that have
+// lost something: the peer answers in order, and three fragments of later asks have come.
+func (c *conn) overtaken(order uint64, fresh int, frag uint32) {
+	if c.pulls.blocks == 0 {
+		return
+	}
 	enough := lateAfter
 	if c.pulls.active <= partsLeast*uint64(frag) { // as many will not come (RFC 5827)
 		enough = 1
 	}
 	for _, p := range c.pulls.list {
 		for i := range p.blocks {
-			if b := &p.blocks[i]; b.active && b.order < by.order {
-				if b.behind += by.count; b.behind >= enough {
+			if b := &p.blocks[i]; b.active && b.order < order {
+				if b.behind += fresh; b.behind >= enough {
 					c.askAgain(p, b)
 				}
 			}
