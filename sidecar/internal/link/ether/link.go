@@ -113,7 +113,8 @@ func (l *Link) openCarrier() error {
 		if err != nil {
 			return err
 		}
-		l.out.carrier, l.at, l.reads.credit = r, r.at, r.credit()
+		l.out.carrier, l.at = r, r.at
+		l.reads.credit, l.reads.slot = r.credit()
 		l.cfg.Log.Info("packet socket opened", "interface", r.name, "mtu", r.mtu, "slots", r.slots())
 		return nil
 	}
@@ -121,7 +122,8 @@ func (l *Link) openCarrier() error {
 	if err != nil {
 		return err
 	}
-	l.out.carrier, l.at, l.reads.credit = u, place{port: port}, u.credit()
+	l.out.carrier, l.at = u, place{port: port}
+	l.reads.credit, l.reads.slot = u.credit()
 	return nil
 }
 

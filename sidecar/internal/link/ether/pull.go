@@ -92,8 +92,9 @@ type serve struct {
 type reads struct {
 	keys      map[uint64]*registration
 	askers    []*conn // they have pulls that may ask for more
-	asked     uint64  // bytes that were asked for and have not come
+	asked     uint64  // charges of the fragments that were asked for and have not come
 	credit    uint64  // bound of asked
+	slot      uint64  // least charge of a fragment
 	part      []byte  // body of an ask or a part
 	forgotten []forgotten
 }
@@ -101,6 +102,10 @@ type reads struct {
 func newReads() reads {
 	return reads{keys: map[uint64]*registration{}, credit: creditLeast, part: make([]byte, 0, bodyMost)}
 }
+
+// charge returns what a fragment takes of the credit: its bytes, or the slot of a ring, however
+// few bytes the peer's packets have.
+func (r *reads) charge(frag uint32) uint64 { return max(uint64(frag), r.slot) }
 
 // forgotten is a pull whose end the next Poll reports.
 type forgotten struct {
@@ -126,6 +131,7 @@ type puller struct {
 	window  float64 // bytes that may be under way, in units of blockBytes
 	grown   bool    // the first loss has ended the slow start
 	active  uint64  // bytes that were asked for and have not come
+	charged uint64  // charges of their fragments
 	blocks  int     // blocks that are under way
 	order   uint64  // number of the last ask
 	cut     uint64  // losses of asks up to this one have already reduced the window
@@ -133,7 +139,7 @@ type puller struct {
 	vary    int64   // its mean deviation
 	backoff int64   // of the time-out of a block: a power of two
 	heard   int64   // when a part came last, or the first ask was sent
-	silent  bool    // nothing has come since a time-out: active is not in reads.asked
+	silent  bool    // nothing has come since a time-out: charged is not in reads.asked
 	peerMax uint32  // largest body that the peer sends; 0: it has not said so yet
 }
 
@@ -244,15 +250,17 @@ func (l *Link) askOne(c *conn) bool {
 		if p.asked == p.dst.Len {
 			continue
 		}
-		parts := min(q.parts(p.frag, l.reads.credit), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
+		charge := l.reads.charge(p.frag)
+		parts := min(q.parts(p.frag, l.reads.credit/charge), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
 		n := min(parts*uint64(p.frag), p.dst.Len-p.asked)
-		if q.active > 0 && q.active+n > q.windowBytes() || l.reads.asked > 0 && l.reads.asked+n > l.reads.credit {
+		if q.active > 0 && q.active+n > q.windowBytes() || l.reads.asked > 0 && l.reads.asked+parts*charge > l.reads.credit {
 			return false
 		}
 		if b := p.free(most); b != nil {
 			*b = block{first: uint32(p.asked / uint64(p.frag)), n: uint32(n), missing: ^uint64(0) >> (blockParts - parts), active: true}
 			p.asked += n
-			l.reads.asked += n
+			l.reads.asked += parts * charge
+			q.charged += parts * charge
 			if q.blocks == 0 {
 				q.heard = l.now
 			}
@@ -386,7 +394,9 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 	b.waited &^= bit
 	p.done += uint64(len(data))
 	c.pulls.active -= uint64(len(data))
-	c.l.reads.asked -= uint64(len(data))
+	charge := c.l.reads.charge(p.frag)
+	c.pulls.charged -= charge
+	c.l.reads.asked -= charge
 	if b.came++; b.waited == 0 {
 		c.answered(p, b, sink)
 	} else if b.came <= lateAfter && !b.again {
@@ -474,11 +484,12 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 func (c *conn) release(p *pull) {
 	for i := range p.blocks {
 		if b := &p.blocks[i]; b.active {
-			left := b.left(p)
+			charge := uint64(bits.OnesCount64(b.missing)) * c.l.reads.charge(p.frag)
 			if !c.pulls.silent {
-				c.l.reads.asked -= left
+				c.l.reads.asked -= charge
 			}
-			c.pulls.active -= left
+			c.pulls.charged -= charge
+			c.pulls.active -= b.left(p)
 			c.pulls.blocks--
 			*b = block{}
 		}
@@ -591,9 +602,9 @@ func (c *conn) credit(silent bool) {
 		return
 	}
 	if q.silent = silent; silent {
-		c.l.reads.asked -= q.active
+		c.l.reads.asked -= q.charged
 		return
 	}
-	c.l.reads.asked += q.active
+	c.l.reads.asked += q.charged
 	c.l.asking(c)
 }

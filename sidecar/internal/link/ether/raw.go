@@ -261,11 +261,16 @@ func cut(list []batch, packets int) int {
 	return len(list)
 }
 
+// body returns the largest body of a packet that a slot takes.
+func (r *raw) body() uint64 {
+	return uint64(max(min(r.mtu-headRaw, packetMost)-headBytes-tagBytes, 0))
+}
+
 // credit returns how many bytes may be asked of all peers together, so that their answers fit
-// into the ring, of which each packet takes a slot.
-func (r *raw) credit() uint64 {
-	packet := min(r.mtu-headRaw, packetMost) - headBytes - tagBytes
-	return min(max(uint64(r.slots())*uint64(max(packet, 0))/creditShare, creditLeast), creditMost)
+// into the ring, and the least charge of a fragment: each one takes a slot, also if a peer's
+// MTU is smaller than this side's.
+func (r *raw) credit() (bytes, slot uint64) {
+	return min(max(uint64(r.slots())*r.body()/creditShare, creditLeast), creditMost), r.body()
 }
 
 // addressOf implements carrier. A peer's hardware address is in its offer.

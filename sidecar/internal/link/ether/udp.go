@@ -113,13 +113,13 @@ func (u *udp) tune() error {
 }
 
 // credit returns how many bytes may be asked of all peers together, so that their answers fit
-// into the socket's buffer.
-func (u *udp) credit() uint64 {
+// into the socket's buffer, which counts bytes.
+func (u *udp) credit() (bytes, slot uint64) {
 	n, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
-		return creditLeast
+		return creditLeast, 0
 	}
-	return min(max(uint64(n)/creditShare, creditLeast), creditMost)
+	return min(max(uint64(n)/creditShare, creditLeast), creditMost), 0
 }
 
 // sendSingle sends the packets of a batch one by one. Those for which there is no room are
