@@ -82,6 +82,9 @@ func TestRing(t *testing.T) {
 	for n := range 100 { // as many as the ring has
 		r.fillSlot((r.next+n)%100, framed([]byte{byte(n)}))
 	}
+	if r.full() != 3 {
+		t.Errorf("%d calls take a full ring, want 2 and one that gives slots back", r.full())
+	}
 	first, _ := r.receive()
 	firstBytes := len(first)
 	second, _ := r.receive()

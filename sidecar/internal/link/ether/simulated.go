@@ -149,5 +149,7 @@ func (c *simulatedCarrier) receive() ([]arrival, bool) {
 }
 
 func (c *simulatedCarrier) addressOf(netip.AddrPort) (address, error) { return address{}, nil }
+func (c *simulatedCarrier) full() int                                 { return 1 }
+func (c *simulatedCarrier) dropped() uint64                           { return 0 }
 func (c *simulatedCarrier) descriptor() int                           { return -1 }
 func (c *simulatedCarrier) close() error                              { return nil }
