@@ -36,7 +36,8 @@ const (
 	creditShare  = 4 // of the socket's buffer, of which the kernel counts its own structures too
 	creditLeast  = blockBytes
 	creditMost   = 4 << 20
-	pullsPerConn = 64 // with more, each would only end later
+	pullsPerConn = 64   // with more, each would only end later
+	pullsMost    = 2048 // of all connections; the memory formula counts them
 )
 
 // The body of an ask: 0 pull u32, 4 first fragment u32, 8 key u64, 16 address of that
@@ -92,6 +93,7 @@ type serve struct {
 type reads struct {
 	keys      map[uint64]*registration
 	askers    []*conn // they have pulls that may ask for more
+	pulls     int     // of all connections
 	asked     uint64  // charges of the fragments that were asked for and have not come
 	credit    uint64  // bound of asked
 	slot      uint64  // least charge of a fragment
@@ -170,8 +172,8 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	switch {
 	case c == nil || c.err != nil:
 		return fmt.Errorf("%w: no connection by packets to pod %d", link.ErrBroken, peer)
-	case len(c.pulls.list) >= pullsPerConn:
-		return fmt.Errorf("%w: too many reads from pod %d", link.ErrKey, peer) // it goes by frames
+	case len(c.pulls.list) >= pullsPerConn || l.reads.pulls >= pullsMost:
+		return fmt.Errorf("%w: too many reads at once, one more from pod %d", link.ErrKey, peer) // it goes by frames
 	case src.Addr+dst.Len < src.Addr:
 		return fmt.Errorf("%w: the range ends behind the last address", link.ErrKey)
 	}
@@ -180,6 +182,7 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	frag := min(max(q.peerMax, bodyLeast), bodyMost) - partHead
 	q.list = append(q.list, &pull{id: q.nextID, token: token, dst: dst, src: src, frag: frag})
 	l.stats.Pulls++
+	l.reads.pulls++
 	l.asking(c)
 	return nil
 }
@@ -425,7 +428,7 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 		q.succeeded(uint64(last.n), uint64(p.frag), c.l.now-last.at)
 	}
 	if p.done == p.dst.Len {
-		q.remove(p)
+		c.remove(p)
 		sink.Done(c.peer, p.token, nil)
 	}
 	if c.lives() {
@@ -475,7 +478,7 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 	if p := c.pulls.find(binary.LittleEndian.Uint32(body)); p != nil {
 		c.credit(false)
 		c.release(p)
-		c.pulls.remove(p)
+		c.remove(p)
 		sink.Done(c.peer, p.token, fmt.Errorf("%w: refused by the peer", link.ErrKey))
 	}
 }
@@ -505,10 +508,12 @@ func (q *puller) find(id uint32) *pull {
 	return nil
 }
 
-func (q *puller) remove(p *pull) {
+func (c *conn) remove(p *pull) {
+	q := &c.pulls
 	for i, x := range q.list {
 		if x == p {
 			q.list = append(q.list[:i], q.list[i+1:]...)
+			c.l.reads.pulls--
 			return
 		}
 	}
@@ -530,6 +535,7 @@ func (c *conn) endPulls() (tokens []uint64) {
 		c.release(p)
 		tokens = append(tokens, p.token)
 	}
+	c.l.reads.pulls -= len(c.pulls.list)
 	c.pulls.list, c.pulls.serving = nil, nil
 	return tokens
 }

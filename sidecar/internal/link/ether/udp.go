@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // udp is the carrier over a UDP socket. The kernel cuts a batch into packets, and joins
@@ -34,7 +36,7 @@ const (
 
 // socketBuffer is the size of the socket's buffers, which the kernel limits to
 // net.core.rmem_max and wmem_max.
-const socketBuffer = 4 << 20
+const socketBuffer = memory.EtherSocket
 
 // Of SO_MEMINFO (linux/sock_diag.h): the number of values, and the index of the packets that were
 // dropped.
