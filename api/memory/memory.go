@@ -61,6 +61,10 @@ const EtherStore = 16 << 20
 // kernel says so.
 const EtherRing = 8 << 20
 
+// EtherSocket is the size of the buffer of packets that have arrived that the ether link asks for,
+// if packets go by UDP. The kernel doubles it, and charges what is in it to the container.
+const EtherSocket = 4 << 20
+
 // Bounds of connections of unauthenticated clients at the addresses for metrics and health.
 const (
 	WatchListeners = 2        // maximum number of addresses at which a sidecar listens
@@ -97,9 +101,10 @@ const (
 	poolClasses = 5
 	poolBytes   = 64 << 10
 	// etherBytes is the memory of the ether link: EtherStore twice, half as much of it again as
-	// garbage, 4 MiB of free packets, and 0.8 MiB of buffers of system calls. etherPeer is the
-	// state of a connection without packets; its windows of 56 KiB are a part of the garbage.
-	etherBytes = 3*EtherStore + 5<<20
+	// garbage, 4 MiB of free packets, 0.8 MiB of buffers of system calls, and 1 MiB of pulls.
+	// etherPeer is the state of a connection without packets; its windows of 56 KiB are a part of
+	// the garbage.
+	etherBytes = 3*EtherStore + 6<<20
 	etherPeer  = 4 << 10
 	// pumpBytes is the memory that encryption adds to a connection, a pair of sockets; farPump
 	// is the same if the connection's window is small.
@@ -149,8 +154,11 @@ func (s Sizes) Own(here, ranks, pods int) int64 {
 	if s.Encrypted {
 		n += ofPeers(peers, pumpBytes, farPump)
 	}
-	if s.Raw {
+	switch {
+	case s.Raw:
 		n += EtherRing
+	case s.Ether:
+		n += 2 * EtherSocket
 	}
 	return n
 }

@@ -79,8 +79,13 @@ func TestRaw(t *testing.T) {
 	s := Sizes{Arena: ArenaDefault, Slab: SlabDefault, Credit: CreditDefault, Ether: true}
 	r := s
 	r.Raw = true
-	if got := r.Need(4, 16, 4) - s.Need(4, 16, 4); got != EtherRing {
-		t.Errorf("raw Ethernet adds %d bytes, want %d", got, EtherRing)
+	if got := r.Need(4, 16, 4) - s.Need(4, 16, 4); got != EtherRing-2*EtherSocket {
+		t.Errorf("raw Ethernet adds %d bytes to UDP, want %d", got, EtherRing-2*EtherSocket)
+	}
+	none := s
+	none.Ether = false
+	if got := s.Own(4, 16, 4) - s.Heap(4, 16, 4) - none.Own(4, 16, 4) + none.Heap(4, 16, 4); got != 2*EtherSocket {
+		t.Errorf("UDP adds %d bytes of the kernel, want %d", got, 2*EtherSocket)
 	}
 	if got := r.Heap(4, 16, 4) - s.Heap(4, 16, 4); got != 0 {
 		t.Errorf("raw Ethernet adds %d bytes to the heap, want none", got)

@@ -119,6 +119,8 @@ type Path struct {
 	Name string `json:"name"`
 	In   uint64 `json:"in"`  // bytes
 	Out  uint64 `json:"out"` // bytes
+	// Dropped is the packets that the kernel dropped on this side, most often for want of room.
+	Dropped uint64 `json:"dropped,omitempty"`
 }
 
 // BufferCounts counts the buffers of one session that a link copies from and gathers

@@ -41,6 +41,7 @@ var (
 	bytesDesc      = desc("message_bytes_total", "Payload bytes by protocol.", "protocol")
 	framesDesc     = desc("frames_total", "Frames of the wire protocol by direction.", "direction")
 	linkBytesDesc  = desc("link_bytes_total", "Bytes on the link between pods by direction.", "direction")
+	pathDropDesc   = desc("link_path_dropped_total", "Packets that the kernel dropped on this side, most often for want of room, by path.", "path")
 	pathBytesDesc  = desc("link_path_bytes_total", "Bytes between pods by path, if the link has several for a peer.", "path", "direction")
 	matchesDesc    = desc("matches_total", "Messages that found a posted receive (expected), or a receive that found them (unexpected).", "kind")
 	unexpectedDesc = desc("unexpected_bytes", "Memory that unexpected messages use now.")
@@ -99,6 +100,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, x := range p.Paths {
 		counter(pathBytesDesc, x.In, x.Name, "in")
 		counter(pathBytesDesc, x.Out, x.Name, "out")
+		counter(pathDropDesc, x.Dropped, x.Name)
 	}
 	counter(matchesDesc, p.Core.Expected, "expected")
 	counter(matchesDesc, p.Core.Unexpected, "unexpected")

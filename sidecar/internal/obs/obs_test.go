@@ -46,6 +46,7 @@ func picture() Snapshot {
 		Local: core.Traffic{Messages: 1, Bytes: 1<<20 + 10}, Remote: core.Traffic{Messages: 3, Bytes: 300}, Peers: 1,
 	}
 	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
+	p.Paths = []link.Path{{Name: "raw", In: 71, Out: 72, Dropped: 73}, {Name: "tcp", In: 74, Out: 75}}
 	p.Lent = link.LentCounts{Reads: 51, Bytes: 52, Pairs: 53, Faults: 54}
 	p.Copies = copyeng.Stats{Kind: "helper", Inline: 61, Offloaded: 62, Pending: 63, Fallbacks: 64, EngineNS: 65e9, ChannelNS: 66e9}
 	p.Buffers = []Buffers{{2, link.BufferCounts{Seen: 41, Frequent: 42, Registered: 43, PinnedBytes: 44, CopiedBytes: 45, GatheredBytes: 46, Stopped: true}}}
@@ -126,6 +127,8 @@ func TestMetrics(t *testing.T) {
 		"message_bytes_total eager": 300, "message_bytes_total rendezvous_get": 1 << 20, "message_bytes_total rendezvous_put": 0,
 		"message_bytes_total rendezvous_stream": 0, "message_bytes_total one-sided": 0, "message_bytes_total remote_put": 0, "message_bytes_total remote_get": 0, "message_bytes_total collective": 0,
 		"frames_total in": 21, "frames_total out": 22, "link_bytes_total in": 15, "link_bytes_total out": 16,
+		"link_path_bytes_total in raw": 71, "link_path_bytes_total out raw": 72, "link_path_dropped_total raw": 73,
+		"link_path_bytes_total in tcp": 74, "link_path_bytes_total out tcp": 75, "link_path_dropped_total tcp": 0,
 		"matches_total expected": 23, "matches_total unexpected": 24, "unexpected_bytes": 25, "unexpected_bytes_peak": 26,
 		"requests_open send": 27, "requests_open receive": 28, "requests_open unexpected": 29,
 		"credit_stalls_total": 30, "connection_breaks_total": 31, "reconnects_total": 32, "refused_connections_total": 17,
@@ -161,7 +164,7 @@ func TestReport(t *testing.T) {
 			FramesIn: 21, FramesOut: 22, BytesIn: 15, BytesOut: 16, Expected: 23, Unexpected: 24, UnexpectedBytes: 25,
 			Sends: 27, Receives: 28, CreditStalls: 30, Reconnects: 32, Busy: 11, Idle: 12,
 		},
-		Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Waits: []why.Rank{{Rank: 2, Quiet: 4}},
+		Exposed: p.Lent, Paths: p.Paths, Copies: p.Copies, Buffers: p.Buffers, Waits: []why.Rank{{Rank: 2, Quiet: 4}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -1,7 +1,10 @@
 package ether
 
 import (
+	"bytes"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -224,6 +227,84 @@ func TestHangUpDelivers(t *testing.T) {
 	if y.Frames() != 2 {
 		t.Errorf("%d of 2 acknowledged frames have come before the end: %v", y.Frames(), y)
 	}
+}
+
+// TestHangUpDrains ends a connection whose last packet is the last one of a full ring, behind
+// packets of strangers, and checks that its frame is handed over before the end, that a peer
+// that goes on to send does not hold the engine, and that one that is quiet costs few calls.
+func TestHangUpDrains(t *testing.T) {
+	for _, c := range []struct{ calls, most int }{{65, 65}, {1, 2}, {1 << 30, 65}} {
+		n := quiet()
+		a, b := simulated(t, n)
+		meet(t, a, b, 1452)
+		x, y := linktest.NewSink(a.m), linktest.NewSink(b.m)
+		step(n, a, b, x, y)
+		a.l.Post(1, framesOf(a.m, 1, 100, 1))
+		a.l.commit()
+		n.Now += 10 * n.Delay
+		b.l.now = n.Now
+		q := &queued{carrier: b.l.out.carrier, left: c.calls - 1}
+		b.l.out.carrier = q
+		b.l.hangUp(b.l.conns[0], y)
+		if want := min(1, max(65-c.calls+1, 0)); y.Frames() != want || q.calls > c.most {
+			t.Errorf("%d calls take the ring: %d were made, and %d frames have come, want %d", c.calls, q.calls, y.Frames(), want)
+		}
+	}
+}
+
+// queued is a carrier of a ring that 65 calls empty, and whose packets come behind those of
+// strangers.
+type queued struct {
+	carrier
+	left, calls int
+}
+
+func (c *queued) full() int { return 65 }
+
+func (c *queued) receive() ([]arrival, bool) {
+	if c.calls++; c.left > 0 {
+		c.left--
+		return []arrival{{data: make([]byte, 100), size: 100}}, true
+	}
+	return c.carrier.receive()
+}
+
+// TestDroppedAtTheEnd checks that the packets which the kernel drops until the end are in the
+// counters of the path, and in the last line of the log, and that a carrier that is closed is not
+// asked.
+func TestDroppedAtTheEnd(t *testing.T) {
+	n := quiet()
+	a, b := simulated(t, n)
+	var log bytes.Buffer
+	a.l.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	meet(t, a, b, 1452)
+	d := &dropping{carrier: a.l.out.carrier, drops: 3}
+	a.l.out.carrier = d
+	if got := a.l.Paths()[0].Dropped; got != 3 {
+		t.Errorf("the path counts %d packets, want 3", got)
+	}
+	d.drops = 4
+	closeSimulated(t, n, a)
+	if !strings.Contains(log.String(), " dropped=7 ") {
+		t.Errorf("the log does not count 7 packets: %s", log.String())
+	}
+	d.drops = 5
+	if got := a.l.Paths()[0].Dropped; got != 7 {
+		t.Errorf("the path counts %d packets after the end, want 7", got)
+	}
+	closeSimulated(t, n, b)
+}
+
+// dropping is a carrier whose kernel drops packets.
+type dropping struct {
+	carrier
+	drops uint64
+}
+
+func (c *dropping) dropped() uint64 {
+	n := c.drops
+	c.drops = 0
+	return n
 }
 
 // TestPayloadsOfAPoll counts the bytes of payloads that one Poll reads.

@@ -12,6 +12,10 @@ type carrier interface {
 	// receive returns what has arrived; the memory is valid until the next call. More may
 	// have arrived, or the memory is to be given back, if more is true.
 	receive() (list []arrival, more bool)
+	// full returns how many calls of receive a full ring or buffer takes.
+	full() int
+	// dropped returns how many packets the kernel has dropped on this side since the last call.
+	dropped() uint64
 	// sendOne sends one packet at once. Goroutines other than the engine's may call it.
 	sendOne(to *address, packet []byte) error
 	// addressOf converts an address of UDP to the carrier's form.

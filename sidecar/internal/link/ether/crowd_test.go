@@ -1,6 +1,7 @@
 package ether
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -269,4 +270,65 @@ func TestAcknowledgementsOfTwoPullers(t *testing.T) {
 	if worst > 100e6 {
 		t.Error("acknowledgements wait behind answers")
 	}
+}
+
+// TestCreditCountsSlots reads from many peers whose packets are smaller than the slots of this
+// side's ring, and checks that no more fragments are asked for than slots are granted, that
+// reads end while some peers are frozen, and that no credit is lost.
+func TestCreditCountsSlots(t *testing.T) {
+	const peers, slots, size = 8, 128, 256 << 10
+	n := &Net{Now: 1, Rand: rand.New(rand.NewPCG(1, 1)), Delay: 20_000, Queue: 1e9, Loss: 0.02}
+	s := several(t, n, 1+peers, 1402)
+	r := &s[0].l.reads
+	r.slot, r.credit = bodyMost, slots*bodyMost
+	sinks := make([]*linktest.Sink, len(s))
+	for i, q := range s {
+		sinks[i] = linktest.NewSink(q.m)
+		if i == 0 {
+			continue
+		}
+		key, err := q.l.Register(q.m.Fill(size, uint64(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s[0].l.Read(link.Peer(i), uint64(i), s[0].m.NewRegion(size), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := 0
+	for begun := n.Now; len(sinks[0].Ends()) < peers && n.Now-begun < 60e9; n.Now += 50_000 {
+		for i, q := range s {
+			if frozen := i > peers/2 && n.Now-begun < 1e9; !frozen {
+				q.l.Poll(sinks[i])
+			}
+		}
+		asked := 0
+		for _, c := range s[0].l.list {
+			if !c.pulls.silent {
+				asked += fragmentsOf(&c.pulls)
+			}
+		}
+		most = max(most, asked)
+	}
+	if most > slots || most < slots/2 {
+		t.Errorf("%d fragments were under way at once, want at most %d and most of them", most, slots)
+	}
+	for token, err := range sinks[0].Ends() {
+		if err != nil {
+			t.Errorf("read %d ended with %v", token, err)
+		}
+	}
+	if len(sinks[0].Ends()) < peers || r.asked != 0 {
+		t.Errorf("%d of %d reads have ended, and %d of the credit are in use", len(sinks[0].Ends()), peers, r.asked)
+	}
+}
+
+// fragmentsOf returns how many fragments have been asked for and have not come.
+func fragmentsOf(q *puller) (n int) {
+	for _, p := range q.list {
+		for i := range p.blocks {
+			n += bits.OnesCount64(p.blocks[i].missing)
+		}
+	}
+	return n
 }

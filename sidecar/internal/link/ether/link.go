@@ -38,7 +38,7 @@ type Stats struct {
 	SocketIn, SocketOut   uint64 // bytes of payloads in sockets
 	Sends, Receives       uint64 // system calls of the carrier; raw Ethernet has none to receive
 	SendErrors            uint64 // batches, or raw frames, that the kernel refused
-	Dropped               uint64 // raw frames for which the ring had no room, as far as the kernel was asked
+	Dropped               uint64 // packets that the kernel dropped at the socket or ring, most often for want of room, as far as it was asked
 	Lost, Repeated        uint64 // packets that were sent again, and that had come already
 	Forged, Replayed, Odd uint64 // packets that do not authenticate, are copies, or are not of a connection
 	Placed                uint64 // payloads that sockets carry, from the arrival of their header on
@@ -113,7 +113,8 @@ func (l *Link) openCarrier() error {
 		if err != nil {
 			return err
 		}
-		l.out.carrier, l.at, l.reads.credit = r, r.at, r.credit()
+		l.out.carrier, l.at = r, r.at
+		l.reads.credit, l.reads.slot = r.credit()
 		l.cfg.Log.Info("packet socket opened", "interface", r.name, "mtu", r.mtu, "slots", r.slots())
 		return nil
 	}
@@ -121,7 +122,8 @@ func (l *Link) openCarrier() error {
 	if err != nil {
 		return err
 	}
-	l.out.carrier, l.at, l.reads.credit = u, place{port: port}, u.credit()
+	l.out.carrier, l.at = u, place{port: port}
+	l.reads.credit, l.reads.slot = u.credit()
 	return nil
 }
 
@@ -187,11 +189,20 @@ func (l *Link) Bytes() (in, out uint64) {
 	return in + s.CarrierIn + s.SocketIn, out + s.CarrierOut + s.SocketOut
 }
 
-// Paths returns the bytes of packets, and those of the payloads and frames in sockets.
+// countDropped asks the kernel for the packets that it has dropped.
+func (l *Link) countDropped() {
+	if !l.out.closed { // otherwise the descriptor may be another one's
+		l.stats.Dropped += l.out.carrier.dropped()
+	}
+}
+
+// Paths returns the bytes of packets, with those that were dropped, and the bytes of the payloads
+// and frames in sockets.
 func (l *Link) Paths() []link.Path {
+	l.countDropped()
 	s := l.Stats()
 	in, out := l.cfg.Stream.Bytes()
-	return []link.Path{{Name: l.at.path(), In: s.CarrierIn, Out: s.CarrierOut}, {Name: "tcp", In: s.SocketIn + in, Out: s.SocketOut + out}}
+	return []link.Path{{Name: l.at.path(), In: s.CarrierIn, Out: s.CarrierOut, Dropped: s.Dropped}, {Name: "tcp", In: s.SocketIn + in, Out: s.SocketOut + out}}
 }
 
 // Attach takes ownership of the socket of a peer that the carrier does not reach.
@@ -356,7 +367,9 @@ func (l *Link) Close() error {
 		l.tick()
 		l.commit()
 	}
-	if s := l.stats; s.Direct > 0 {
+	l.countDropped()
+	l.out.closed = true
+	if s := l.Stats(); s.Direct > 0 {
 		l.cfg.Log.Info("used "+l.at.text(), "peers", s.Direct, "packetsIn", s.PacketsIn, "packetsOut", s.PacketsOut, "sentAgain", s.Lost, "dropped", s.Dropped, "forged", s.Forged, "replayed", s.Replayed,
 			"bytesByPackets", s.CarrierIn+s.CarrierOut, "bytesByTCP", s.SocketIn+s.SocketOut)
 	}

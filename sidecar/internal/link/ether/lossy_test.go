@@ -84,8 +84,17 @@ func filter(t testing.TB, l *Link) {
 }
 
 // TestLoss sends 1,000 messages of mixed sizes in both directions while the kernel loses one
-// packet of 20, and checks that all arrive, and some in each second.
-func TestLoss(t *testing.T) { exchangeWithLoss(t, pairs(false, filter)(t)) }
+// packet of 20, and checks that all arrive, and some in each second, and that the path counts
+// what the kernel has dropped.
+func TestLoss(t *testing.T) {
+	p := pairs(false, filter)(t)
+	exchangeWithLoss(t, p)
+	for _, side := range []linktest.Side{p.A, p.B} {
+		if d := side.Link.(*Link).Paths()[0].Dropped; d == 0 || side.Link.(*Link).Paths()[0].Dropped < d {
+			t.Errorf("the kernel has dropped packets, and the path counts %d", d)
+		}
+	}
+}
 
 func exchangeWithLoss(t *testing.T, p *linktest.Pair) {
 	t.Helper()

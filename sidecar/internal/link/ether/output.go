@@ -7,6 +7,7 @@ import "github.com/outrigger-hpc/outrigger/api/memory"
 type output struct {
 	carrier carrier
 	stats   *Stats
+	closed  bool   // the carrier is closed, or about to be
 	scratch []byte // the packets
 	batches []batch
 	first   int               // index of the first batch that the carrier has not accepted

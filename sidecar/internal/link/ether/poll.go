@@ -63,8 +63,11 @@ func (l *Link) releaseAbandoned() {
 }
 
 // receive handles the packets that have arrived.
-func (l *Link) receive(sink link.Sink) (work int) {
-	for range receiveCalls {
+func (l *Link) receive(sink link.Sink) (work int) { return l.receiveMost(sink, receiveCalls) }
+
+// receiveMost handles the packets that at most calls calls of the carrier return.
+func (l *Link) receiveMost(sink link.Sink, calls int) (work int) {
+	for range calls {
 		list, more := l.out.carrier.receive()
 		for i := range list {
 			a := &list[i]
@@ -223,7 +226,7 @@ func (l *Link) hangUp(c *conn, sink link.Sink) {
 		l.remove(c)
 		return
 	}
-	l.receive(sink)
+	l.receiveMost(sink, max(receiveCalls, l.out.carrier.full())) // packets of other peers may be in front
 	if c.pipe.dst != nil && c.lives() {
 		l.budget = max(l.budget, payloadBudget/8) // what is in the socket belongs to frames that are acknowledged
 		if c.readPayload(sink); c.pipe.dst == nil {

@@ -36,7 +36,8 @@ const (
 	creditShare  = 4 // of the socket's buffer, of which the kernel counts its own structures too
 	creditLeast  = blockBytes
 	creditMost   = 4 << 20
-	pullsPerConn = 64 // with more, each would only end later
+	pullsPerConn = 64   // with more, each would only end later
+	pullsMost    = 2048 // of all connections; the memory formula counts them
 )
 
 // The body of an ask: 0 pull u32, 4 first fragment u32, 8 key u64, 16 address of that
@@ -58,6 +59,7 @@ type block struct {
 	waited  uint64 // of these, the ones that were asked for last
 	order   uint64 // number of its last ask
 	count   int    // fragments of its last ask
+	came    int    // of these, the ones that have come
 	behind  int    // fragments of later asks that have come
 	at      int64  // when it was asked for last
 	again   bool   // it was asked for again because of a loss, or of one that was assumed
@@ -91,8 +93,10 @@ type serve struct {
 type reads struct {
 	keys      map[uint64]*registration
 	askers    []*conn // they have pulls that may ask for more
-	asked     uint64  // bytes that were asked for and have not come
+	pulls     int     // of all connections
+	asked     uint64  // charges of the fragments that were asked for and have not come
 	credit    uint64  // bound of asked
+	slot      uint64  // least charge of a fragment
 	part      []byte  // body of an ask or a part
 	forgotten []forgotten
 }
@@ -100,6 +104,10 @@ type reads struct {
 func newReads() reads {
 	return reads{keys: map[uint64]*registration{}, credit: creditLeast, part: make([]byte, 0, bodyMost)}
 }
+
+// charge returns what a fragment takes of the credit: its bytes, or the slot of a ring, however
+// few bytes the peer's packets have.
+func (r *reads) charge(frag uint32) uint64 { return max(uint64(frag), r.slot) }
 
 // forgotten is a pull whose end the next Poll reports.
 type forgotten struct {
@@ -125,6 +133,7 @@ type puller struct {
 	window  float64 // bytes that may be under way, in units of blockBytes
 	grown   bool    // the first loss has ended the slow start
 	active  uint64  // bytes that were asked for and have not come
+	charged uint64  // charges of their fragments
 	blocks  int     // blocks that are under way
 	order   uint64  // number of the last ask
 	cut     uint64  // losses of asks up to this one have already reduced the window
@@ -132,7 +141,7 @@ type puller struct {
 	vary    int64   // its mean deviation
 	backoff int64   // of the time-out of a block: a power of two
 	heard   int64   // when a part came last, or the first ask was sent
-	silent  bool    // nothing has come since a time-out: active is not in reads.asked
+	silent  bool    // nothing has come since a time-out: charged is not in reads.asked
 	peerMax uint32  // largest body that the peer sends; 0: it has not said so yet
 }
 
@@ -163,8 +172,8 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	switch {
 	case c == nil || c.err != nil:
 		return fmt.Errorf("%w: no connection by packets to pod %d", link.ErrBroken, peer)
-	case len(c.pulls.list) >= pullsPerConn:
-		return fmt.Errorf("%w: too many reads from pod %d", link.ErrKey, peer) // it goes by frames
+	case len(c.pulls.list) >= pullsPerConn || l.reads.pulls >= pullsMost:
+		return fmt.Errorf("%w: too many reads at once, one more from pod %d", link.ErrKey, peer) // it goes by frames
 	case src.Addr+dst.Len < src.Addr:
 		return fmt.Errorf("%w: the range ends behind the last address", link.ErrKey)
 	}
@@ -173,6 +182,7 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	frag := min(max(q.peerMax, bodyLeast), bodyMost) - partHead
 	q.list = append(q.list, &pull{id: q.nextID, token: token, dst: dst, src: src, frag: frag})
 	l.stats.Pulls++
+	l.reads.pulls++
 	l.asking(c)
 	return nil
 }
@@ -243,15 +253,17 @@ func (l *Link) askOne(c *conn) bool {
 		if p.asked == p.dst.Len {
 			continue
 		}
-		parts := min(q.parts(p.frag, l.reads.credit), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
+		charge := l.reads.charge(p.frag)
+		parts := min(q.parts(p.frag, l.reads.credit/charge), (p.dst.Len-p.asked+uint64(p.frag)-1)/uint64(p.frag))
 		n := min(parts*uint64(p.frag), p.dst.Len-p.asked)
-		if q.active > 0 && q.active+n > q.windowBytes() || l.reads.asked > 0 && l.reads.asked+n > l.reads.credit {
+		if q.active > 0 && q.active+n > q.windowBytes() || l.reads.asked > 0 && l.reads.asked+parts*charge > l.reads.credit {
 			return false
 		}
 		if b := p.free(most); b != nil {
 			*b = block{first: uint32(p.asked / uint64(p.frag)), n: uint32(n), missing: ^uint64(0) >> (blockParts - parts), active: true}
 			p.asked += n
-			l.reads.asked += n
+			l.reads.asked += parts * charge
+			q.charged += parts * charge
 			if q.blocks == 0 {
 				q.heard = l.now
 			}
@@ -285,7 +297,7 @@ func (p *pull) free(most int) *block {
 func (l *Link) sendAsk(c *conn, p *pull, b *block, most int) {
 	q := &c.pulls
 	q.order++
-	b.at, b.order, b.behind, b.waited = l.now, q.order, 0, lowest(b.missing, most)
+	b.at, b.order, b.came, b.behind, b.waited = l.now, q.order, 0, 0, lowest(b.missing, most)
 	b.count = bits.OnesCount64(b.waited)
 	var body [askBytes]byte
 	le := binary.LittleEndian
@@ -385,9 +397,13 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 	b.waited &^= bit
 	p.done += uint64(len(data))
 	c.pulls.active -= uint64(len(data))
-	c.l.reads.asked -= uint64(len(data))
-	if b.waited == 0 {
+	charge := c.l.reads.charge(p.frag)
+	c.pulls.charged -= charge
+	c.l.reads.asked -= charge
+	if b.came++; b.waited == 0 {
 		c.answered(p, b, sink)
+	} else if b.came <= lateAfter && !b.again {
+		c.overtaken(b.order, 1, p.frag) // those behind would find nothing more
 	}
 }
 
@@ -401,12 +417,18 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 		*b = block{}
 		q.blocks--
 	}
-	c.overtaken(&last, p.frag)
+	// A fragment of a block that was asked for again may answer its earlier ask: so these
+	// count when all have come (Karn).
+	fresh := last.count
+	if !last.again {
+		fresh = 1
+	}
+	c.overtaken(last.order, fresh, p.frag)
 	if !last.again {
 		q.succeeded(uint64(last.n), uint64(p.frag), c.l.now-last.at)
 	}
 	if p.done == p.dst.Len {
-		q.remove(p)
+		c.remove(p)
 		sink.Done(c.peer, p.token, nil)
 	}
 	if c.lives() {
@@ -414,17 +436,20 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 	}
 }
 
-// overtaken asks again for blocks that have lost something: fragments of later asks have
-// come, and the peer answers in order.
-func (c *conn) overtaken(by *block, frag uint32) {
+// overtaken notes that fresh fragments of an ask have come, and asks again for blocks that have
+// lost something: the peer answers in order, and three fragments of later asks have come.
+func (c *conn) overtaken(order uint64, fresh int, frag uint32) {
+	if c.pulls.blocks == 0 {
+		return
+	}
 	enough := lateAfter
 	if c.pulls.active <= partsLeast*uint64(frag) { // as many will not come (RFC 5827)
 		enough = 1
 	}
 	for _, p := range c.pulls.list {
 		for i := range p.blocks {
-			if b := &p.blocks[i]; b.active && b.order < by.order {
-				if b.behind += by.count; b.behind >= enough {
+			if b := &p.blocks[i]; b.active && b.order < order {
+				if b.behind += fresh; b.behind >= enough {
 					c.askAgain(p, b)
 				}
 			}
@@ -453,7 +478,7 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 	if p := c.pulls.find(binary.LittleEndian.Uint32(body)); p != nil {
 		c.credit(false)
 		c.release(p)
-		c.pulls.remove(p)
+		c.remove(p)
 		sink.Done(c.peer, p.token, fmt.Errorf("%w: refused by the peer", link.ErrKey))
 	}
 }
@@ -462,11 +487,12 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 func (c *conn) release(p *pull) {
 	for i := range p.blocks {
 		if b := &p.blocks[i]; b.active {
-			left := b.left(p)
+			charge := uint64(bits.OnesCount64(b.missing)) * c.l.reads.charge(p.frag)
 			if !c.pulls.silent {
-				c.l.reads.asked -= left
+				c.l.reads.asked -= charge
 			}
-			c.pulls.active -= left
+			c.pulls.charged -= charge
+			c.pulls.active -= b.left(p)
 			c.pulls.blocks--
 			*b = block{}
 		}
@@ -482,10 +508,12 @@ func (q *puller) find(id uint32) *pull {
 	return nil
 }
 
-func (q *puller) remove(p *pull) {
+func (c *conn) remove(p *pull) {
+	q := &c.pulls
 	for i, x := range q.list {
 		if x == p {
 			q.list = append(q.list[:i], q.list[i+1:]...)
+			c.l.reads.pulls--
 			return
 		}
 	}
@@ -507,6 +535,7 @@ func (c *conn) endPulls() (tokens []uint64) {
 		c.release(p)
 		tokens = append(tokens, p.token)
 	}
+	c.l.reads.pulls -= len(c.pulls.list)
 	c.pulls.list, c.pulls.serving = nil, nil
 	return tokens
 }
@@ -579,9 +608,9 @@ func (c *conn) credit(silent bool) {
 		return
 	}
 	if q.silent = silent; silent {
-		c.l.reads.asked -= q.active
+		c.l.reads.asked -= q.charged
 		return
 	}
-	c.l.reads.asked += q.active
+	c.l.reads.asked += q.charged
 	c.l.asking(c)
 }

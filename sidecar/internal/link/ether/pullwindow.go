@@ -17,14 +17,14 @@ const backoffMost = 7
 // windowBytes returns the bytes that may be under way.
 func (q *puller) windowBytes() uint64 { return uint64(q.window * blockBytes) }
 
-// parts returns the number of fragments of a block. A window of two blocks has whole ones: a
-// call of the kernel costs the least for each byte then.
-func (q *puller) parts(frag uint32, credit uint64) uint64 {
+// parts returns the number of fragments of a block, if there is credit for most of them. A
+// window of two blocks has whole ones: a call of the kernel costs the least for each byte then.
+func (q *puller) parts(frag uint32, most uint64) uint64 {
 	n := uint64(blockBytes)
 	if w := q.windowBytes(); w < 2*blockBytes {
 		n = w / 4
 	}
-	return min(max(min(n, credit/2)/uint64(frag), 1), blockParts)
+	return min(max(min(n/uint64(frag), most/2), 1), blockParts)
 }
 
 // repeats returns for how many fragments a block may be asked again at once.

@@ -166,7 +166,7 @@ func (r *raw) receive() (list []arrival, more bool) {
 		}
 	}
 	if losing {
-		r.countDropped()
+		r.stats.Dropped += r.dropped()
 	}
 	return r.arrivals[:n], r.held > 0
 }
@@ -204,13 +204,17 @@ func (r *raw) take(slot []byte, a *arrival) bool {
 	return true
 }
 
-// countDropped adds the frames for which the ring had no room. The kernel marks slots until
-// it was asked.
-func (r *raw) countDropped() {
-	if s, err := unix.GetsockoptTpacketStats(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-		r.stats.Dropped += uint64(s.Drops)
+// dropped implements carrier. The kernel marks slots until it was asked.
+func (r *raw) dropped() uint64 {
+	s, err := unix.GetsockoptTpacketStats(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return 0 // they are counted next time
 	}
+	return uint64(s.Drops)
 }
+
+// full implements carrier. The last call gives slots back.
+func (r *raw) full() int { return (r.slots()+arrivalsRaw-1)/arrivalsRaw + 1 }
 
 // send implements carrier. Of a batch that the kernel accepts in part, the rest remains.
 func (r *raw) send(list []batch) (sent int) {
@@ -261,11 +265,16 @@ func cut(list []batch, packets int) int {
 	return len(list)
 }
 
+// body returns the largest body of a packet that a slot takes.
+func (r *raw) body() uint64 {
+	return uint64(max(min(r.mtu-headRaw, packetMost)-headBytes-tagBytes, 0))
+}
+
 // credit returns how many bytes may be asked of all peers together, so that their answers fit
-// into the ring, of which each packet takes a slot.
-func (r *raw) credit() uint64 {
-	packet := min(r.mtu-headRaw, packetMost) - headBytes - tagBytes
-	return min(max(uint64(r.slots())*uint64(max(packet, 0))/creditShare, creditLeast), creditMost)
+// into the ring, and the least charge of a fragment: each one takes a slot, also if a peer's
+// MTU is smaller than this side's.
+func (r *raw) credit() (bytes, slot uint64) {
+	return min(max(uint64(r.slots())*r.body()/creditShare, creditLeast), creditMost), r.body()
 }
 
 // addressOf implements carrier. A peer's hardware address is in its offer.
@@ -277,6 +286,5 @@ func (r *raw) descriptor() int { return r.fd }
 
 // close implements carrier.
 func (r *raw) close() error {
-	r.countDropped()
 	return errors.Join(unix.Munmap(r.ring), unix.Close(r.fd))
 }

@@ -82,6 +82,9 @@ func TestRing(t *testing.T) {
 	for n := range 100 { // as many as the ring has
 		r.fillSlot((r.next+n)%100, framed([]byte{byte(n)}))
 	}
+	if r.full() != 3 {
+		t.Errorf("%d calls take a full ring, want 2 and one that gives slots back", r.full())
+	}
 	first, _ := r.receive()
 	firstBytes := len(first)
 	second, _ := r.receive()
@@ -296,12 +299,18 @@ func TestRawOffers(t *testing.T) {
 	}
 }
 
-// TestRawCredit checks that what may be asked of peers fits into a quarter of the ring.
+// TestRawCredit checks that the fragments that may be asked of peers fit into a quarter of the
+// ring, whatever the peers' MTU is.
 func TestRawCredit(t *testing.T) {
 	for mtu, packet := range map[int]int{1500: 1498 - headBytes - tagBytes, 9000: bodyMost} {
 		r := ringOf(8<<20/slotBytes(mtu), mtu)
-		if n := r.credit() / uint64(packet); n > uint64(r.slots()/4) || n < uint64(r.slots()/4-1) {
-			t.Errorf("MTU %d: %d packets may be asked for, and the ring has %d slots", mtu, n, r.slots())
+		reads := newReads()
+		reads.credit, reads.slot = r.credit()
+		for _, peer := range []int{bodyLeast, 1402 - headBytes - tagBytes, packet} {
+			frag := uint32(peer - partHead)
+			if n := reads.credit / reads.charge(frag); n > uint64(r.slots()/4) || peer == packet && n < uint64(r.slots()/4-1) {
+				t.Errorf("MTU %d, %d bytes a fragment: %d packets may be asked for, and the ring has %d slots", mtu, frag, n, r.slots())
+			}
 		}
 	}
 }

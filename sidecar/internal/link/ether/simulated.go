@@ -13,13 +13,14 @@ import (
 type Net struct {
 	Now     int64 // the virtual time, which the owner advances
 	Rand    *rand.Rand
-	Loss    float64 // share of the packets that are lost
-	Twice   float64 // share of those that arrive twice
-	Late    float64 // share of those that are overtaken
-	Delay   int64   // of a packet; a late one takes up to ten times that
-	PerByte int64   // nanoseconds for a byte on the way to a link
-	Queue   int64   // the longest delay of a packet behind others: more are lost
-	Full    bool    // the carriers accept nothing now
+	Loss    float64                  // share of the packets that are lost
+	Twice   float64                  // share of those that arrive twice
+	Late    float64                  // share of those that are overtaken
+	Delay   int64                    // of a packet; a late one takes up to ten times that
+	PerByte int64                    // nanoseconds for a byte on the way to a link
+	Queue   int64                    // the longest delay of a packet behind others: more are lost
+	Full    bool                     // the carriers accept nothing now
+	Drop    func(packet []byte) bool // loses chosen packets; nil: none
 	ends    []end
 	Sent    int // packets, and those that were lost, repeated and late
 	Lost    int
@@ -113,7 +114,7 @@ func (n *Net) put(to int, packet []byte) {
 	e := &n.ends[to]
 	n.Sent++
 	e.busy = max(e.busy, n.Now) + int64(len(packet))*n.PerByte
-	if e.busy-n.Now > n.Queue || n.Rand.Float64() < n.Loss {
+	if e.busy-n.Now > n.Queue || n.Rand.Float64() < n.Loss || n.Drop != nil && n.Drop(packet) {
 		n.Lost++
 		return
 	}
@@ -148,5 +149,7 @@ func (c *simulatedCarrier) receive() ([]arrival, bool) {
 }
 
 func (c *simulatedCarrier) addressOf(netip.AddrPort) (address, error) { return address{}, nil }
+func (c *simulatedCarrier) full() int                                 { return 1 }
+func (c *simulatedCarrier) dropped() uint64                           { return 0 }
 func (c *simulatedCarrier) descriptor() int                           { return -1 }
 func (c *simulatedCarrier) close() error                              { return nil }

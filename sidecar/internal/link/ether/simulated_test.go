@@ -168,8 +168,8 @@ func checkReads(t *testing.T, seed uint64, list []read, a, b *side, at *linktest
 		}
 		b.l.Deregister(x.key)
 	}
-	if len(at.Faults()) > 0 || a.l.reads.asked != 0 {
-		t.Fatalf("seed %d: %v; %d bytes of credit are lost", seed, at.Faults(), a.l.reads.asked)
+	if len(at.Faults()) > 0 || a.l.reads.asked != 0 || a.l.reads.pulls != 0 {
+		t.Fatalf("seed %d: %v; %d bytes of credit are lost, and %d pulls counted", seed, at.Faults(), a.l.reads.asked, a.l.reads.pulls)
 	}
 }
 

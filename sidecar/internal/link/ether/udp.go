@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-hpc/outrigger/api/memory"
 )
 
 // udp is the carrier over a UDP socket. The kernel cuts a batch into packets, and joins
@@ -16,6 +18,7 @@ type udp struct {
 	fd       int
 	v6       bool
 	stats    *Stats
+	drops    uint32 // that the kernel had counted when it was asked last
 	out      [sendBatches]header
 	outParts [sendBatches]parts
 	in       [receiveBatches]header
@@ -33,7 +36,18 @@ const (
 
 // socketBuffer is the size of the socket's buffers, which the kernel limits to
 // net.core.rmem_max and wmem_max.
-const socketBuffer = 4 << 20
+const socketBuffer = memory.EtherSocket
+
+// Of SO_MEMINFO (linux/sock_diag.h): the number of values, and the index of the packets that were
+// dropped.
+const (
+	memoryInfo  = 9
+	memoryDrops = 8
+)
+
+// leastPacket is less than what Linux counts for a packet without bytes: its struct sk_buff and
+// struct skb_shared_info, more than 500 bytes together.
+const leastPacket = 512
 
 // address is a socket address as the kernel takes it.
 type address struct {
@@ -113,13 +127,22 @@ func (u *udp) tune() error {
 }
 
 // credit returns how many bytes may be asked of all peers together, so that their answers fit
-// into the socket's buffer.
-func (u *udp) credit() uint64 {
+// into the socket's buffer, which counts bytes.
+func (u *udp) credit() (bytes, slot uint64) {
 	n, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
-		return creditLeast
+		return creditLeast, 0
 	}
-	return min(max(uint64(n)/creditShare, creditLeast), creditMost)
+	return min(max(uint64(n)/creditShare, creditLeast), creditMost), 0
+}
+
+// full implements carrier. A packet takes at least leastPacket of the socket's buffer.
+func (u *udp) full() int {
+	n, err := unix.GetsockoptInt(u.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	if err != nil {
+		n = 2 * socketBuffer // the kernel doubles what it was asked for
+	}
+	return n/(receiveBatches*leastPacket) + 1
 }
 
 // sendSingle sends the packets of a batch one by one. Those for which there is no room are

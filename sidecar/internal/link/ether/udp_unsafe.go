@@ -74,6 +74,19 @@ func (u *udp) send(list []batch) (sent int) {
 	return sent
 }
 
+// dropped implements carrier. The kernel's counter goes on, and wraps.
+func (u *udp) dropped() uint64 {
+	var info [memoryInfo]uint32
+	n := uint32(unsafe.Sizeof(info))
+	_, _, e := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(u.fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
+	if e != 0 || n != uint32(unsafe.Sizeof(info)) {
+		return 0 // a kernel before 4.12 has no such option
+	}
+	d := info[memoryDrops] - u.drops
+	u.drops = info[memoryDrops]
+	return uint64(d)
+}
+
 // sendOne implements carrier.
 func (u *udp) sendOne(to *address, packet []byte) error {
 	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(u.fd), uintptr(unsafe.Pointer(&packet[0])), uintptr(len(packet)), unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&to.raw[0])), uintptr(to.n))

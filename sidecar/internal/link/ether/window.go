@@ -52,6 +52,7 @@ type outPacket struct {
 	sends uint8
 	here  bool // the receiver has it
 	lost  bool // it is to be sent again
+	timed bool // its loss was assumed by time: the window bounds its repetition
 }
 
 // sender is the sending side of a direction.
@@ -63,6 +64,9 @@ type sender struct {
 	end     uint64      // packets before it have frames; end-1 may still take more if it was never sent
 	limit   uint64      // the receiver has no room for this packet
 	lost    int         // number of packets that are to be sent again
+	here    int         // number of those from base on that the receiver has
+	probe   uint64      // packet that the first time-out has sent again; 0: none
+	probed  int64       // when that was
 
 	window  float64 // congestion window in packets
 	slow    float64 // from this window on it grows by one packet a round trip
@@ -110,25 +114,26 @@ func (s *sender) open(n, bodyMax int, free *bodies) *outPacket {
 }
 
 // due returns the number of the next packet to send, a lost one first; false: there is none,
-// or as many are under way as the window and the receiver allow.
+// or as many are under way as the window and the receiver allow. The first packet is always
+// allowed, so that something is under way.
 func (s *sender) due() (uint64, bool) {
 	if s.lost > 0 {
 		for n := s.base; n < s.next; n++ {
-			if s.at(n).lost {
-				return n, true
+			if p := s.at(n); p.lost {
+				return n, !p.timed || n == s.base || s.flight() < int(s.window)
 			}
 		}
 	}
 	return s.next, s.next < s.end && s.next < s.limit && s.next-s.base < uint64(s.window)
 }
 
+// flight returns the number of packets that are under way (RFC 6675, pipe).
+func (s *sender) flight() int { return int(s.next-s.base) - s.here - s.lost }
+
 // sent records that a packet was sent.
 func (s *sender) sent(number uint64, now int64) {
 	p := s.at(number)
-	if p.lost {
-		p.lost = false
-		s.lost--
-	}
+	p.found(s)
 	if number == s.next {
 		if s.base == s.next {
 			s.heard = now
@@ -149,6 +154,7 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 	fresh, sent := 0, int64(0)
 	for ; s.base < to; s.base++ {
 		fresh += s.arrived(s.base, &sent)
+		s.here--
 		s.free(s.at(s.base), free)
 	}
 	s.rest(free)
@@ -171,9 +177,36 @@ func (s *sender) acknowledged(acked uint32, bitmap uint64, limit uint32, now int
 	if fresh > 0 {
 		s.heard, s.backoff = now, 0
 		s.grow(fresh)
+		s.answered(bitmap, now)
 	}
 	s.findLost(top, now)
 	return true
+}
+
+// answered continues after the acknowledgement of something new, which answers a probe if
+// there is one. If only the probe has arrived, all that was sent before it is lost, and slow
+// start goes on behind it; if more has, the time was over too early (RFC 5682).
+func (s *sender) answered(bitmap uint64, now int64) {
+	if s.probe != 0 && s.base == s.probe+1 && bitmap == 0 && now-s.probed >= s.rtt/2 {
+		s.goBack(s.probed)
+		s.window = windowLeast // the probe was the first packet of slow start
+	}
+	if s.base > s.probe {
+		s.probe = 0
+	}
+}
+
+// goBack takes all packets that were sent before a time for lost, and begins with a window of
+// one packet (RFC 5681, 3.1).
+func (s *sender) goBack(before int64) {
+	for n := s.base; n < s.next; n++ {
+		if p := s.at(n); !p.here && !p.lost && p.at < before {
+			p.timed = true
+			s.again(n)
+		}
+	}
+	s.halve(s.base)
+	s.window = 1
 }
 
 // free releases the body of a packet.
@@ -188,7 +221,7 @@ func (s *sender) drop(free *bodies) {
 	for ; s.base < s.end; s.base++ {
 		s.free(s.at(s.base), free)
 	}
-	s.next, s.lost = s.end, 0
+	s.next, s.lost, s.here, s.probe = s.end, 0, 0, 0
 	s.rest(free)
 }
 
@@ -209,10 +242,8 @@ func (s *sender) arrived(number uint64, sent *int64) int {
 		return 0
 	}
 	p.here = true
-	if p.lost {
-		p.lost = false
-		s.lost--
-	}
+	s.here++
+	p.found(s)
 	if p.sends == 1 { // otherwise it is unknown which of the packets has arrived (Karn)
 		*sent = p.at
 	}
@@ -256,6 +287,14 @@ func (s *sender) findLost(top uint64, now int64) {
 	}
 }
 
+// found records that a packet is not to be sent again.
+func (p *outPacket) found(s *sender) {
+	if p.lost {
+		p.lost, p.timed = false, false
+		s.lost--
+	}
+}
+
 // again marks a packet as one to send again.
 func (s *sender) again(number uint64) {
 	s.at(number).lost = true
@@ -266,6 +305,11 @@ func (s *sender) again(number uint64) {
 // lose marks a packet as lost, and halves the window, once for all losses of a round trip.
 func (s *sender) lose(number uint64) {
 	s.again(number)
+	s.halve(number)
+}
+
+// halve halves the window for the loss of a packet, if it was not halved since that was sent.
+func (s *sender) halve(number uint64) {
 	if number >= s.recover {
 		s.slow = max(s.window/2, windowLeast)
 		s.window, s.recover = s.slow, s.next
@@ -304,16 +348,19 @@ func (s *sender) tick(now, silence int64) bool {
 	if now-s.heard > silence {
 		return false
 	}
-	if p := s.at(s.base); !p.lost && !p.here {
-		// The first time may be over because a machine has paused. The packet asks for an
-		// acknowledgement then, which shows what is lost (RFC 9002, 6.2).
-		if s.backoff == 0 {
-			s.again(s.base)
-		} else {
-			s.lose(s.base)
-		}
-		s.backoff++
+	if p := s.at(s.base); p.lost || p.here {
+		return true
 	}
+	// The first time may be over because a machine has paused. The packet asks for an
+	// acknowledgement then, which shows what is lost (RFC 9002, 6.2).
+	if s.backoff == 0 {
+		s.probe, s.probed = s.base, now
+		s.again(s.base)
+	} else {
+		s.probe = 0
+		s.goBack(now)
+	}
+	s.backoff++
 	return true
 }
 
