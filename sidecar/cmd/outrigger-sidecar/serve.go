@@ -41,8 +41,8 @@ func (d *daemon) open() error {
 	if d.sessions, err = session.Bind(d.o.socket); err != nil {
 		return err
 	}
-	if d.beat, err = session.StartBeat(d.o.socket); err != nil {
-		return err
+	if d.beat, err = session.StartBeat(d.o.socket); err != nil { // of a full file system, for example
+		d.log.Warn("programs that wait for this sidecar will not notice if it is stopped", "cause", err)
 	}
 	d.watch, err = listenMetrics(d.o.metrics, d.o.health)
 	return err
