@@ -17,6 +17,7 @@ const (
 
 // Bits of tags of MPI.
 const (
+	openMPIAcknowledges = 1 << 33 // of a synchronous send, whose sender receives it
 	openMPICommunicator = 34
 	openMPINegative     = 1 << 31
 	openMPIAnyTag       = openMPINegative - 1 // also for MPICH: both have 31 bits for the program's tags
@@ -24,9 +25,23 @@ const (
 	mpichCollective   = 1 << 31
 	mpichCommunicator = 34            // above 2 bits for MPICH's own communicators within one
 	mpichOwn          = 51            // position of the first of MPICH's own bits
+	mpichAcknowledges = 2 << mpichOwn // as openMPIAcknowledges
 	mpichSends        = 1<<54 | 1<<55 // the two of MPICH's own bits that have the kind of a send
 	mpichContexts     = 1<<(mpichOwn-mpichCommunicator) - 1
 )
+
+// acknowledges returns the tag of the synchronous send that a receive with the given tag is the
+// acknowledgement of.
+func acknowledges(context uint32, tag uint64, layout uint32) (send uint64, is bool) {
+	bit := uint64(0)
+	switch layout {
+	case shm.TagsOpenMPI:
+		bit = openMPIAcknowledges
+	case shm.TagsMPICH:
+		bit = mpichAcknowledges
+	}
+	return tag &^ bit, bit != 0 && tag&bit != 0 && context >= shm.ProviderContext && context%shm.ProviderSpaces == 0
+}
 
 // ofMPI splits a context and a tag. ok reports whether the context is one of MPI. The world is
 // communicator 0.
@@ -63,6 +78,9 @@ func (w *Wait) FromMPI(layout uint32, ranks int) {
 	if w.Kind != Recv && w.Kind != Send && w.Kind != Probe {
 		return
 	}
+	if tag, is := acknowledges(w.Context, w.Tag, layout); is && w.Kind == Recv {
+		w.Kind, w.Tag, w.Synchronous = Send, tag, true
+	}
 	kind, communicator, tag, ok := ofMPI(w.Context, w.Tag, layout)
 	if !ok {
 		return
@@ -96,6 +114,9 @@ func (m *Message) FromMPI(layout uint32) {
 // mpiText returns the text of a wait in the terms of MPI.
 func (w *Wait) mpiText() string {
 	call := map[string]string{Recv: "MPI_Recv", Probe: "MPI_Probe", Send: "MPI_Send"}[w.Kind]
+	if w.Synchronous {
+		call = "MPI_Ssend"
+	}
 	peer := w.mpiPeer()
 	var text string
 	switch {
@@ -117,6 +138,8 @@ func (w *Wait) mpiText() string {
 	switch {
 	case w.Moving:
 		text += fmt.Sprintf(", %s on their way", memory.Text(w.Bytes))
+	case w.Synchronous:
+		text += ", no receive"
 	case w.Kind == Send:
 		text += fmt.Sprintf(", %s, no receive", memory.Text(w.Bytes))
 	}

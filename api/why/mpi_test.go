@@ -15,6 +15,13 @@ func mpi(kind string, peer int, communicator uint64, tag int32, ignore uint64) W
 	return w
 }
 
+// acknowledged returns a wait of Open MPI for the acknowledgement of a synchronous send.
+func acknowledged(peer int, tag uint64) Wait {
+	w := Wait{Kind: Recv, Peer: peer, Context: shm.ProviderContext + 4, Tag: 1<<33 | tag}
+	w.FromMPI(shm.TagsOpenMPI, 4)
+	return w
+}
+
 // in returns a wait in a collective of MPI.
 func in(peer int, communicator uint64) Wait { return mpi(Recv, peer, communicator, -16, 0) }
 
@@ -36,6 +43,7 @@ func TestMPITerms(t *testing.T) {
 		"a probe":                  {mpi(Probe, 2, 0, 5, 0), "MPI_Probe(source 2, tag 5, communicator of 4 ranks)"},
 		"another communicator":     {mpi(Recv, 2, 7, 5, 0), "MPI_Recv(source world rank 2, tag 5, a communicator other than MPI_COMM_WORLD)"},
 		"a send":                   {mpi(Send, 1, 0, 5, 0), "MPI_Send(destination 1, tag 5, communicator of 4 ranks), 8 B, no receive"},
+		"a synchronous send":       {acknowledged(1, 5), "MPI_Ssend(destination 1, tag 5, communicator of 4 ranks), no receive"},
 		"a collective":             {in(1, 0), "a collective of MPI (message of MPI_Barrier, source 1, communicator of 4 ranks)"},
 		"one without a name":       {mpi(Recv, 1, 0, -4711, 0), "a collective of MPI (source 1, communicator of 4 ranks)"},
 		"a layout that is unknown": {unknown(Recv, shm.ProviderContext), "a receive of MPI (source world rank 3, 8 B)"},
@@ -63,7 +71,7 @@ func TestMPITerms(t *testing.T) {
 		mpich(Recv, 0, 2, 1<<31|1, 0):       "a collective of MPI (message of MPI_Barrier, source 3, communicator of 4 ranks)",
 		mpich(Recv, 0, 4, 1<<31|1, 0):       "a collective of MPI (message of MPI_Barrier, source world rank 3, a communicator other than MPI_COMM_WORLD)",
 		mpich(Recv, 0, 1<<19-1, 1<<31|1, 0): "a collective of MPI (message of MPI_Barrier, source world rank 3, a communicator other than MPI_COMM_WORLD)",
-		mpich(Recv, 2, 0, 5, 0):             "a receive of MPI (source world rank 3, 8 B)", // the acknowledgement of a synchronous send
+		mpich(Recv, 2, 0, 5, 0):             "MPI_Ssend(destination 3, tag 5, communicator of 4 ranks), no receive",
 		mpich(Send, 4, 0, 5, 0):             "a send of MPI (destination world rank 3), 8 B, no receive",
 	} {
 		if got != want {
@@ -128,7 +136,7 @@ func TestMPIRanksAreTold(t *testing.T) {
 	}
 	ring := Explain([]Rank{waiting(0, mpi(Recv, 1, 5, 9, 0)), waiting(1, mpi(Recv, 0, 6, 9, 0))})
 	other := Explain([]Rank{waiting(0, mpi(Recv, 1, 0, -10, 0)), waiting(1, mpi(Recv, 0, 0, -26, 0))})
-	if want := "0 in a collective of MPI (message of MPI_Allgather, source 1, communicator of 4 ranks), 1 in a collective of MPI (message of MPI_Scatterv, source 0, communicator of 4 ranks) (in different collectives?)"; !strings.HasSuffix(other[0], want) {
+	if want := "0 in a collective of MPI (message of MPI_Allgather, source 1, communicator of 4 ranks), 1 in a collective of MPI (message of MPI_Scatterv, source 0, communicator of 4 ranks) (in different collectives, or with different roots?)"; !strings.HasSuffix(other[0], want) {
 		t.Errorf("%q, want %q", other[0], want)
 	}
 	roots := Explain([]Rank{waiting(0, mpi(Recv, 1, 0, -19, 0)), waiting(1, mpi(Recv, 0, 0, -19, 0))})

@@ -76,7 +76,9 @@ type Wait struct {
 	Group   int     `json:"group,omitempty"`  // number of ranks of the communicator
 	For     []int   `json:"for,omitempty"`    // ranks for which a collective's round waits
 	MPI     string  `json:"mpi,omitempty"`    // for a program over MPI: MPIUser, MPICollective or MPIUnknown; context and tag are the MPI's
-	Order   string  `json:"order,omitempty"`  // order in which a reduction's operation combines: commutative or not
+	// Synchronous says that a send of MPI has to wait for its receive, however short it is.
+	Synchronous bool   `json:"synchronous,omitempty"`
+	Order       string `json:"order,omitempty"` // order in which a reduction's operation combines: commutative or not
 
 	lock *Lock // for a wait for a lock, if its target has reported the holders
 }

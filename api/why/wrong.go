@@ -113,18 +113,20 @@ func differ(at map[int]*Rank, ring []int) bool {
 // collectives; empty if none is known. Different collectives may be parts of one collective,
 // but such parts do not wait for each other; neither do ranks of a collective with a root.
 func doubt(at map[int]*Rank, ring []int) string {
-	first, same := at[ring[0]].Waits[0].Name, true
+	first, same, rooted := at[ring[0]].Waits[0].Name, true, false
 	for _, r := range ring {
 		w := &at[r].Waits[0]
 		if w.MPI != MPICollective || w.Name == "" {
 			return ""
 		}
-		same = same && w.Name == first
+		same, rooted = same && w.Name == first, rooted || slices.Contains(mpiRooted, w.Name)
 	}
 	switch {
+	case !same && rooted: // a rank that is no root may be past it
+		return " (in different collectives, or with different roots?)"
 	case !same:
 		return " (in different collectives?)"
-	case slices.Contains(mpiRooted, first):
+	case rooted:
 		return " (with different roots?)"
 	}
 	return ""
