@@ -4,6 +4,7 @@ package linktest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -70,18 +71,24 @@ func (p *Pair) step(a, b *Sink) int {
 	return n
 }
 
-// idleMax is how many polls without progress a test waits for an event.
-const idleMax = 2_000_000
+// A test waits for an event for so many polls without progress, and for so long: some links have
+// no clock but the number of polls, and polls of others take 100 ns, while a packet that is lost
+// for the fifth time is sent again after half a second.
+const (
+	idleMax  = 2_000_000
+	idleTime = 20 * time.Second
+)
 
 // until polls both sides until over returns true.
 func (p *Pair) until(t *testing.T, a, b *Sink, what string, over func() bool) {
 	t.Helper()
-	for idle := 0; idle < idleMax; idle++ {
+	since := time.Now()
+	for idle := 0; idle < idleMax || time.Since(since) < idleTime; idle++ {
 		if over() {
 			return
 		}
 		if p.step(a, b) > 0 {
-			idle = 0
+			idle, since = 0, time.Now()
 		}
 	}
 	t.Fatalf("%s does not happen; A saw %v, B saw %v", what, a, b)
