@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -100,5 +101,49 @@ func TestEarlyGoodbyes(t *testing.T) {
 		if err := x.core.Deliver(2, 1, &wire.Header{Type: next.Type, Seq: x.seq + 1, Src: next.Src, Context: next.Context, A: next.A, Length: next.Length}, make([]byte, next.Length)); !errors.Is(err, link.ErrProtocol) || !strings.Contains(err.Error(), "rank 2 of pod 1") {
 			t.Errorf("%s: %v, want a violation of rank 2", name, err)
 		}
+	}
+}
+
+// TestNothingFollowsLeft detaches a rank with many open requests and a collective under way: the
+// collective sends nothing after the goodbye of the rank, for which the peer would end the job.
+func TestNothingFollowsLeft(t *testing.T) {
+	x := newCrowd(t)
+	for i := range uint32(1100) {
+		d := shm.Descriptor{Op: shm.OpRecv, Req: i, Class: shm.ClassInline, InlineLen: 8, Peer: 0, Tag: 7}
+		x.submit(1, d)
+	}
+	b := shm.CollBlock{Kind: shm.CollBcast, Root: 1, Count: 512 << 10, Elem: 1, OutBytes: 512 << 10, Algorithm: 2}
+	slab := x.core.ports.Bytes(link.Ref{Region: RegionFirst + 2, Len: shm.CollBlockBytes})
+	b.Encode(slab)
+	d := shm.Descriptor{Op: shm.OpColl, Req: 1500, Class: shm.ClassSlab}
+	d.SetBody(0, shm.CollBlockBytes, 0, 0)
+	x.submit(1, d)
+	x.core.Flush(2, x)
+	var id uint64
+	for _, f := range x.frames {
+		if f.Head.Type == wire.RTS {
+			id = f.Head.B
+		}
+	}
+	x.frames = nil
+	x.submit(1, shm.Descriptor{Op: shm.OpDetach})
+	// A message for the rank that has just left: its sender is told at once.
+	x.deliver(wire.Header{Type: wire.Eager, Src: 2, Dst: 1, A: 8, Length: 8}, make([]byte, 8))
+	// The receiver of the first part of the broadcast has it.
+	x.deliver(wire.Header{Type: wire.Fin, Src: 3, A: id}, nil)
+	x.core.Flush(2, x)
+	if id == 0 {
+		t.Fatal("the broadcast has sent nothing")
+	}
+	left := false
+	for _, f := range x.frames {
+		if f.Head.Type == wire.Left && f.Head.Src == 1 {
+			left = true
+		} else if left && f.Head.Src == 1 && (f.Head.Type == wire.RTS || f.Head.Type == wire.Eager) {
+			t.Errorf("%v of rank 1 follows its Left: the peer ends the job", f.Head.Type)
+		}
+	}
+	if !left {
+		t.Error("the rank has not said goodbye")
 	}
 }

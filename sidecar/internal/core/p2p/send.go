@@ -133,6 +133,9 @@ func (tx *sender) submitSend(s *session, d *shm.Descriptor) error {
 func (tx *sender) startSend(s *session, o *outgoing) {
 	p := tx.peerOf(o.dst)
 	switch {
+	case s.Left(): // of a collective that has not ended yet: no message of a rank follows its goodbye
+		tx.sendDone(s, o.owner, shm.StatusAborted)
+		return
 	case p.State() == channel.Dead:
 		status := tx.job.Lost(p.ID())
 		if status == shm.StatusPeerLeft {
