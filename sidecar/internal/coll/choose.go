@@ -12,9 +12,11 @@ const (
 	reduceLongBytes     = 16 << 10  // from this size on, Rabenseifner
 	allreduceShortBytes = 8 << 10   // up to this size, recursive doubling
 	ringChunkBytes      = 64 << 10  // from chunks of this size on, a ring of chunks
-	// Up to this number of ranks that is no power of two, a ring serves a vector that is not
-	// short: in Rabenseifner's algorithm the ranks that have no partner would send it whole.
-	ringRanks = 16
+	// Up to this number of ranks that is no power of two, a ring serves vectors with such chunks:
+	// in Rabenseifner's algorithm the ranks that have no partner would send the vector whole. With
+	// smaller chunks, the rounds of a ring take longer than that.
+	ringRanks      = 16
+	ringShortBytes = 8 << 10
 	// In two levels, a rank needs scratch memory for a whole vector. From this size on, a ring
 	// that is in use anyway needs a chunk of it. It goes from pod to pod and crosses each
 	// boundary once, so that as few bytes leave a pod as in two levels.
@@ -117,7 +119,7 @@ func flatAllreduce(ranks int, bytes int64) Algorithm {
 	switch {
 	case bytes <= allreduceShortBytes:
 		return RecursiveDoubling
-	case bytes/int64(ranks) >= ringChunkBytes, ranks <= ringRanks && ranks != floorPower(ranks):
+	case bytes/int64(ranks) >= ringChunkBytes, ranks <= ringRanks && ranks != floorPower(ranks) && bytes/int64(ranks) >= ringShortBytes:
 		return Ring
 	}
 	return Rabenseifner
