@@ -17,7 +17,7 @@ const (
 	windowMax   = 256       // packets that are under way, and packets that wait at the receiver
 	queueMax    = 1024      // packets that are not acknowledged or were never sent
 	queueBytes  = 2 << 20   // of memory of their bodies: as much as a TCP socket takes for a peer that does not read
-	queueLeast  = 8         // packets for which there is memory even if other peers use all
+	queueLeast  = 1         // packet for which there is memory even if other peers use all
 	limitFirst  = 32        // packets that a receiver accepts before it has said more
 	bytesMax    = 512 << 10 // bodies that wait at the receiver
 	windowFirst = 16        // congestion window of a new connection, in packets (RFC 6928 allows 10 over the Internet)
