@@ -222,22 +222,25 @@ static bool stopped(struct beat *b)
 	return ++b->polls >= OR_BEAT_POLLS;
 }
 
-#define BEAT_MS 1000 /* between two readings */
+#define BEAT_NS 1000000000u /* between two readings */
 
-/* await waits until the socket is readable or closed, or the sidecar is stopped: ETIMEDOUT. */
+/* await waits until the socket is readable or closed, or the sidecar is stopped: ETIMEDOUT. Signals
+ * that the program handles do not delay the next reading. */
 static int await(int fd, struct beat *b)
 {
-	for (;;) {
+	for (uint64_t next = or_now() + BEAT_NS;;) {
+		uint64_t now = or_now();
 		struct pollfd p = {.fd = fd, .events = POLLIN};
-		int n = poll(&p, 1, BEAT_MS);
-		if (n > 0)
+		int n = poll(&p, 1, now < next ? (int)((next - now) / 1000000u) + 1 : 0);
+		if (n > 0 || (n < 0 && errno != EINTR))
 			return n;
-		if (n == 0 && stopped(b)) {
+		if (or_now() < next)
+			continue;
+		next = or_now() + BEAT_NS;
+		if (stopped(b)) {
 			errno = ETIMEDOUT;
 			return -1;
 		}
-		if (n < 0 && errno != EINTR)
-			return n;
 	}
 }
 

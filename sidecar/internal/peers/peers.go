@@ -61,7 +61,7 @@ type Config struct {
 	Silence          time.Duration // how long a peer that accepts connections may send nothing before it fails, without time in which this process was stopped or had no processor; default 5 s
 	Early            time.Duration // the bound of Silence for a peer that was never connected, if addresses accept connections before their sidecars have started; default Silence
 	Ask              time.Duration // how long, after a break, the higher-numbered side waits for the lower-numbered one to dial before it asks; default 1 s, at most a fifth of Silence
-	Unread           time.Duration // how long a peer may take no byte of an encrypted connection before the connection ends; default Silence
+	Unread           time.Duration // how long a peer may take for a buffer of an encrypted connection before the connection ends; default Silence
 	Pending          int           // bound of incoming connections that are not authenticated, half of them from one address; default 128
 
 	Encrypt    bool  // data connections use TLS; must be the same on all sidecars of a job

@@ -123,8 +123,9 @@ func (s *stream) send() {
 	_, _ = s.tls.Close(), s.local.Close() // receive ends with them
 }
 
-// write sends bytes to the peer. If the peer does not take them in time, the connection ends, and the
-// engine makes another one: its side must not wait for ever.
+// write sends bytes to the peer. If the peer does not take all of them in time, the connection ends,
+// and the engine makes another one: its side must not wait for ever. That is a reconnection too many if
+// this process itself was stopped for that time.
 func (s *stream) write(b []byte) error {
 	if err := s.raw.SetWriteDeadline(time.Now().Add(s.unread)); err != nil {
 		return err

@@ -46,7 +46,9 @@ func startBeat(path string, every time.Duration) (*Beat, error) {
 		for n := uint64(2); ; n++ {
 			select {
 			case <-t.C:
-				_ = b.write(n) // a client that waits gives up if all of them fail
+				if b.write(n) != nil { // of a full file system, for example: clients would take an old number for a stop
+					_ = b.file.Truncate(0)
+				}
 			case <-b.stop:
 				return
 			}
