@@ -94,7 +94,7 @@ func TestVerdictSpeaksMPI(t *testing.T) {
 		m      implementation
 		reason string
 	}{
-		{openmpi4(t), ": MPI_ERR_TRUNCATE: message truncated\n"}, {openmpi5(t), ": MPI_ERR_TRUNCATE: message truncated\n"}, {mpich(t), ": Message truncated\n"},
+		{openmpi4(t), ": MPI_ERR_TRUNCATE: message truncated"}, {openmpi5(t), ": MPI_ERR_TRUNCATE: message truncated"}, {mpich(t), ": Message truncated"},
 	} {
 		m, reason := c.m, c.reason
 		if m.name == "openmpi5" { // its message files are not at the path for which it was built
@@ -103,8 +103,12 @@ func TestVerdictSpeaksMPI(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			code, out := job{ranks: 4, pods: 2, env: unshared(m)}.run(t, m.build(t, "waits"), "truncated", "0")
 			_, verdict, _ := strings.Cut(out, "job failed: ")
+			verdict, remedy, _ := strings.Cut(verdict, "\n")
 			if code == 0 || !strings.HasPrefix(verdict, "rank 1 (pod 0) ") || !strings.Contains(verdict, "called abort") || !strings.HasSuffix(verdict, reason) {
 				t.Errorf("exit code %d, want rank 1 and %q\n%s", code, reason, out)
+			}
+			if !strings.HasPrefix(remedy, "outrigger: remedy: give the receive a buffer") {
+				t.Errorf("%q follows the verdict, want a remedy", remedy)
 			}
 			// Open MPI 5 prints its error by PMIx.
 			if text := "[1] ["; strings.HasPrefix(m.name, "openmpi") && !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(text)+`.*\] \*\*\* MPI_ERR_TRUNCATE: message truncated$`).MatchString(out) {
