@@ -74,7 +74,7 @@ func TestSilentRanks(t *testing.T) {
 	if apps[3].control.Sleeping() || apps[7].control.Sleeping() || len(e.visits.list) != 4 {
 		t.Errorf("%d sessions are visited after %d turns, want 4", len(e.visits.list), turns)
 	}
-	apps[3].receive(t, 7, 2) // nobody has to ring
+	apps[3].receive(t, 7, 2) // a rank that is visited need not ring
 	apps[7].send(t, 3)
 	if e.Turn(); !apps[3].complete.Pop(&d) {
 		t.Error("a rank that is visited waits for a look")

@@ -6,8 +6,9 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 )
 
-// TestLostWindow loses a whole window of packets, in two cases their first repetitions as well, and checks that they come again in slow start: the rounds grow with the
-// logarithm of the window, and no more packets are under way than the window allows.
+// TestLostWindow loses a whole window of packets, and in two cases their first repetitions, too. It
+// checks that the packets come again in slow start: the rounds grow with the logarithm of the
+// window, and no more packets are under way than the window allows.
 func TestLostWindow(t *testing.T) {
 	const rounds = 12 // 1 + 2 + 4 ... + 256 packets, and three that congestion avoidance takes
 	for _, probes := range []int{0, 1, 2} {
