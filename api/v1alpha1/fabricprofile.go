@@ -125,7 +125,8 @@ type FabricProfileSpec struct {
 	// +kubebuilder:validation:Maximum=3600000
 	// +optional
 	HeartbeatMilliseconds *int32 `json:"heartbeatMilliseconds,omitempty"`
-	// deadAfterMilliseconds is the silence after which a sidecar is lost.
+	// deadAfterMilliseconds is the silence after which a sidecar is lost. If it is absent, that is
+	// 4.5 s, or a minute while the sidecar's node acknowledges data: the node may be busy.
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=3600000
 	// +optional

@@ -69,6 +69,7 @@ func (d *daemon) build(tlsConfig *tls.Config) error {
 		Lost:      func(p link.Peer, cause error) { d.engine.PeerLost(p, cause) },
 		Silence:   time.Duration(d.doc.Tuning.DeadAfter) * 3 / 2,
 		Early:     silenceBound(listen, time.Duration(d.doc.Tuning.StartWithin)),
+		Hung:      d.hung(),
 		Encrypt:   d.doc.Tuning.Encrypt == bootstrap.EncryptTLS,
 		Direct:    d.direct(),
 		Protocols: d.protocols(),
@@ -121,6 +122,19 @@ func silenceBound(listen string, startWithin time.Duration) time.Duration {
 		return inheritedStart
 	}
 	return min(startWithin, silentStart)
+}
+
+// hungAfter is the time for which a sidecar of a cluster may be silent while its node answers. A
+// node that starts many pods may give it no processor for longer than DeadAfter.
+const hungAfter = time.Minute
+
+// hung returns hungAfter. It returns 0, for the value of deadAfter, if the document sets that, and
+// if a program of this machine has started the peers: that program sees by itself whether they run.
+func (d *daemon) hung() time.Duration {
+	if d.doc.Tuning.DeadAfter != 0 || strings.HasPrefix(d.listenAddress(), inheritedMark) {
+		return 0
+	}
+	return hungAfter
 }
 
 // listenAddress returns where the sidecar listens for its peers, as listenPeers takes it.
@@ -200,7 +214,8 @@ func (d *daemon) coreConfig() core.Config {
 		Rendezvous: rendezvous.Named(t.Rendezvous), Channel: eagerring.Named(t.Channel),
 		Spare: d.spare(),
 	}
-	c.StartWithin = cmp.Or(c.StartWithin, d.startWithin())
+	c.StartWithin, c.HungAfter = cmp.Or(c.StartWithin, d.startWithin()), d.hung()
+	c.Answers = func(p link.Peer) bool { return d.sockets.Answers(p) || d.mesh.Answers(p) }
 	return c
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/ether"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/node"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/verbs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/peers"
@@ -37,6 +38,7 @@ type daemon struct {
 	begun       time.Time // zero of the engine's clock
 	engine      *engine.Engine
 	remote      remote
+	sockets     *tcp.Link   // TCP connections to peers, whatever else carries data
 	verbs       *verbs.Link // nil: RDMA is not used
 	node        *node.Link  // nil: shared memory of this machine is not used
 	ether       *ether.Link // nil: packets are not used

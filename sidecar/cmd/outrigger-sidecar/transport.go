@@ -50,7 +50,7 @@ func (d *daemon) chooseTransport(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.remote, d.transport = sockets, bootstrap.TransportTCP
+	d.sockets, d.remote, d.transport = sockets, sockets, bootstrap.TransportTCP
 	t := &d.doc.Tuning
 	if t.Transport == bootstrap.TransportEther {
 		return d.openEther(ctx, sockets)

@@ -104,19 +104,21 @@ type Config struct {
 	// formula (memory.RanksKept, memory.PeersKept).
 	Spare int64
 
-	EagerBytes    uint64              // largest eager message; default and most 64 KiB
-	Gatherer      Gatherer            // is asked before a small message of an arena is copied; nil: each is
-	Folder        Folder              // nil: collectives combine in turns
-	Caster        link.Caster         // takes writes to rings whose end is not reported; nil: each end is reported
-	FragmentBytes uint32              // payload of a Data frame; default 256 KiB, most wire.FrameMax
-	CreditBytes   uint64              // eager bytes in flight from one peer; default 1 MiB
-	Heartbeat     time.Duration       // silence after which a heartbeat is sent; default 500 ms
-	DeadAfter     time.Duration       // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
-	StartWithin   time.Duration       // how long a peer may take to be reached for the first time; default 60 s
-	Rendezvous    rendezvous.Protocol // how large messages travel (DESIGN §5)
-	Channel       eagerring.Kind      // how small messages go by remote write; the same on all sidecars
-	FastPeers     int                 // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
-	Seed          uint64              // seed of the matching tables' hash
+	EagerBytes    uint64               // largest eager message; default and most 64 KiB
+	Answers       func(link.Peer) bool // reports whether a silent peer's machine answers (channel.Config); nil: not known
+	Gatherer      Gatherer             // is asked before a small message of an arena is copied; nil: each is
+	Folder        Folder               // nil: collectives combine in turns
+	Caster        link.Caster          // takes writes to rings whose end is not reported; nil: each end is reported
+	FragmentBytes uint32               // payload of a Data frame; default 256 KiB, most wire.FrameMax
+	CreditBytes   uint64               // eager bytes in flight from one peer; default 1 MiB
+	Heartbeat     time.Duration        // silence after which a heartbeat is sent; default 500 ms
+	DeadAfter     time.Duration        // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
+	StartWithin   time.Duration        // how long a peer may take to be reached for the first time; default 60 s
+	HungAfter     time.Duration        // silence after which a peer is dead although its machine Answers; default DeadAfter
+	Rendezvous    rendezvous.Protocol  // how large messages travel (DESIGN §5)
+	Channel       eagerring.Kind       // how small messages go by remote write; the same on all sidecars
+	FastPeers     int                  // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
+	Seed          uint64               // seed of the matching tables' hash
 
 	limits Limits // Within
 }
@@ -129,6 +131,7 @@ func (c *Config) setDefaults() error {
 	}
 	def(&c.Heartbeat, 500*time.Millisecond)
 	def(&c.DeadAfter, 4500*time.Millisecond)
+	def(&c.HungAfter, c.DeadAfter)
 	def(&c.StartWithin, time.Minute)
 	if c.EagerBytes == 0 || c.EagerBytes > p2p.EagerLimit {
 		c.EagerBytes = p2p.EagerLimit
@@ -177,7 +180,7 @@ func (c *Config) channel() channel.Config {
 	}
 	return channel.Config{
 		Self: c.Self, Peers: c.Pods, First: uint32(min(first, last)), Last: uint32(last),
-		CreditBytes: c.CreditBytes, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, AckDelay: c.limits.AckDelay,
+		CreditBytes: c.CreditBytes, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, HungAfter: c.HungAfter, Answers: c.Answers, AckDelay: c.limits.AckDelay,
 		FragmentBytes: uint64(c.FragmentBytes), AheadBytes: c.limits.AheadBytes,
 		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter,
 	}

@@ -76,6 +76,60 @@ func TestSilenceCountsFromTheLastFrame(t *testing.T) {
 	}
 }
 
+// TestHung checks that a silent peer whose machine answers lives for HungAfter, one whose machine
+// stops to answer for no longer, and that a job that has failed waits for neither.
+func TestHung(t *testing.T) {
+	start := func(broken bool, answers func(link.Peer) bool) *Core {
+		ports := &counted{lone: lone{regions: map[link.Region][]byte{}}}
+		c, err := New(Config{Self: 0, PodOf: []int32{0, 1}, Pods: 2, HungAfter: 30 * time.Second, Answers: answers}, ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.LinkUp(1, 1, link.Caps{})
+		if hear(t, c, 1, 0); broken {
+			c.LinkDown(2, 1, link.ErrBroken)
+		}
+		return c
+	}
+	yes := func(link.Peer) bool { return true }
+	for _, broken := range []bool{false, true} {
+		c := start(broken, yes)
+		if !alive(c, 0, 29*time.Second) {
+			t.Fatalf("broken %v: %v", broken, c.fail)
+		}
+		if alive(c, 29*time.Second, 31*time.Second) {
+			t.Errorf("broken %v: the silent peer lives after 31 s", broken)
+		} else if text := c.fail.Reason; !strings.Contains(text, "nothing heard for 30s, although its machine answers") {
+			t.Errorf("broken %v: %s", broken, text)
+		}
+
+		answers, asked := true, 0
+		c = start(broken, func(link.Peer) bool { asked++; return answers })
+		if !alive(c, 0, 10*time.Second) {
+			t.Fatalf("broken %v: %v", broken, c.fail)
+		}
+		if answers = false; alive(c, 10*time.Second, 11*time.Second) {
+			t.Errorf("broken %v: the peer lives, and its machine has not answered for a second", broken)
+		}
+		if asked > 20 {
+			t.Errorf("broken %v: asked %d times in 11 s", broken, asked)
+		}
+
+		c = start(broken, yes)
+		c.Fail(3, &Failure{Rank: 0, Code: 1})
+		alive(c, 0, 5*time.Second)
+		if c.peers[1].State() != channel.Dead {
+			t.Errorf("broken %v: a job that has failed waits for the silent peer", broken)
+		}
+	}
+	c := start(false, yes)
+	hung := alive(c, 0, 20*time.Second)
+	hear(t, c, int64(20*time.Second), 0)
+	if !hung || !alive(c, 20*time.Second, 45*time.Second) || alive(c, 45*time.Second, 51*time.Second) {
+		t.Errorf("the time does not count from the last frame: %v", c.fail)
+	}
+}
+
 // TestOwnAbsence checks that a sidecar that was not scheduled does not count that time against
 // its peers, and gives up those that stay silent when it runs again.
 func TestOwnAbsence(t *testing.T) {

@@ -265,7 +265,11 @@ func (m *Mesh) dialData(ctx context.Context, peer link.Peer, a *dialResult, id t
 // silent for too long, and when ctx ends.
 func (m *Mesh) open(ctx context.Context, peer link.Peer, a *dialResult) (conn net.Conn, end func(), err error) {
 	a.accepted, a.heard = false, false
-	if conn, err = m.cfg.Names.Dial(ctx, m.cfg.Addresses[peer]); err != nil {
+	conn, err = m.cfg.Names.Dial(ctx, m.cfg.Addresses[peer])
+	m.mu.Lock()
+	m.accepted[peer] = err == nil
+	m.mu.Unlock()
+	if err != nil {
 		return nil, nil, err
 	}
 	a.accepted = true

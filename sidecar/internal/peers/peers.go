@@ -60,6 +60,7 @@ type Config struct {
 	FirstByteTimeout time.Duration // bound of the wait for the first byte of an incoming connection; default 1 s
 	Silence          time.Duration // how long a peer that accepts connections may send nothing before it fails, without time in which this process was stopped or had no processor; default 5 s
 	Early            time.Duration // the bound of Silence for a peer that was never connected, if addresses accept connections before their sidecars have started; default Silence
+	Hung             time.Duration // the bound of Silence for a peer that was connected before; default Silence
 	Ask              time.Duration // how long, after a break, the higher-numbered side waits for the lower-numbered one to dial before it asks; default 1 s, at most a fifth of Silence
 	Unread           time.Duration // how long a peer may take for a buffer of an encrypted connection before the connection ends; default Silence
 	Pending          int           // bound of incoming connections that are not authenticated, half of them from one address; default 128
@@ -102,6 +103,7 @@ type Mesh struct {
 	proven       map[link.Peer][]net.Conn // control connections that are authenticated, oldest first
 	attempts     map[link.Peer]*attempt   // attempts to make an Endpoint, by the dialling peer
 	incarnations map[link.Peer]uint64     // incarnation of the first connection with each peer
+	accepted     map[link.Peer]bool       // whether the last attempt to connect a peer found a kernel that accepts connections
 
 	running sync.WaitGroup // streams
 }
@@ -119,6 +121,9 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	}
 	if cfg.Unread == 0 {
 		cfg.Unread = cfg.Silence
+	}
+	if cfg.Hung == 0 {
+		cfg.Hung = cfg.Silence
 	}
 	if cfg.Early == 0 {
 		cfg.Early = cfg.Silence
@@ -143,7 +148,7 @@ func New(cfg Config, listener net.Listener) *Mesh {
 	return &Mesh{
 		cfg: cfg, server: serverTLS(&cfg), listener: listener, ctx: ctx, stop: stop, limiter: admission.New(cfg.Pending, (cfg.Pending+1)/2), rates: connlimit.NewRates(handshakeRate),
 		dials: map[link.Peer]context.CancelFunc{}, tickets: map[link.Peer]*ticket{}, conns: map[net.Conn]bool{},
-		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, attempts: map[link.Peer]*attempt{}, incarnations: map[link.Peer]uint64{},
+		streams: map[*stream]bool{}, proven: map[link.Peer][]net.Conn{}, attempts: map[link.Peer]*attempt{}, incarnations: map[link.Peer]uint64{}, accepted: map[link.Peer]bool{},
 	}
 }
 
@@ -333,6 +338,7 @@ func (m *Mesh) connected(peer link.Peer, incarnation uint64, fd int, end Endpoin
 	if m.incarnations[peer] == 0 {
 		m.incarnations[peer] = incarnation
 	}
+	delete(m.accepted, peer)
 	same := m.incarnations[peer] == incarnation
 	m.mu.Unlock()
 	if !same && m.cfg.Lost != nil {

@@ -74,7 +74,7 @@ func (m *Mesh) silence(peer link.Peer) time.Duration {
 	if m.incarnations[peer] == 0 {
 		return m.cfg.Early
 	}
-	return m.cfg.Silence
+	return m.cfg.Hung
 }
 
 // waitForDial waits, on the higher-numbered side, for the lower-numbered side to dial

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"errors"
+	"net"
 	"testing"
 	"time"
 )
@@ -41,4 +42,46 @@ func TestNameThatDoesNotResolve(t *testing.T) {
 	if n.count(1) != 0 {
 		t.Error("connected to a peer that does not exist")
 	}
+}
+
+// TestSilenceBound checks how long a peer may be silent: Early before the first connection, and
+// Hung, which is at least Silence, later.
+func TestSilenceBound(t *testing.T) {
+	const silence, early, hung = time.Second, time.Minute, time.Hour
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) { c.Silence, c.Early, c.Hung = silence, early, hung })[0]
+	if d := n.silence(1); d != early {
+		t.Errorf("before the first connection: %v, want %v", d, early)
+	}
+	n.Mesh.mu.Lock()
+	n.incarnations[1] = 7
+	n.Mesh.mu.Unlock()
+	if d := n.silence(1); d != hung {
+		t.Errorf("after the first connection: %v, want %v", d, hung)
+	}
+	n = newJob(t, "j", time.Hour).nodes(2, []int{0}, func(c *Config) { c.Silence = silence })[0]
+	if n.cfg.Hung != silence || n.cfg.Early != silence {
+		t.Errorf("by default %v and %v, want %v", n.cfg.Hung, n.cfg.Early, silence)
+	}
+}
+
+// TestAnswers checks that a machine answers while it accepts connections that its process does not
+// serve, and not if nothing listens there.
+func TestAnswers(t *testing.T) {
+	n := newJob(t, "j", time.Hour).nodes(2, []int{0}, hangs)[0]
+	if n.Answers(1) {
+		t.Error("a peer that was not dialled answers")
+	}
+	n.Connect(1)
+	wait(t, "the machine to answer no more", func() bool { return !n.Answers(1) }) // nothing listens
+	hung, err := net.Listen("tcp", n.cfg.Addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hung.Close() }() // the kernel accepts, and the peer does not
+	wait(t, "the machine to answer", func() bool { return n.Answers(1) })
+	n.Cancel(1)
+	if n.Answers(1) {
+		t.Error("a peer that is not dialled any more answers")
+	}
+	wait(t, "the end of the dial", n.quiet)
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
 // byHand returns a mesh whose steps a test executes itself, as pod 0, which dials pod 1.
@@ -15,7 +17,7 @@ func byHand(t *testing.T, patience time.Duration) (dialler *Mesh, acceptor *node
 	acceptor = j.nodes(2, []int{1}, func(c *Config) { c.HandshakeTimeout = patience })[0]
 	cfg := acceptor.cfg
 	cfg.Self, cfg.TLS, cfg.Log = 0, j.credentials(0), slog.New(slog.DiscardHandler)
-	return &Mesh{cfg: cfg, ctx: t.Context()}, acceptor
+	return &Mesh{cfg: cfg, ctx: t.Context(), accepted: map[link.Peer]bool{}}, acceptor
 }
 
 func (m *Mesh) ticket(t *testing.T) (ticketID, []byte) {

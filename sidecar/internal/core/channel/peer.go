@@ -74,6 +74,7 @@ type times struct {
 	down    int64 // time since which no connection has carried a frame; 0: one does
 	connect int64 // time at which the next connection is requested; 0: it was requested
 	pause   int64 // pause before the next request, after a connection on which no frame arrived
+	spared  int64 // time before which silence does not end the peer (Config.Answers)
 }
 
 // rings are the two rings of a connection, which carry small frames by remote write (P§5.7).

@@ -87,9 +87,13 @@ type Config struct {
 	Heartbeat     time.Duration // silence after which a heartbeat is sent
 	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead
 	StartWithin   time.Duration // how long a peer may take to be reached for the first time
+	HungAfter     time.Duration // silence after which a peer is dead although its machine Answers; default DeadAfter
 	FragmentBytes uint64        // bytes of a transfer in one frame
 	AheadBytes    uint64        // bytes of transfers that may wait for a link
-	AckDelay      time.Duration // how long an acknowledgement may wait for a frame that carries it
+	// Answers reports whether the kernel of a silent peer's machine has acknowledged what was sent
+	// to the peer, so that its process gets no processor, is stopped or hangs; nil: not known.
+	Answers  func(p link.Peer) bool
+	AckDelay time.Duration // how long an acknowledgement may wait for a frame that carries it
 
 	Rings     eagerring.Kind // how small frames go by remote write
 	FastPeers int            // most peers with a ring

@@ -112,7 +112,7 @@ func (r *Room) limit(p *Peer) int64 {
 	default:
 		return 0
 	}
-	return since + int64(patience)
+	return max(since+int64(patience), p.times.spared)
 }
 
 // tickPeer does the work that is due for a peer: its end, another connection, a heartbeat.
@@ -140,14 +140,36 @@ func (r *Room) tickPeer(p *Peer) {
 
 // giveUp ends a peer whose time is up.
 func (r *Room) giveUp(p *Peer) {
-	switch p.state {
-	case Rejected:
+	if p.state == Rejected {
 		r.endRejection(p)
-	case Connecting:
+		return
+	}
+	since := p.times.heard
+	if p.times.down != 0 {
+		since = p.times.down
+	}
+	if p.known && r.spare(p, since) {
+		return
+	}
+	switch {
+	case p.times.spared > since && r.now-since >= int64(r.cfg.HungAfter):
+		r.user.Lost(p.id, fmt.Errorf("nothing heard for %v, although its machine answers", r.cfg.HungAfter))
+	case p.state == Connecting:
 		r.user.Lost(p.id, fmt.Errorf("%w, no other within %v", link.ErrBroken, r.patience(p)))
 	default:
 		r.user.Lost(p.id, fmt.Errorf("nothing heard for %v", r.cfg.DeadAfter))
 	}
+}
+
+// spare lets a peer that has been silent since a time live for another heartbeat, if its machine
+// answers: on a machine that starts many pods a sidecar may get no processor for seconds. A job
+// that has failed does not wait.
+func (r *Room) spare(p *Peer, since int64) bool {
+	if r.cfg.Answers == nil || r.failed || r.now-since >= int64(r.cfg.HungAfter) || !r.cfg.Answers(p.id) {
+		return false
+	}
+	p.times.spared = r.now + int64(r.cfg.Heartbeat)
+	return true
 }
 
 // tickOwed sends the acknowledgements that no frame has carried in time.
