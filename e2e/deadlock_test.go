@@ -50,6 +50,19 @@ func TestSuspectedDeadlock(t *testing.T) {
 	}
 }
 
+// TestSomeDeadlock checks that ranks that wait for each other are reported, while another rank of
+// the job computes.
+func TestSomeDeadlock(t *testing.T) {
+	t.Parallel()
+	const suspicion = "outrigger: suspected deadlock: ranks 0 and 1 have waited for each other for 1 s or longer, and nothing is under way for them; other ranks go on\n"
+	for _, play := range []string{"two of three", "two of three" + polling} {
+		code, out := startWith(t, []string{"--deadlock-fails", "--deadlock-after", "1s"}, 3, 2, os.Args[0], hangingCommand, play).wait()
+		if code != 124 || strings.Count(out, suspicion) != 1 || !strings.Contains(out, "outrigger: ranks 0 and 1 wait for each other: 0 in recv from 1 tag 3") || !strings.Contains(out, "job failed: suspected deadlock: ranks 0 and 1") {
+			t.Errorf("%s: exit code %d\n%s", play, code, out)
+		}
+	}
+}
+
 // TestNoDeadlock checks that no deadlock is reported of ranks that wait for a rank that
 // computes, of ranks that compute with open receives, of waits with a time limit, and with
 // --deadlock-after 0.

@@ -34,6 +34,7 @@ var hangs = map[string]hang{
 		"rank 2 waits", "recv from 1 tag 5; unexpected here: from 0 tag 5, 8 B (a wrong source?)",
 	}},
 	"head to head":  {headToHead, 2, []string{"ranks 0 and 1 wait for each other", "send to 1 tag 3, 8 MiB, no receive", "send to 0 tag 3, 8 MiB, no receive"}},
+	"two of three":  {twoOfThree, 3, []string{"ranks 0 and 1 wait for each other: 0 in recv from 1 tag 3, 1 in recv from 0 tag 3", "rank 2 waits for no message: the program computes"}},
 	"ring":          {ringOfReceives, 3, []string{"ranks 0 to 2 wait for each other in a ring"}},
 	"wrong comm":    {wrongComm, 4, []string{"ranks 0 and 2 wait for each other: 0 in barrier for rank 2 in communicator 1, 2 in barrier in round ", " for rank 0 (in different communicators)"}},
 	"two roots":     {twoRoots, 2, []string{"ranks disagree about a collective: rank 0 is in gather of root 0, rank 1 is in gather of root 1"}},
@@ -328,6 +329,15 @@ func wrongSource(ctx context.Context, w *outrigger.Comm) error {
 		return err
 	}
 	return w.Barrier(ctx)
+}
+
+// twoOfThree: two ranks wait for each other, and the third one computes.
+func twoOfThree(ctx context.Context, w *outrigger.Comm) error {
+	if w.Rank() == 2 {
+		time.Sleep(time.Hour)
+	}
+	_, err := outrigger.Recv(ctx, w, make([]byte, 8), 1-w.Rank(), 3)
+	return err
 }
 
 // headToHead: both ranks send before they receive, and the messages are too large for the

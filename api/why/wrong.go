@@ -11,7 +11,10 @@ func (r *Rank) needs() []int {
 	if len(r.Waits) == 0 {
 		return nil
 	}
-	w := &r.Waits[0]
+	return r.Waits[0].needs()
+}
+
+func (w *Wait) needs() []int {
 	switch {
 	case w.Moving:
 		return nil

@@ -33,11 +33,12 @@ const deadlockStays = 1600 * time.Millisecond
 type stillness int
 
 const (
-	moving stillness = iota
-	halted           // ranks are stopped, and all others that have not left wait
-	alone            // ranks are stopped, and all others have left
-	stuck            // all ranks that have not left wait
-	unseen           // stuck, except for ranks whose messages the sidecars do not see
+	moving  stillness = iota
+	halted            // ranks are stopped, and all others that have not left wait
+	alone             // ranks are stopped, and all others have left
+	stuck             // all ranks that have not left wait
+	knotted           // some ranks wait for each other alone (why.Knot)
+	unseen            // stuck, except for ranks whose messages the sidecars do not see
 )
 
 // watchDeadlock reports a suspected deadlock, and ranks that are stopped while all others
@@ -82,17 +83,17 @@ func (j *Job) watchDeadlock() {
 		case is == halted, is == alone:
 			j.tellHalted(ranks, is, after)
 			told = is
-		case is == stuck:
-			if j.suspect(ranks) {
+		case is == stuck, is == knotted:
+			if j.suspect(ranks, is) {
 				return
 			}
-			told = stuck
+			told = is
 		}
 	}
 }
 
 func (j *Job) tellGoesOn(told stillness) {
-	if told == stuck {
+	if told == stuck || told == knotted {
 		j.err.OfferReserved("outrigger: the job goes on: it was no deadlock\n")
 	} else {
 		j.err.OfferReserved("outrigger: the job goes on\n")
@@ -134,23 +135,25 @@ func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// stillRanks returns the job's ranks if none of them makes progress; known is false if a
-// sidecar did not answer. It stops asking at the first pod with a rank that makes progress.
+// stillRanks returns the job's ranks if none of them makes progress, or those that wait for each
+// other alone; known is false if a sidecar did not answer.
 func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, is stillness, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
-	hidden := false
+	var all []why.Rank
 	for _, socket := range j.Metrics() {
 		some, err := Why(ctx, []string{socket})
-		some, local := why.Seen(some)
-		hidden = hidden || local
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, moving, false
-		case why.Moves(some, after):
-			return nil, moving, true
 		}
-		ranks = append(ranks, some...)
+		all = append(all, some...)
+	}
+	ranks, hidden := why.Seen(all)
+	if why.Moves(ranks, after) {
+		if knot := why.Knot(all, after); knot != nil {
+			return knot, knotted, true
+		}
+		return nil, moving, true
 	}
 	switch {
 	case why.Halted(ranks, after) != nil && why.Alone(ranks):
@@ -168,8 +171,11 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 }
 
 // suspect reports a suspected deadlock, and fails the job if Deadlock.Fails is set.
-func (j *Job) suspect(ranks []why.Rank) (failed bool) {
+func (j *Job) suspect(ranks []why.Rank, is stillness) (failed bool) {
 	text := why.Suspicion(j.spec.Deadlock.After)
+	if is == knotted {
+		text = why.KnotText(ranks, j.spec.Deadlock.After)
+	}
 	lines := why.Explain(ranks)
 	for _, line := range append([]string{text}, lines...) {
 		j.err.OfferReserved("outrigger: " + line + "\n")
