@@ -170,6 +170,14 @@ func TestTakenBeforeTheSleep(t *testing.T) {
 	}
 }
 
+// TestPollsInVain checks that polls of the C client that find nothing acquire no lock and do not call
+// the kernel for their first 20 us, and that they see what has ended meanwhile.
+func TestPollsInVain(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/vain")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestCrowded checks that a waiting thread sleeps if another thread computes on its CPU.
 func TestCrowded(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), at(t, "c/shared_cpu")).CombinedOutput(); err != nil {

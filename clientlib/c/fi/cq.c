@@ -89,6 +89,8 @@ static ssize_t poll_queue(struct cq *cq, void *buf, size_t count, fi_addr_t *sou
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *sources)
 {
 	struct cq *cq = (struct cq *)fid;
+	if (!relaxed(cq->lost) && poll_in_vain())
+		return -FI_EAGAIN;
 	lock();
 	bool passes = polls_occasionally();
 	ssize_t n = poll_queue(cq, buf, count, sources, passes);
@@ -151,7 +153,7 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr
 		uint64_t waited = nanoseconds() - begun;
 		if (n != -FI_EAGAIN || over || (timeout >= 0 && waited >= (uint64_t)timeout * 1000000u))
 			break;
-		(void)back_off(begun, polls, true);
+		back_off_waiting(begun, polls);
 	}
 	unlock();
 	return n;
@@ -232,6 +234,9 @@ int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **
 static uint64_t counter_read(struct fid_cntr *fid)
 {
 	struct counter *c = (struct counter *)fid;
+	uint64_t value = relaxed(c->value);
+	if (value == relaxed(c->last_read) && poll_in_vain())
+		return value;
 	lock();
 	bool passes = polls_occasionally();
 	progress();
@@ -289,7 +294,7 @@ static int counter_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 			rc = -FI_ETIMEDOUT;
 		if (rc != -FI_EAGAIN)
 			break;
-		(void)back_off(begun, polls, true);
+		back_off_waiting(begun, polls);
 	}
 	unlock();
 	return rc;

@@ -79,7 +79,7 @@ static void drain(struct endpoint *ep)
 		progress();
 		owes = drop_all(ep);
 		continue_sweeps(ep);
-		(void)back_off(begun, polls, true);
+		back_off_waiting(begun, polls);
 	}
 	while (!list_empty(&ep->ops)) {
 		struct op *op = (struct op *)ep->ops.next;
@@ -367,6 +367,9 @@ static void serve(struct endpoint *ep)
 	serve_accesses(ep);
 }
 
+/* served_all reports whether serve has nothing to do until the client has a completion. */
+static bool served_all(const struct endpoint *ep) { return ep->unwanted == 0 && !awaits_self() && untagged_served(ep) && accesses_served(ep); }
+
 int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
 {
 	struct endpoint *ep = calloc(1, sizeof *ep);
@@ -388,6 +391,7 @@ int endpoint_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep
 	list_init(&ep->answers);
 	ep->min_multi = MIN_MULTI_DEFAULT;
 	ep->serve = serve;
+	ep->served = served_all;
 	ep->directed = (info->caps & FI_DIRECTED_RECV) != 0;
 	ep->tx_flags = info->tx_attr != NULL ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr != NULL ? info->rx_attr->op_flags : 0;

@@ -4,10 +4,68 @@
 /* The empty polls of this thread, over all queues and counters: an MPI polls several of them in
  * turn, and handles what it has found in one before it polls the next. */
 static __thread struct {
-	unsigned polls;         /* empty polls since the thread last found or started something */
+	unsigned polls;         /* empty polls in a row, since the thread last found or started something, or computed */
+	uint64_t first;         /* time of the first of them */
+	uint64_t locked;        /* time of the last one that acquired the lock */
 	uint64_t since, polled; /* begin of the present series of polls in quick succession, and time of the last poll */
 	uint64_t cpu_ns;        /* CPU time of the thread when it was last read */
+	uint64_t crowded;       /* until then another process may wait for this CPU */
 } empty;
+
+/* A yield that takes longer has given the CPU to another process, such as the sidecar. */
+#define GIVEN_NS 2000u
+/* For so long after such a yield the thread yields as soon as it may: most waits of a program on
+ * shared CPUs end because another process has run. */
+#define CROWDED_NS 10000000u
+
+/* note_rest notes what a yield or a sleep since begun shows. */
+static void note_rest(uint64_t begun)
+{
+	empty.polled = nanoseconds();
+	empty.crowded = empty.polled - begun > GIVEN_NS ? empty.polled + CROWDED_NS : 0;
+}
+
+/* A thread that has not polled for so long has computed, and polls anew. It is longer than the work of
+ * an MPI between two polls of a wait. */
+#define PAUSE_NS 1000000u
+
+/* begins reports whether a poll at the time now begins polls in a row. */
+static bool begins(uint64_t now) { return empty.polls == 0 || now - empty.polled > PAUSE_NS; }
+
+/* note_empty counts an empty poll, and reports whether it follows the last one at once. */
+static bool note_empty(uint64_t now)
+{
+	bool at_once = empty.polls > 0 && now - empty.polled <= RAPID_NS;
+	if (begins(now)) {
+		empty.polls = 0;
+		empty.first = now;
+	}
+	empty.polls++;
+	if (!at_once)
+		empty.since = now;
+	empty.polled = now;
+	return at_once;
+}
+
+/* The longest time between two polls of a thread that acquire the lock, while it polls in vain: they
+ * show the client that the program waits, which must not look like computation
+ * (clientlib/c/src/activity.c). */
+#define LOCKED_EVERY_NS 20000u
+
+/* poll_in_vain reports, without the lock and by loads alone, that a poll would find nothing, as far as
+ * this thread still polls without a rest. */
+bool poll_in_vain(void)
+{
+	if (!atomic_load_explicit(&settled, memory_order_acquire) || !outrigger_idle(client()))
+		return false;
+	uint64_t now = nanoseconds();
+	if (begins(now))
+		empty.locked = now;
+	else if (now - empty.locked >= LOCKED_EVERY_NS || !polls_on(empty.first, empty.polls, now, now < empty.crowded))
+		return false;
+	(void)note_empty(now);
+	return true;
+}
 
 /* waits reports whether this thread does nothing between its polls. If it polls later than
  * RAPID_NS after the last poll, it has computed, or has yielded the CPU itself, as some MPIs do.
@@ -30,12 +88,14 @@ bool yield_if_waiting(void)
 	if (is_attendant())
 		return false;
 	uint64_t now = nanoseconds();
-	bool at_once = now - empty.polled <= RAPID_NS;
-	if (empty.polls++ == 0 || !at_once)
-		empty.since = now;
-	bool rested = back_off(empty.since, empty.polls, waits(at_once));
-	empty.polled = nanoseconds();
-	return rested;
+	bool at_once = note_empty(now);
+	empty.locked = now;
+	if (polls_on(empty.first, empty.polls, now, now < empty.crowded))
+		return false;
+	if (!back_off(empty.since, now, waits(at_once)))
+		return false;
+	note_rest(now);
+	return true;
 }
 
 /* end_start ends a call that starts an operation, with the result rc: it hands over to the
@@ -44,6 +104,7 @@ void end_start(ssize_t rc)
 {
 	if (rc == 0)
 		empty.polls = 0;
+	settle();
 	unlock_and_hand_over();
 }
 
@@ -52,6 +113,7 @@ void end_start(ssize_t rc)
 void end_poll(bool passes, bool found)
 {
 	note_poll(found);
+	settle();
 	if (passes || found)
 		unlock_and_hand_over();
 	else

@@ -101,7 +101,7 @@ int attach(void)
 	}
 	if (rc == OUTRIGGER_OK) {
 		set_client(session);
-		set_polls_before_yield(alone());
+		set_alone(alone());
 		used = true;
 		lend_arena();
 		start_attendant();

@@ -27,6 +27,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <rdma/providers/fi_prov.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -202,6 +203,7 @@ struct endpoint {
 	unsigned sweeps;
 	size_t min_multi;
 	void (*serve)(struct endpoint *ep); /* handles the messages that have arrived for the endpoint */
+	bool (*served)(const struct endpoint *ep); /* reports whether serve has nothing to do until the client has a completion */
 	struct node node;    /* node in the list of all endpoints */
 	struct node ops;     /* open requests of the endpoint */
 	struct node receives[RECEIVES]; /* tagged receives that were not cancelled, by context */
@@ -272,8 +274,20 @@ struct claimed {
 	struct outrigger_result message;
 };
 
+/* relaxed reads a field that other threads write, which hold the lock. */
+#define relaxed(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+
 extern pthread_mutex_t provider_lock;
-static inline void lock(void) { pthread_mutex_lock(&provider_lock); }
+extern _Atomic bool settled; /* progress() has nothing to do until the client has a completion (progress.c) */
+
+static inline void lock(void)
+{
+	pthread_mutex_lock(&provider_lock);
+	/* What the caller does may leave work for the next poll. */
+	if (atomic_load_explicit(&settled, memory_order_relaxed))
+		atomic_store_explicit(&settled, false, memory_order_relaxed);
+}
+
 static inline void unlock(void) { pthread_mutex_unlock(&provider_lock); }
 
 /* pool.c: memory in pieces of one size. */
@@ -353,8 +367,11 @@ void program_returned(void);    /* lets this thread handle completions; unless i
 extern struct node endpoints;
 extern bool sidecar_ended;
 void progress(void);
-bool back_off(uint64_t since, unsigned polls, bool waits);
-void set_polls_before_yield(bool alone);
+void settle(void);
+bool polls_on(uint64_t first, unsigned polls, uint64_t now, bool hurries);
+bool back_off(uint64_t since, uint64_t now, bool waits);
+void back_off_waiting(uint64_t begun, unsigned polls);
+void set_alone(bool yes);
 
 /* background.c */
 void start_attendant(void);
@@ -362,6 +379,7 @@ bool stop_attendant(void);
 void unlock_and_hand_over(void);
 
 /* linger.c */
+bool poll_in_vain(void);
 bool yield_if_waiting(void);
 void end_empty_polls(void);
 void end_start(ssize_t rc);
@@ -395,6 +413,7 @@ void end_requests(void);
 extern struct fi_ops_tagged tagged_ops;
 extern struct fi_ops_msg msg_ops;
 bool await_self(void);
+bool awaits_self(void);
 ssize_t cancel(struct endpoint *ep, void *context);
 void discard(struct endpoint *ep);
 void drop_claimed(struct endpoint *ep);
@@ -413,6 +432,7 @@ int query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op
 
 /* target.c */
 void serve_accesses(struct endpoint *ep);
+bool accesses_served(const struct endpoint *ep);
 bool drop_accesses(struct endpoint *ep);
 void drop_answers(struct endpoint *ep);
 struct registration;
@@ -422,6 +442,7 @@ void forget_region(const struct registration *r);
 /* untagged.c */
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags);
 void serve_untagged(struct endpoint *ep);
+bool untagged_served(const struct endpoint *ep);
 bool cancel_untagged(struct endpoint *ep, void *context);
 void fail_untagged(struct endpoint *ep, int status);
 void drop_untagged(struct endpoint *ep);

@@ -39,7 +39,7 @@ static int close_region(struct fid *fid)
 		progress();
 		if (r->busy == 0)
 			break;
-		(void)back_off(begun, polls, true);
+		back_off_waiting(begun, polls);
 	}
 	if (r->busy > 0)
 		forget_region(r);

@@ -68,6 +68,11 @@ struct eager *rx_first(struct endpoint *ep, struct rx_queue *b)
 	return list_empty(&b->buffers_posted) || !m->arrived ? NULL : m;
 }
 
+bool rx_waits(const struct rx_queue *b)
+{
+	return !list_empty(&b->buffers_posted) && !((const struct eager *)b->buffers_posted.next)->arrived;
+}
+
 void rx_repost(struct eager *m)
 {
 	list_remove(&m->node);

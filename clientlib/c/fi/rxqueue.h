@@ -28,6 +28,9 @@ struct eager {
  * buffers it posts them. */
 struct eager *rx_first(struct endpoint *ep, struct rx_queue *b);
 
+/* rx_waits reports whether the queue has buffers, and no message has arrived in the first one. */
+bool rx_waits(const struct rx_queue *b);
+
 /* rx_repost removes the first message and posts its buffer again. */
 void rx_repost(struct eager *m);
 

@@ -259,6 +259,9 @@ void serve_accesses(struct endpoint *ep)
 	}
 }
 
+/* accesses_served reports whether serve_accesses has nothing to do until the client has a completion. */
+bool accesses_served(const struct endpoint *ep) { return !exposed || (list_empty(&ep->answers) && rx_waits(&ep->requests)); }
+
 /* reject_late answers a request to an endpoint that closes with an error. A request that was executed
  * already gets its proper answer. */
 static int reject_late(struct eager *m)

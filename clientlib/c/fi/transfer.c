@@ -68,15 +68,20 @@ static void on_sent_self(void *arg, const struct outrigger_result *r)
 		on_sent(op, r);
 }
 
+/* awaits_self reports whether an empty poll waits for messages from this process to itself. */
+bool awaits_self(void) { return to_self > 0 && !self_wait_failed; }
+
 /* await_self waits for messages from this process to itself. It reports false if there are none or
  * the last wait was too long. */
 bool await_self(void)
 {
-	if (to_self == 0 || self_wait_failed)
+	if (!awaits_self())
 		return false;
 	uint64_t since = nanoseconds();
-	while (to_self > 0 && !self_wait_failed && !sidecar_ended) {
+	while (awaits_self() && !sidecar_ended) {
+		unlock();
 		sched_yield();
+		lock();
 		progress();
 		self_wait_failed = to_self > 0 && nanoseconds() - since > SELF_NS;
 	}

@@ -285,6 +285,12 @@ void serve_untagged(struct endpoint *ep)
 	}
 }
 
+/* untagged_served reports whether serve_untagged has nothing to do until the client has a completion. */
+bool untagged_served(const struct endpoint *ep)
+{
+	return list_empty(&ep->posted) || (!ep->retry_deferred && rx_waits(&ep->untagged));
+}
+
 /* post_untagged posts a buffer. */
 ssize_t post_untagged(struct endpoint *ep, const struct iovec *iov, size_t segments, fi_addr_t from, void *context, uint64_t flags)
 {

@@ -250,6 +250,11 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
  * may be NULL, to the number of completions since the last call. */
 int outrigger_progress(outrigger *s, unsigned *completions);
 
+/* outrigger_idle reports whether outrigger_progress would find nothing: no completion is
+ * published, and no chunk can be submitted. It only loads memory. Completions that another thread
+ * has handled are not seen by it. */
+int outrigger_idle(const outrigger *s);
+
 /* outrigger_yield gives the CPU away between two empty polls. A program that waits by calling
  * outrigger_test or outrigger_progress calls it instead of sched_yield, so that the time of the
  * yield does not count as computation and the sidecar learns that this process waits. If the

@@ -111,6 +111,8 @@ int or_handle_completions(outrigger *s)
 		s->completed++;
 		rc = take(s, &d);
 	}
+	if (s->completed != before) /* one writer, by the lock: no locked instruction */
+		atomic_store_explicit(&s->handled, atomic_load_explicit(&s->handled, memory_order_relaxed) + 1, memory_order_relaxed);
 	if (s->completed != before && s->sleepers > 0)
 		or_wake_sleepers(s); /* a completion may be for another thread */
 	return rc;

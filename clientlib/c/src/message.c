@@ -410,10 +410,15 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
 {
 	uint32_t id;
 	*over = 0;
+	if (request != 0 && or_in_vain(s, request))
+		return OUTRIGGER_OK;
 	pthread_mutex_lock(&s->lock);
 	int rc = or_poll(s);
 	struct or_op *op = find(s, request, &id);
-	if (op == NULL || op->done) {
+	if (op != NULL && !op->done) {
+		or_note_vain(s, request);
+	} else {
+		or_end_vain();
 		*over = 1;
 		rc = OUTRIGGER_OK;
 		if (op != NULL) {

@@ -9,11 +9,14 @@ int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 	if (s->gone)
 		return OUTRIGGER_NO_SIDECAR;
 	int rc = or_op_alloc(&s->ops, id, op);
-	if (rc != OUTRIGGER_TOO_MANY)
-		return rc;
-	/* Sends without request and callback free their numbers when they complete. */
-	rc = or_progress(s);
-	return rc == OUTRIGGER_OK ? or_op_alloc(&s->ops, id, op) : rc;
+	if (rc == OUTRIGGER_TOO_MANY) {
+		/* Sends without request and callback free their numbers when they complete. */
+		rc = or_progress(s);
+		rc = rc == OUTRIGGER_OK ? or_op_alloc(&s->ops, id, op) : rc;
+	}
+	if (rc == OUTRIGGER_OK)
+		or_end_vain();
+	return rc;
 }
 
 /* or_submit_chunks submits chunks of a staged operation. It must not be called while another submission

@@ -55,7 +55,7 @@ struct or_producer {
 /* The reading end of a ring. */
 struct or_consumer {
 	struct or_view view;
-	uint64_t pos;      /* next position to read */
+	_Atomic uint64_t pos; /* next position to read; only the reader that holds the session's lock writes it */
 	uint64_t released; /* the head as last published */
 };
 
@@ -96,20 +96,29 @@ static inline int or_push(struct or_producer *p, const struct or_descriptor *d)
 	return 1;
 }
 
+/* or_position returns the next position to read. */
+static inline uint64_t or_position(const struct or_consumer *c)
+{
+	return atomic_load_explicit(&c->pos, memory_order_relaxed);
+}
+
 /* or_publish_head publishes the head, so that the producer may write the entries that were read. */
 static inline void or_publish_head(struct or_consumer *c)
 {
-	if (c->released != c->pos) {
-		c->released = c->pos;
-		atomic_store_explicit(c->view.head, c->pos, memory_order_release);
+	uint64_t pos = or_position(c);
+	if (c->released != pos) {
+		c->released = pos;
+		atomic_store_explicit(c->view.head, pos, memory_order_release);
 	}
 }
 
-/* or_ready reports whether an entry can be read. */
+/* or_ready reports whether an entry can be read. It may be called without the session's lock: it
+ * then answers for a moment of the call. */
 static inline bool or_ready(const struct or_consumer *c)
 {
-	_Atomic uint32_t *seq = (_Atomic uint32_t *)(void *)or_entry(&c->view, c->pos);
-	return atomic_load_explicit(seq, memory_order_seq_cst) == (uint32_t)(c->pos + 1);
+	uint64_t pos = or_position(c);
+	_Atomic uint32_t *seq = (_Atomic uint32_t *)(void *)or_entry(&c->view, pos);
+	return atomic_load_explicit(seq, memory_order_seq_cst) == (uint32_t)(pos + 1);
 }
 
 /* or_pop copies the next entry into d and reports whether there was one. It reads each byte once,
@@ -117,15 +126,16 @@ static inline bool or_ready(const struct or_consumer *c)
  * half of the ring. */
 static inline bool or_pop(struct or_consumer *c, struct or_descriptor *d)
 {
-	unsigned char *e = or_entry(&c->view, c->pos);
-	if (atomic_load_explicit((_Atomic uint32_t *)(void *)e, memory_order_acquire) != (uint32_t)(c->pos + 1))
+	uint64_t pos = or_position(c);
+	unsigned char *e = or_entry(&c->view, pos);
+	if (atomic_load_explicit((_Atomic uint32_t *)(void *)e, memory_order_acquire) != (uint32_t)(pos + 1))
 		return false;
 	uint64_t words[OR_WORDS];
 	for (int i = 0; i < OR_WORDS; i++)
 		words[i] = atomic_load_explicit((_Atomic uint64_t *)(void *)e + i, memory_order_relaxed);
 	memcpy(d, words, sizeof words);
-	c->pos++;
-	if (c->pos - c->released > c->view.mask / 2)
+	atomic_store_explicit(&c->pos, pos + 1, memory_order_relaxed); /* one writer: no locked instruction */
+	if (pos + 1 - c->released > c->view.mask / 2)
 		or_publish_head(c);
 	return true;
 }

@@ -16,6 +16,7 @@ int outrigger_open(const struct outrigger_config *config, outrigger **out, char 
 	s->socket = s->doorbell = s->files[0] = s->files[1] = -1;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->pieces_lock, NULL);
+	or_vain_init(s);
 	int rc = or_register_session(s);
 	if (rc == OUTRIGGER_OK)
 		rc = or_attach(config, s, why, why_bytes);

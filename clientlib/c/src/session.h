@@ -199,6 +199,7 @@ struct outrigger {
 	unsigned polled; /* value of completed at the last poll of the program itself */
 	unsigned sleepers; /* number of threads that may be blocked */
 	uint32_t wakeups; /* number of times that or_wake_sleepers woke threads: a part of the waiting word's value */
+	_Atomic uint64_t handled; /* changes with each completion that is handled; unique among the sessions of the process */
 	bool gone;       /* the sidecar has ended, or cannot be reached */
 	bool violated;       /* the sidecar has violated the protocol; gone is set as well */
 	bool failed;     /* the job has failed */
@@ -269,6 +270,12 @@ int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op);
 int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op);
 int or_progress(outrigger *s);
 int or_poll(outrigger *s);
+
+/* vain.c */
+void or_vain_init(outrigger *s);
+bool or_in_vain(const outrigger *s, outrigger_request request);
+void or_note_vain(const outrigger *s, outrigger_request request);
+void or_end_vain(void);
 
 /* wait.c */
 int or_wait_policy_init(outrigger *s, const char *name);

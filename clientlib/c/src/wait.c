@@ -65,8 +65,17 @@ int outrigger_sleep(outrigger *s, unsigned microseconds)
 
 int outrigger_progress(outrigger *s, unsigned *completions)
 {
+	if (or_in_vain(s, 0)) {
+		if (completions != NULL)
+			*completions = 0;
+		return OUTRIGGER_OK;
+	}
 	pthread_mutex_lock(&s->lock);
 	int rc = or_poll(s);
+	if (s->completed > 0)
+		or_end_vain();
+	else
+		or_note_vain(s, 0);
 	if (completions != NULL)
 		*completions = s->completed;
 	s->completed = s->polled = 0;

@@ -4,6 +4,8 @@
  * neither yield, because the thread might not run again for a scheduler slice, nor sleep, because
  * no further completion would wake it. Later empty polls must do one of both. A rank with a CPU of
  * its own may poll for longer, so that this process is pinned to a CPU that it shares.
+ *
+ * The empty polls of the first 20 us acquire no lock either, and no thread rests with a lock.
  */
 #define _GNU_SOURCE
 #include "provider.h"
@@ -18,10 +20,76 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 50, FREE = 3, MOST = 1000, LOOSE_NS = 30000, LATER_NS = 2000000, PATIENCE_S = 60, REQUESTS = 1 << 17 };
+enum { BRIEF_NS = 20000, CROWDED_NS = 10000000, VAIN = 100, ROUNDS = 50, FREE = 3, MOST = 1000, LOOSE_NS = 30000, LATER_NS = 2000000, PATIENCE_S = 60, REQUESTS = 1 << 17 };
 
-/* sched_yield and syscall below replace the C library's, also in the provider. */
-static __thread unsigned yields, sleeps;
+/* The functions below replace the C library's, also in the provider. What they count is of this
+ * thread. */
+static __thread unsigned yields, sleeps, locks, clocks;
+static __thread int held; /* locks */
+static __thread uint64_t stopped; /* the time, which does not run; 0: it runs */
+static atomic_uint rests_with_lock;
+
+static void rest(void) { rests_with_lock += held > 0; }
+
+/* next_of returns the C library's function of a name. */
+static void *next_of(const char *name)
+{
+	void *symbol = dlsym(RTLD_NEXT, name);
+	want(symbol != NULL, "no %s", name);
+	return symbol;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *m)
+{
+	static _Atomic(void *) next;
+	int (*lock)(pthread_mutex_t *);
+	if (next == NULL)
+		next = next_of("pthread_mutex_lock");
+	memcpy(&lock, &(void *){next}, sizeof lock);
+	int rc = lock(m);
+	locks++;
+	held += rc == 0;
+	return rc;
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	static _Atomic(void *) next;
+	int (*unlock)(pthread_mutex_t *);
+	if (next == NULL)
+		next = next_of("pthread_mutex_unlock");
+	memcpy(&unlock, &(void *){next}, sizeof unlock);
+	held--;
+	return unlock(m);
+}
+
+int pthread_mutex_trylock(pthread_mutex_t *m)
+{
+	static _Atomic(void *) next;
+	int (*try)(pthread_mutex_t *);
+	if (next == NULL)
+		next = next_of("pthread_mutex_trylock");
+	memcpy(&try, &(void *){next}, sizeof try);
+	int rc = try(m);
+	held += rc == 0;
+	return rc;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+	static _Atomic(void *) next;
+	int (*get)(clockid_t, struct timespec *);
+	if (next == NULL)
+		next = next_of("clock_gettime");
+	memcpy(&get, &(void *){next}, sizeof get);
+	if (clock != CLOCK_MONOTONIC)
+		return get(clock, t);
+	clocks++;
+	if (stopped == 0)
+		return get(clock, t);
+	*t = (struct timespec){.tv_sec = (time_t)(stopped / 1000000000u), .tv_nsec = (long)(stopped % 1000000000u)};
+	return 0;
+}
 
 long syscall(long number, ...)
 {
@@ -36,13 +104,17 @@ long syscall(long number, ...)
 		void *symbol = dlsym(RTLD_NEXT, "syscall");
 		memcpy(&next, &symbol, sizeof next);
 	}
-	sleeps += number == SYS_futex && a[1] == FUTEX_WAIT;
+	if (number == SYS_futex && a[1] == FUTEX_WAIT) {
+		sleeps++;
+		rest();
+	}
 	return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 int sched_yield(void)
 {
 	yields++;
+	rest();
 	return (int)syscall(SYS_sched_yield);
 }
 
@@ -69,12 +141,20 @@ static void compute_some(void)
 
 static int here, there;
 
-static void exchange(struct side *s)
+/* begin starts a receive of a message from a peer, and finish sends such a message and completes both. */
+static void begin(struct side *s, fi_addr_t peer) { must(fi_trecv(s->ep, NULL, 0, NULL, peer, 1, 0, &there)); }
+
+static void finish(struct side *s, fi_addr_t peer)
 {
-	must(fi_trecv(s->ep, NULL, 0, NULL, s->partner, 1, 0, &there));
-	must(fi_tsend(s->ep, NULL, 0, NULL, s->partner, 1, &here));
+	must(fi_tsend(s->ep, NULL, 0, NULL, peer, 1, &here));
 	done(s->tx, &here);
 	done(s->rx, &there);
+}
+
+static void exchange(struct side *s)
+{
+	begin(s, s->partner);
+	finish(s, s->partner);
 }
 
 static void poll_empty(struct fid_cq *cq) { want(nothing(cq), "an unexpected completion"); }
@@ -165,6 +245,61 @@ static void at_two(struct side *s)
 	}
 }
 
+/* stop_time stops the time of this thread, and run_time lets it run again. */
+static void stop_time(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	stopped = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void run_time(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = BRIEF_NS * 10}, NULL); /* the time never goes back */
+	stopped = 0;
+}
+
+/* vain checks that the empty polls of 20 us are loads and one reading of the clock each, after a time
+ * without waits on this CPU, and that later ones acquire the lock. With an attendant they always do,
+ * because it learns from them that the program polls. */
+static void vain(struct side *s, uint64_t value)
+{
+	const char *progress = getenv("OUTRIGGER_MPI_PROGRESS");
+	bool attended = progress != NULL && strcmp(progress, "off") != 0;
+	stop_time();
+	yields = sleeps = locks = clocks = 0;
+	for (int k = 0; k < VAIN; k++) {
+		poll_empty(s->rx);
+		poll_empty(s->tx);
+		want(fi_cntr_read(s->received) == value, "the counter has changed without a message");
+		stopped += BRIEF_NS / VAIN - 1;
+	}
+	want(yields == 0 && sleeps == 0, "of the polls of 20 us %u yield and %u sleep", yields, sleeps);
+	want(attended || locks == 0, "the polls of 20 us take a lock %u times", locks);
+	want(attended || clocks <= 3 * VAIN, "%d polls read the clock %u times", 3 * VAIN, clocks);
+	stopped += BRIEF_NS;
+	poll_empty(s->rx);
+	want(locks > 0, "a poll after 20 us takes no lock, and shows nothing to the sidecar");
+	run_time();
+}
+
+/* in_vain has polls in vain follow the start of an operation, and a time without polls. */
+static void in_vain(struct side *s)
+{
+	scenario = "empty polls in vain";
+	for (int i = 0; i < ROUNDS; i++) {
+		exchange(s);
+		uint64_t value = fi_cntr_read(s->received);
+		poll_empty(s->rx);
+		nanosleep(&(struct timespec){.tv_nsec = CROWDED_NS}, NULL);
+		begin(s, s->self); /* no message of the partner ends it */
+		vain(s, value);
+		nanosleep(&(struct timespec){.tv_nsec = CROWDED_NS}, NULL);
+		vain(s, value);
+		finish(s, s->self);
+	}
+}
+
 static atomic_bool over;
 
 static void *computes(void *arg)
@@ -207,7 +342,9 @@ void empty_polls(struct side *s)
 	loosely(s);
 	at_counter(s);
 	at_two(s);
+	in_vain(s);
 	on_shared_cpu(s);
+	want(rests_with_lock == 0, "%u yields or sleeps with a lock", rests_with_lock);
 	meet(s);
 	full(s); /* until the endpoint is closed */
 	swap("full", &(char){0}, 1); /* receives of a partner that has left end at once */
