@@ -210,6 +210,34 @@ func TestThreads(t *testing.T) {
 	}
 }
 
+// TestThreadsYield checks that threads of Open MPI that poll together yield between their polls: one of
+// them holds a lock of the MPI while it polls a queue, and the others try to acquire it without a pause.
+// A program with one thread, or whose user has chosen, is left as it is.
+func TestThreadsYield(t *testing.T) {
+	const chosen = "OMPI_MCA_mpi_yield_when_idle=0"
+	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
+		program := m.build(t, "threads")
+		for _, c := range []struct {
+			name, says string
+			env        []string
+			line       []string
+		}{
+			{"threads", "the MPI yields", nil, []string{program}},
+			{"one thread", "the MPI does not yield", nil, []string{program, "1"}},
+			{"chosen", "the MPI does not yield", []string{chosen}, []string{program}},
+		} {
+			t.Run(m.name+"/"+c.name, func(t *testing.T) {
+				out := job{ranks: 2, pods: 2, env: append(slices.Clone(m.env), c.env...)}.mustRun(t, "have talked", c.line...)
+				for _, rank := range []string{"rank 0: ", "rank 1: "} {
+					if !strings.Contains(out, rank+c.says) {
+						t.Errorf("want %q of both ranks\n%s", c.says, out)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestPort checks that ranks whose inherited descriptors were closed before their MPI started find
 // each other by a port.
 func TestPort(t *testing.T) {

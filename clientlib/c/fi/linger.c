@@ -1,4 +1,5 @@
 /* Empty polls: when a thread that polls in vain yields or sleeps, and what the end of a call does. */
+#include "openmpi.h"
 #include "provider.h"
 
 /* The empty polls of this thread, over all queues and counters: an MPI polls several of them in
@@ -79,6 +80,39 @@ static bool waits(bool at_once)
 	return empty.cpu_ns - before <= RAPID_NS;
 }
 
+/* Whether several threads call this library by turns. */
+static struct {
+	const void *thread; /* the empty of the thread that called last */
+	uint64_t changed;   /* when it last became another one */
+	unsigned changes;   /* how often it did so, each within SEVERAL_NS of the last time */
+} callers;
+
+#define SEVERAL_NS 100000000u/* threads that have not called for so long do not count */
+#define SEVERAL_CHANGES 4u   /* fewer: one thread has left its work to another one */
+
+/* note_caller notes which thread calls; the lock is held. */
+static void note_caller(void)
+{
+	if (callers.thread == &empty)
+		return;
+	uint64_t now = nanoseconds();
+	bool soon = callers.thread != NULL && now - callers.changed < SEVERAL_NS;
+	callers.changes = soon ? callers.changes + 1 : 0;
+	callers.changed = now;
+	callers.thread = &empty;
+}
+
+/* mpi_yields reports whether the MPI yields between this poll and its next one, so that this call must
+ * not. Open MPI's progress holds a lock while it polls a queue. Another thread finds it taken, makes
+ * the rest of its progress and tries again, without a pause: if this thread yielded or slept with
+ * the lock, the others would take the processors from the sidecar, which completes what they wait
+ * for. */
+static bool mpi_yields(void)
+{
+	note_caller();
+	return callers.changes >= SEVERAL_CHANGES && nanoseconds() - callers.changed < SEVERAL_NS && openmpi_yields();
+}
+
 /* yield_if_waiting is called after an empty poll. After a few empty polls the thread yields; if
  * it polls in quick succession, it waits for something, and sleeps after a while. A thread that
  * computes between its polls is not delayed. It returns true if it has released the lock
@@ -90,7 +124,7 @@ bool yield_if_waiting(void)
 	uint64_t now = nanoseconds();
 	bool at_once = note_empty(now);
 	empty.locked = now;
-	if (polls_on(empty.first, empty.polls, now, now < empty.crowded))
+	if (mpi_yields() || polls_on(empty.first, empty.polls, now, now < empty.crowded))
 		return false;
 	if (!back_off(empty.since, now, waits(at_once)))
 		return false;
@@ -104,6 +138,8 @@ void end_start(ssize_t rc)
 {
 	if (rc == 0)
 		empty.polls = 0;
+	if (!is_attendant())
+		note_caller();
 	settle();
 	unlock_and_hand_over();
 }

@@ -151,6 +151,32 @@ bool openmpi_correct(void)
 	return done;
 }
 
+/* The user's choice whether Open MPI yields between its polls. mpirun chooses it itself if a node has
+ * more ranks than processors. */
+#define YIELDS "OMPI_MCA_mpi_yield_when_idle"
+
+/* make_yield has Open MPI yield between its polls, unless the user has chosen otherwise. */
+static bool make_yield(void)
+{
+	const char *chosen = getenv(YIELDS);
+	bool (*set)(bool yield);
+	if (chosen != NULL)
+		return strcmp(chosen, "0") != 0;
+	if (!mpilib_function(mpilib_open("libopen-pal.so"), &set, "opal_progress_set_yield_when_idle"))
+		return false;
+	(void)set(true);
+	return true;
+}
+
+bool openmpi_yields(void)
+{
+	static bool asked, yields;
+	if (!asked)
+		yields = make_yield();
+	asked = true;
+	return yields;
+}
+
 bool openmpi_acknowledges(uint64_t tag, uint64_t *answer)
 {
 	*answer = (tag & ~synchronous) | acknowledges;

@@ -14,6 +14,10 @@ bool openmpi_correct(void);
  * not known. It must be called after openmpi_correct. */
 uint32_t openmpi_tags(void);
 
+/* openmpi_yields reports whether the program's MPI is an Open MPI that yields between its polls. The
+ * first call makes it do so, for a program whose threads poll together. */
+bool openmpi_yields(void);
+
 /* openmpi_acknowledges reports whether the sender of a probed message with this tag waits for an
  * acknowledgement, a message without data, and sets its tag. */
 bool openmpi_acknowledges(uint64_t tag, uint64_t *answer);

@@ -1,6 +1,10 @@
-/* Tests MPI_THREAD_MULTIPLE: every thread communicates with the same thread of the next rank. */
+/* Tests MPI_THREAD_MULTIPLE: every thread communicates with the same thread of the next rank. With an
+ * argument only one thread does. Prints whether Open MPI yields between its polls. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,13 +42,16 @@ int main(int argc, char **argv)
 		fprintf(stderr, "rank %d: thread level %d\n", rank, level);
 		MPI_Abort(MPI_COMM_WORLD, 9);
 	}
-	for (size_t i = 0; i < THREADS; i++)
-		pthread_create(&t[i], NULL, talk, (void *)i);
-	for (int i = 0; i < THREADS; i++)
+	int threads = argc > 1 ? 1 : THREADS;
+	for (int i = 0; i < threads; i++)
+		pthread_create(&t[i], NULL, talk, (void *)(size_t)i);
+	for (int i = 0; i < threads; i++)
 		pthread_join(t[i], NULL);
 	MPI_Barrier(MPI_COMM_WORLD);
+	const bool *yields = dlsym(RTLD_DEFAULT, "opal_progress_yield_when_idle");
+	printf("rank %d: the MPI %s\n", rank, yields == NULL ? "is no Open MPI" : *yields ? "yields" : "does not yield");
 	if (rank == 0)
-		printf("%d threads of %d ranks have talked\n", THREADS, size);
+		printf("%d threads of %d ranks have talked\n", threads, size);
 	MPI_Finalize();
 	return 0;
 }
