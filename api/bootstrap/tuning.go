@@ -23,6 +23,7 @@ type Tuning struct {
 	Require       Names    `json:"require,omitempty"`     // transports that data between pods may use; a sidecar that can use none of them does not start
 	Channel       string   `json:"channel,omitempty"`     // eager channel: piggyback, basic, pipeline or zerocopy
 	Rendezvous    string   `json:"rendezvous,omitempty"`  // auto, getcqe, get, put, putnr, rput or stream
+	LargePath     string   `json:"largePath,omitempty"`   // way of large messages of the transport ether: tcp, pull or auto (LargeAuto); default tcp, or pull if Rendezvous is get or getcqe
 	Reuse         string   `json:"reuse,omitempty"`       // reuse of registered source buffers, if links register memory: auto, off or always
 	Receives      string   `json:"receives,omitempty"`    // receive queues of RDMA connections: auto, own or shared
 	Wait          string   `json:"wait,omitempty"`        // poll, yield or block
@@ -33,6 +34,13 @@ type Tuning struct {
 
 // HelpersMax is the largest value of Tuning.Helpers.
 const HelpersMax = 8
+
+// Values of Tuning.LargePath.
+const (
+	LargeAuto = "auto" // both are measured with each peer, and pulls are used where they are faster by a quarter
+	LargeTCP  = "tcp"  // by the TCP connection
+	LargePull = "pull" // receivers read by packets
+)
 
 // Values of Tuning.Encrypt.
 const (
@@ -145,6 +153,7 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 	}{
 		{"tuning.transport", d.Tuning.Transport, []string{"", "auto", TransportTCP, TransportRDMA, TransportNode, TransportEther}},
 		{"tuning.rendezvous", d.Tuning.Rendezvous, []string{"", "auto", "getcqe", "get", "put", "putnr", "rput", "stream"}},
+		{"tuning.largePath", d.Tuning.LargePath, []string{"", LargeAuto, LargeTCP, LargePull}},
 		{"tuning.channel", d.Tuning.Channel, []string{"", "piggyback", "basic", "pipeline", "zerocopy"}},
 		{"tuning.reuse", d.Tuning.Reuse, []string{"", ReuseAuto, ReuseOff, ReuseAlways}},
 		{"tuning.receives", d.Tuning.Receives, []string{"", ReceivesAuto, ReceivesOwn, ReceivesShared}},

@@ -37,12 +37,13 @@ func TestDocument(t *testing.T) {
 // TestWords: a sidecar understands every value that a profile or a job may have. Only the
 // value for the engine's own choice is left out.
 func TestWords(t *testing.T) {
+	largePaths := []v1alpha1.LargePath{v1alpha1.LargePathAuto, v1alpha1.LargePathTCP, v1alpha1.LargePathPull}
 	for _, wait := range []v1alpha1.WaitPolicy{"Auto", "Poll", "Yield", "Block"} {
 		for _, rendezvous := range []v1alpha1.Rendezvous{"Auto", "GetCQE", "Get", "Put", "PutNR", "RPut", "Stream"} {
 			for _, transport := range []v1alpha1.TransportType{v1alpha1.TransportAuto, v1alpha1.TransportRDMA, v1alpha1.TransportTCP} {
 				a := attempt()
 				a.Profile.WaitPolicy, a.Profile.Rendezvous, a.Profile.Encryption = wait, rendezvous, v1alpha1.EncryptionTLS
-				a.Profile.Exposure = v1alpha1.ExposureAllowed
+				a.Profile.Exposure, a.Profile.LargePath = v1alpha1.ExposureAllowed, largePaths[len(rendezvous)%len(largePaths)]
 				a.Job.Spec.Transport = v1alpha1.TransportSpec{Type: transport, Policy: v1alpha1.TransportRequired}
 				raw, err := json.Marshal(a.Document("id"))
 				if err != nil {
@@ -54,7 +55,8 @@ func TestWords(t *testing.T) {
 				}
 				u := d.Tuning
 				if (u.Wait == "") != (wait == "Auto") || (u.Rendezvous == "") != (rendezvous == "Auto") ||
-					(len(u.Require) == 0) != (transport == v1alpha1.TransportAuto) || u.Encrypt != bootstrap.EncryptTLS || u.Exposure != bootstrap.ExposureAllowed {
+					(len(u.Require) == 0) != (transport == v1alpha1.TransportAuto) || u.Encrypt != bootstrap.EncryptTLS || u.Exposure != bootstrap.ExposureAllowed ||
+					(u.LargePath == "") != (a.Profile.LargePath == v1alpha1.LargePathTCP) {
 					t.Errorf("%s, %s, %s: %+v", wait, rendezvous, transport, u)
 				}
 			}

@@ -16,6 +16,8 @@ var (
 	rendezvous = map[v1alpha1.Rendezvous]string{
 		"GetCQE": "getcqe", "Get": "get", "Put": "put", "PutNR": "putnr", "RPut": "rput", "Stream": "stream",
 	}
+	// TCP is the default of sidecars, and those of earlier releases do not know the field.
+	largePath  = map[v1alpha1.LargePath]string{v1alpha1.LargePathAuto: bootstrap.LargeAuto, v1alpha1.LargePathPull: bootstrap.LargePull}
 	channel    = map[v1alpha1.EagerChannel]string{"Basic": "basic", "Pipeline": "pipeline", "ZeroCopy": "zerocopy"}
 	encryption = map[v1alpha1.Encryption]string{v1alpha1.EncryptionTLS: bootstrap.EncryptTLS}
 	exposure   = map[v1alpha1.Exposure]string{v1alpha1.ExposureAllowed: bootstrap.ExposureAllowed}
@@ -39,7 +41,7 @@ func (a *Attempt) tuning() bootstrap.Tuning {
 	return bootstrap.Tuning{
 		EagerBytes: bytes(p.EagerLimit), FragmentBytes: bytes(p.Fragment), CreditBytes: a.credit(),
 		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
-		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous], Channel: channel[p.EagerChannel],
+		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous], LargePath: largePath[p.LargePath], Channel: channel[p.EagerChannel],
 		Wait: Wait(p), Encrypt: encryption[p.Encryption], Exposure: exposure[p.Exposure],
 	}
 }

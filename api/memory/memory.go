@@ -101,10 +101,11 @@ const (
 	poolClasses = 5
 	poolBytes   = 64 << 10
 	// etherBytes is the memory of the ether link: EtherStore twice, half as much of it again as
-	// garbage, 4 MiB of free packets, 0.8 MiB of buffers of system calls, and 1 MiB of pulls.
+	// garbage, 4 MiB of free packets, 0.8 MiB of buffers of system calls, 1 MiB of pulls, and 0.3 MiB
+	// of trials.
 	// etherPeer is the state of a connection without packets; its windows of 56 KiB are a part of
 	// the garbage.
-	etherBytes = 3*EtherStore + 6<<20
+	etherBytes = 3*EtherStore + 7<<20
 	etherPeer  = 4 << 10
 	// pumpBytes is the memory that encryption adds to a connection, a pair of sockets; farPump
 	// is the same if the connection's window is small.

@@ -39,6 +39,18 @@ type FabricProfileList struct {
 // +kubebuilder:validation:Enum=Auto;GetCQE;Get;Put;PutNR;RPut;Stream
 type Rendezvous string
 
+// LargePath is the way of large messages of the transport Ether.
+//
+// +kubebuilder:validation:Enum=Auto;TCP;Pull
+type LargePath string
+
+// Ways of large messages.
+const (
+	LargePathAuto LargePath = "Auto"
+	LargePathTCP  LargePath = "TCP"
+	LargePathPull LargePath = "Pull"
+)
+
 // EagerChannel is the way of small messages if the transport writes remotely.
 //
 // +kubebuilder:validation:Enum=PiggyBack;Basic;Pipeline;ZeroCopy
@@ -84,6 +96,14 @@ type FabricProfileSpec struct {
 	// +default="Auto"
 	// +optional
 	Rendezvous Rendezvous `json:"rendezvous,omitempty"`
+	// largePath is the way of large messages if the transport is Ether: by TCP, or pulled
+	// by packets (Pull). With Auto, sidecars with packets of more than 4000 bytes (jumbo
+	// frames) measure both when they connect, and pull if that is faster by a quarter.
+	// Pulled messages need a rendezvous that reads: Auto, GetCQE or Get; the last two
+	// pull with TCP, too.
+	// +default="TCP"
+	// +optional
+	LargePath LargePath `json:"largePath,omitempty"`
 	// eagerChannel is the way of small messages to the busiest peers, if the transport
 	// writes remotely: a ring with flags in its slots (PiggyBack), a ring whose head
 	// and tail have writes of their own (Basic), pieces of 16Ki that are copied while

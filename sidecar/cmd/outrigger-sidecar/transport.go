@@ -170,7 +170,7 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 	begun := time.Now()
 	cfg := ether.Config{
 		Self: link.Peer(d.o.pod), Peers: len(d.doc.Pods), Listen: listen, Resolve: names.Addresses,
-		Pull: slices.Contains([]string{"getcqe", "get"}, d.doc.Tuning.Rendezvous), Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Raw: raw, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
+		Pull: pulls(&d.doc.Tuning), Measure: d.doc.Tuning.LargePath == bootstrap.LargeAuto, Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Raw: raw, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
 		Silence: int64(max(etherSilence, time.Duration(d.doc.Tuning.DeadAfter))),
 	}
 	for _, p := range d.doc.Pods {
@@ -187,6 +187,14 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 	}
 	d.ether, d.remote, d.transport = l, l, bootstrap.TransportEther
 	return nil
+}
+
+// pulls reports whether large messages are pulled by packets, without a measurement.
+func pulls(t *bootstrap.Tuning) bool {
+	if t.LargePath == "" {
+		return slices.Contains([]string{"getcqe", "get"}, t.Rendezvous)
+	}
+	return t.LargePath == bootstrap.LargePull
 }
 
 // neighbours returns the number of other pods whose addresses have the host of this one's.

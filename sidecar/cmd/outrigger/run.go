@@ -109,6 +109,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&s.Tuning.Helpers, "helpers", 0, "threads of each sidecar that copy large messages within the machine, at most 8; -1: none (default: one if a processor is left for it)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
+	f.StringVar(&s.Tuning.LargePath, "large-path", "", "way of large messages with --transport ether: tcp, pull (by packets) or auto (measured with each pod; pull if that is faster by a quarter) (default: tcp, or pull with --rendezvous get or getcqe)")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, ether (small messages by UDP, large ones by TCP), or rdma")
 	f.BoolVar(&o.encrypt, "encrypt", false, "encrypt data between pods by TLS 1.3 with a certificate authority of the job")
 	f.BoolVar(&o.reportFlag, "report", false, "print the calls of the ranks, the time that they spent in calls and waiting, and the traffic by protocol and between ranks")

@@ -121,6 +121,11 @@ type Path struct {
 	Out  uint64 `json:"out"` // bytes
 	// Dropped is the packets that the kernel dropped on this side, most often for want of room.
 	Dropped uint64 `json:"dropped,omitempty"`
+	// Peers is the number of peers from which large payloads come on this path, and Rate the bytes a
+	// second that were measured with a peer, the median over all; both are 0 if the link does not
+	// compare paths.
+	Peers int    `json:"peers,omitempty"`
+	Rate  uint64 `json:"rate,omitempty"`
 }
 
 // BufferCounts counts the buffers of one session that a link copies from and gathers

@@ -57,6 +57,7 @@ var profileFields = []field{
 	{path: "spec.exposure", preset: "Denied", enum: []string{"Denied", "Allowed"}},
 	{path: "spec.heartbeatMilliseconds", min: 1, max: 3600000},
 	{path: "spec.eagerChannel", preset: "PiggyBack", enum: []string{"PiggyBack", "Basic", "Pipeline", "ZeroCopy"}},
+	{path: "spec.largePath", preset: "TCP", enum: []string{"Auto", "TCP", "Pull"}},
 	{path: "spec.rendezvous", preset: "Auto", enum: []string{"Auto", "GetCQE", "Get", "Put", "PutNR", "RPut", "Stream"}},
 	{path: "spec.waitPolicy", preset: "Auto", enum: []string{"Auto", "Poll", "Yield", "Block"}},
 }

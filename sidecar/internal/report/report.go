@@ -75,6 +75,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if text := paths(all); text != "" {
 		_, _ = fmt.Fprintf(w, "\n%s\n", text)
 	}
+	if text := largePaths(all); text != "" {
+		_, _ = fmt.Fprintf(w, "\n%s\n", text)
+	}
 	if text := exposed(all); text != "" {
 		_, _ = fmt.Fprintf(w, "\n%s\n", text)
 	}
@@ -139,6 +142,41 @@ func paths(all []obs.Report) string {
 		return ""
 	}
 	return "between pods: " + strings.Join(names, ", ")
+}
+
+// largePaths describes by which path large payloads have come from how many peers, and the median
+// of the rates that were measured, or returns an empty text if the pods have not compared paths.
+func largePaths(all []obs.Report) string {
+	var names []string
+	peers, rates := map[string]int{}, map[string][]uint64{}
+	for i := range all {
+		for _, p := range all[i].Paths {
+			if !slices.Contains(names, p.Name) {
+				names = append(names, p.Name)
+			}
+			if peers[p.Name] += p.Peers; p.Rate > 0 {
+				rates[p.Name] = append(rates[p.Name], p.Rate)
+			}
+		}
+	}
+	var chosen, measured []string
+	for _, name := range names {
+		if n := peers[name]; n > 0 {
+			chosen = append(chosen, fmt.Sprintf("%s from %d", name, n))
+		}
+		if list := rates[name]; len(list) > 0 {
+			slices.Sort(list)
+			measured = append(measured, fmt.Sprintf("%s %.3g GB/s", name, float64(list[len(list)/2])/1e9))
+		}
+	}
+	if len(chosen) == 0 {
+		return ""
+	}
+	text := "large payloads, by pod and peer: " + strings.Join(chosen, ", ")
+	if len(measured) > 0 {
+		text += " (" + strings.Join(measured, " against ") + ")"
+	}
+	return text
 }
 
 // exposed describes the operations on memory that ranks have registered themselves, or

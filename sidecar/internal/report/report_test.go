@@ -259,3 +259,21 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// TestLargePaths: the report says by which path large payloads have come, with the rates.
+func TestLargePaths(t *testing.T) {
+	for want, paths := range map[string][2][]link.Path{
+		"": {{{Name: "udp", In: 5}, {Name: "tcp"}}, {{Name: "udp"}, {Name: "tcp", Out: 7}}},
+		"large payloads, by pod and peer: tcp from 2": {{{Name: "udp"}, {Name: "tcp", Peers: 1}}, {{Name: "udp"}, {Name: "tcp", Peers: 1}}},
+		"large payloads, by pod and peer: raw from 1, tcp from 3 (raw 1.9 GB/s against tcp 1.1 GB/s)": {
+			{{Name: "raw", Peers: 1, Rate: 1_900_000_000}, {Name: "tcp", Peers: 1, Rate: 1_100_000_000}}, {{Name: "raw"}, {Name: "tcp", Peers: 2}},
+		},
+		"large payloads, by pod and peer: raw from 1, tcp from 1 (raw 2 GB/s against tcp 3.12 GB/s)": {
+			{{Name: "raw", Peers: 1, Rate: 2_000_000_000}, {Name: "tcp", Rate: 1_000_000_000}}, {{Name: "raw", Rate: 1_000_000_000}, {Name: "tcp", Peers: 1, Rate: 3_123_000_000}},
+		},
+	} {
+		if got := largePaths([]obs.Report{{Paths: paths[0]}, {Paths: paths[1]}}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -23,6 +23,7 @@ type Config struct {
 	Addresses []string                                                     // host:port of each peer
 	Resolve   func(ctx context.Context, host string) ([]netip.Addr, error) // resolves their hosts
 	Pull      bool                                                         // read large messages by packets; otherwise their payloads go by TCP
+	Measure   bool                                                         // compare both ways with each peer when it is connected, and pull if that is faster; Pull is false
 	Encrypt   bool                                                         // encrypt packets; otherwise they are authenticated only
 	Raw       *Raw                                                         // packets go in raw Ethernet frames; nil: by UDP
 	Stream    link.Stream                                                  // link to the peers that the carrier does not reach
@@ -131,6 +132,9 @@ func newLink(cfg Config, memory link.Memory) *Link {
 	l := &Link{
 		cfg: cfg, memory: memory, conns: make([]*conn, cfg.Peers), met: make([]bool, cfg.Peers), table: map[uint32]*conn{}, pending: map[uint32]*Endpoint{}, reads: newReads(),
 	}
+	if cfg.Measure {
+		l.reads.trials.results, l.reads.trials.failed = make([]compared, cfg.Peers), map[link.Peer]bool{}
+	}
 	l.out = newOutput(&l.stats)
 	return l
 }
@@ -150,10 +154,15 @@ func (l *Link) Caps() link.Caps {
 
 // PeerCaps returns what the link can do with a connected peer.
 func (l *Link) PeerCaps(peer link.Peer) link.Caps {
-	if l.conns[peer] == nil {
+	c := l.conns[peer]
+	if c == nil {
 		return l.cfg.Stream.Caps()
 	}
-	return l.Caps()
+	caps := l.Caps()
+	if l.cfg.Measure {
+		caps.Register, caps.Read = c.pulls.reader, c.pulls.reads
+	}
+	return caps
 }
 
 // Abilities returns the abilities of both kinds of connection.
@@ -202,7 +211,9 @@ func (l *Link) Paths() []link.Path {
 	l.countDropped()
 	s := l.Stats()
 	in, out := l.cfg.Stream.Bytes()
-	return []link.Path{{Name: l.at.path(), In: s.CarrierIn, Out: s.CarrierOut, Dropped: s.Dropped}, {Name: "tcp", In: s.SocketIn + in, Out: s.SocketOut + out}}
+	list := []link.Path{{Name: l.at.path(), In: s.CarrierIn, Out: s.CarrierOut, Dropped: s.Dropped}, {Name: "tcp", In: s.SocketIn + in, Out: s.SocketOut + out}}
+	l.reads.trials.describe(&list[0], &list[1])
+	return list
 }
 
 // Attach takes ownership of the socket of a peer that the carrier does not reach.
@@ -212,31 +223,82 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 }
 
 // Join takes ownership of the socket of a peer, and of the Endpoint that was connected
-// while the peer was authenticated.
+// while the peer was authenticated. It returns link.ErrLater, and the caller keeps both,
+// until a trial of the connection is over.
 func (l *Link) Join(peer link.Peer, fd int, e *Endpoint) error {
+	if e.trial != nil {
+		return l.joinTried(peer, fd, e.trial)
+	}
 	l.forget(peer)
 	l.cfg.Stream.Forget(peer)
 	c := e.handOver()
 	if c == nil {
 		return errors.Join(errors.New("ether: the endpoint is closed"), unix.Close(fd))
 	}
-	c.pipe.fd, c.peer = fd, peer
-	err := unix.SetNonblock(fd, true)
-	if l.table[c.session] != nil {
-		err = errors.New("two connections have drawn the same number") // the peers connect again
+	c.peer = peer
+	if l.table[c.session] != nil { // the peers connect again
+		c.close()
+		return errors.Join(fmt.Errorf("ether: connection to pod %d: two connections have drawn the same number", peer), unix.Close(fd))
 	}
+	l.list, l.table[c.session] = append(l.list, c), c
+	if !e.measures {
+		return l.join(c, fd)
+	}
+	t, err := l.begin(c, fd)
+	if err != nil {
+		l.remove(c)
+		return errors.Join(err, unix.Close(fd))
+	}
+	e.trial = t
+	return link.ErrLater
+}
+
+// joinTried continues the trial of a connection, and joins the connection after its end.
+func (l *Link) joinTried(peer link.Peer, fd int, t *trial) error {
+	over, err := t.run()
+	if !over {
+		return link.ErrLater
+	}
+	l.end(t)
+	if err != nil {
+		l.mu.Lock()
+		l.reads.trials.failed[peer] = true
+		l.mu.Unlock()
+		l.remove(t.c)
+		return errors.Join(err, unix.Close(fd))
+	}
+	r := &t.choice
+	l.reads.trials.results[peer] = *r
+	t.c.pulls.reads, t.c.pulls.reader = r.pulls, t.peerPulls
+	l.cfg.Log.Info("large payloads go by "+l.way(r.pulls), "peer", peer, "bytesPerSecondByPackets", r.byPackets, "byTCP", r.bySocket)
+	return l.join(t.c, fd)
+}
+
+// way returns the name of the way of large payloads, for people.
+func (l *Link) way(pulls bool) string {
+	if pulls {
+		return l.at.text()
+	}
+	return "TCP"
+}
+
+// join takes a connection of the table into use.
+func (l *Link) join(c *conn, fd int) error {
+	peer := c.peer
+	c.pipe.fd = fd
+	err := unix.SetNonblock(fd, true)
 	if err == nil {
 		c.events = c.wanted()
 		err = l.sleeper.watch(unix.EPOLL_CTL_ADD, fd, c.events, c.session)
 	}
 	if err != nil {
-		c.close()
+		l.remove(c)
 		return fmt.Errorf("ether: connection to pod %d: %w", peer, err)
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // a socket pair has no such option
 	c.joined = true
-	l.conns[peer], l.table[c.session] = c, c
-	l.list, l.fresh = append(l.list, c), append(l.fresh, c)
+	l.conns[peer] = c
+	l.fresh = append(l.fresh, c)
 	if c.err != nil {
 		l.failed++
 	}
@@ -360,6 +422,9 @@ func (l *Link) Break(peer link.Peer) {
 func (l *Link) Close() error {
 	for p := range l.conns {
 		l.forget(link.Peer(p))
+	}
+	for len(l.reads.trials.list) > 0 {
+		l.abandon(l.reads.trials.list[0])
 	}
 	for len(l.list) > 0 {
 		l.now = l.cfg.Clock()

@@ -18,7 +18,7 @@ import (
 
 // The offer of an Endpoint. Offsets in bytes, little-endian:
 //
-//	0 version u8   1 flags u8: 1 packets are encrypted   2 port u16   4 session u32   8 secret of 32 bytes
+//	0 version u8   1 flags u8: 1 packets are encrypted, 2 a trial follows (trial.go)   2 port u16   4 session u32   8 secret of 32 bytes
 //	40 kind of carrier u8   41 hardware address of 6 bytes
 //
 // Those of earlier releases end behind the secret, and are of UDP.
@@ -27,6 +27,7 @@ const (
 	offerBytes   = offerLeast + 1 + hardwareBytes
 	offerVersion = 1
 	flagEncrypt  = 1
+	flagMeasure  = 2
 )
 
 // Sizes of packets that are probed: those that fit into UDP datagrams with the MTU 9000, 1500,
@@ -53,6 +54,11 @@ type Endpoint struct {
 	l      *Link
 	c      *conn
 	secret [secretBytes]byte
+	offers bool // this side offers a trial
+	// measures says that both sides do. trial is that of the connection, and belongs to the
+	// engine's goroutine.
+	measures bool
+	trial    *trial
 	// The fields below are guarded by l.mu.
 	reached bool          // c.to is known
 	largest int           // size of the largest packet that has come back
@@ -73,6 +79,11 @@ func (l *Link) Prepare(peer link.Peer) *Endpoint {
 	e.c.snd.init(&l.stats)
 	e.c.rcv.init()
 	e.c.pulls.window = blocksOne
+	if l.cfg.Measure {
+		l.mu.Lock()
+		e.offers = !l.reads.trials.failed[peer]
+		l.mu.Unlock()
+	}
 	return e
 }
 
@@ -83,6 +94,9 @@ func (e *Endpoint) Offer() []byte {
 	b[0] = offerVersion
 	if e.l.cfg.Encrypt {
 		b[1] |= flagEncrypt
+	}
+	if e.offers {
+		b[1] |= flagMeasure
 	}
 	binary.LittleEndian.PutUint16(b[2:], at.port)
 	binary.LittleEndian.PutUint32(b[4:], e.c.session)
@@ -139,6 +153,7 @@ func (e *Endpoint) accept(offer []byte) (theirs place, err error) {
 	if c.rx, err = newSealer(&secret, &e.secret, e.l.cfg.Encrypt); err != nil {
 		return theirs, err
 	}
+	e.measures = e.offers && offer[1]&flagMeasure != 0
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
 	if e.l.pending[c.session] != nil {
@@ -311,8 +326,12 @@ func (e *Endpoint) forget(c *conn) {
 	}
 }
 
-// Close releases an Endpoint that was not joined.
+// Close releases an Endpoint that was not joined. If Join was called, the engine's goroutine calls
+// Close.
 func (e *Endpoint) Close() error {
+	if e.trial != nil {
+		e.l.abandon(e.trial)
+	}
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
 	if e.c != nil {

@@ -371,7 +371,7 @@ func (c *conn) prefixed(number uint64) []byte {
 func (l *Link) reportFailed(sink link.Sink) (work int) {
 	for i := 0; i < len(l.list) && l.failed > 0; i++ {
 		c := l.list[i]
-		if c.err == nil || c.ending != 0 {
+		if c.err == nil || c.ending != 0 || !c.joined {
 			continue
 		}
 		l.failed--

@@ -49,6 +49,28 @@ const (
 type registration struct {
 	ref   link.Ref
 	ended bool
+	zeros []byte // what peers read in a trial, whatever the address; nil: the memory is ref
+	left  uint64 // bytes of zeros that the peer may still ask for
+}
+
+// bytes returns a part of the memory.
+func (r *registration) bytes(m link.Memory, off, n uint64) []byte {
+	if r.zeros != nil {
+		return r.zeros[:n]
+	}
+	return m.Bytes(r.ref.Slice(off, n))
+}
+
+// spends takes bytes off those that the peer may ask for. It returns false if too few are left.
+func (r *registration) spends(n uint64) bool {
+	if r.zeros == nil {
+		return true
+	}
+	may := n <= r.left
+	if may {
+		r.left -= n
+	}
+	return may
 }
 
 // block is a part of a pull that was asked for.
@@ -75,7 +97,16 @@ type pull struct {
 	frag   uint32
 	asked  uint64 // bytes that were asked for
 	done   uint64 // bytes that have come
+	trial  *trial // it measures; nil: the core has started it
 	blocks [blocksAlone]block
+}
+
+// memory returns a part of the destination.
+func (p *pull) memory(l *Link, off, n uint64) []byte {
+	if p.trial != nil {
+		return l.reads.trials.scrap[off : off+n]
+	}
+	return l.memory.Bytes(p.dst.Slice(off, n))
 }
 
 // serve is an ask of the peer that is not answered yet.
@@ -99,6 +130,7 @@ type reads struct {
 	slot      uint64  // least charge of a fragment
 	part      []byte  // body of an ask or a part
 	forgotten []forgotten
+	trials    trials
 }
 
 func newReads() reads {
@@ -143,17 +175,24 @@ type puller struct {
 	heard   int64   // when a part came last, or the first ask was sent
 	silent  bool    // nothing has come since a time-out: charged is not in reads.asked
 	peerMax uint32  // largest body that the peer sends; 0: it has not said so yet
+	reads   bool    // a trial has found that this side pulls
+	reader  bool    // the same of the peer
 }
 
 // Register makes memory accessible to peers under a random key.
 func (l *Link) Register(ref link.Ref) (link.Key, error) {
+	return l.addKey(&registration{ref: ref}), nil
+}
+
+// addKey draws the key of a registration.
+func (l *Link) addKey(r *registration) link.Key {
 	var b [8]byte
 	for {
 		_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 		k := binary.LittleEndian.Uint64(b[:])
 		if k != 0 && l.reads.keys[k] == nil {
-			l.reads.keys[k] = &registration{ref: ref}
-			return link.Key{Key: k}, nil
+			l.reads.keys[k] = r
+			return link.Key{Key: k}
 		}
 	}
 }
@@ -177,14 +216,20 @@ func (l *Link) Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) er
 	case src.Addr+dst.Len < src.Addr:
 		return fmt.Errorf("%w: the range ends behind the last address", link.ErrKey)
 	}
+	l.stats.Pulls++
+	c.startPull(&pull{token: token, dst: dst, src: src})
+	return nil
+}
+
+// startPull starts a pull, whose number and size of fragments it sets.
+func (c *conn) startPull(p *pull) *pull {
 	q := &c.pulls
 	q.nextID++
-	frag := min(max(q.peerMax, bodyLeast), bodyMost) - partHead
-	q.list = append(q.list, &pull{id: q.nextID, token: token, dst: dst, src: src, frag: frag})
-	l.stats.Pulls++
-	l.reads.pulls++
-	l.asking(c)
-	return nil
+	p.id, p.frag = q.nextID, min(max(q.peerMax, bodyLeast), bodyMost)-partHead
+	q.list = append(q.list, p)
+	c.l.reads.pulls++
+	c.l.asking(c)
+	return p
 }
 
 // Write returns an error: the link has none (Caps.Write).
@@ -327,7 +372,7 @@ func (c *conn) onAsk(body []byte) {
 		return
 	}
 	s.reg = c.l.reads.keys[le.Uint64(body[8:])]
-	if r := s.reg; r == nil || uint64(s.n) > r.ref.Len || s.addr > r.ref.Len-uint64(s.n) {
+	if r := s.reg; r == nil || uint64(s.n) > r.ref.Len || s.addr > r.ref.Len-uint64(s.n) || !r.spends(uint64(bits.OnesCount64(s.mask))*uint64(s.frag)) {
 		s.reg = nil
 	}
 	if len(c.pulls.serving) < servingMax { // else the peer asks again
@@ -355,7 +400,7 @@ func (l *Link) answer(c *conn) bool {
 			n := min(uint64(s.frag), uint64(s.n)-off)
 			l.reads.part = binary.LittleEndian.AppendUint32(l.reads.part[:0], s.id)
 			l.reads.part = binary.LittleEndian.AppendUint32(l.reads.part, s.first+i)
-			l.reads.part = append(l.reads.part, l.memory.Bytes(s.reg.ref.Slice(s.addr+off, n))...)
+			l.reads.part = append(l.reads.part, s.reg.bytes(l.memory, s.addr+off, n)...)
 			if !l.out.add(c, kindPart, l.reads.part) {
 				return false
 			}
@@ -391,8 +436,10 @@ func (c *conn) onPart(body []byte, sink link.Sink) {
 		c.fail(fmt.Errorf("%w: fragment %d has %d bytes", link.ErrProtocol, index, len(data)))
 		return
 	}
-	copy(c.l.memory.Bytes(p.dst.Slice(off, uint64(len(data)))), data)
-	c.l.stats.PulledBytes += uint64(len(data))
+	copy(p.memory(c.l, off, uint64(len(data))), data)
+	if p.trial == nil {
+		c.l.stats.PulledBytes += uint64(len(data))
+	}
 	b.missing &^= bit
 	b.waited &^= bit
 	p.done += uint64(len(data))
@@ -429,7 +476,7 @@ func (c *conn) answered(p *pull, b *block, sink link.Sink) {
 	}
 	if p.done == p.dst.Len {
 		c.remove(p)
-		sink.Done(c.peer, p.token, nil)
+		c.over(p, nil, sink)
 	}
 	if c.lives() {
 		c.l.asking(c)
@@ -479,8 +526,17 @@ func (c *conn) onDeny(body []byte, sink link.Sink) {
 		c.credit(false)
 		c.release(p)
 		c.remove(p)
-		sink.Done(c.peer, p.token, fmt.Errorf("%w: refused by the peer", link.ErrKey))
+		c.over(p, fmt.Errorf("%w: refused by the peer", link.ErrKey), sink)
 	}
+}
+
+// over reports the end of a pull.
+func (c *conn) over(p *pull, err error, sink link.Sink) {
+	if p.trial != nil {
+		p.trial.pulled(err)
+		return
+	}
+	sink.Done(c.peer, p.token, err)
 }
 
 // release returns the credit of a pull that ends early.

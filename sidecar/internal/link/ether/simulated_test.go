@@ -180,7 +180,7 @@ func compareStart(t *testing.T, m *linktest.Memory, frames []*link.Frame, at *li
 }
 
 // closeSimulated closes a link, whose time has to pass meanwhile.
-func closeSimulated(t *testing.T, n *Net, s *side) {
+func closeSimulated(t testing.TB, n *Net, s *side) {
 	t.Helper()
 	s.l.cfg.Clock = func() int64 { n.Now += 1_000_000; return n.Now }
 	if err := s.l.Close(); err != nil {
