@@ -10,21 +10,23 @@ import (
 // Measurements. A channel is worth its use from a size on if the engine's thread spends at
 // most half of the time of a copy of its own on submission and on polling, and the last byte
 // comes at most twice as late: on a processor that others use, it comes later than that.
-// Both copy between buffers that they have copied between before; a copy of memory that is
-// not in the cache takes longer inline, so that this errs in favour of inline copies. The
-// buffers, 2 MiB, are garbage after it.
+// Both has to hold for memory that is in the caches of the calling thread, from an earlier copy,
+// and for memory that is in none, where the processor can flush it: a message may have been
+// written just now or long ago. The buffers, 2 MiB, are garbage after it. Larger ones would exceed
+// what I/OAT may pin by default; a copy of 4 MiB is between those of 1 MiB of both kinds.
 const (
 	leastBytes = 64 << 10 // smallest transfer that may be offloaded
 	pieceBytes = 64 << 10 // link.PieceMax, which this package does not import
 	rounds     = 9
 	rareShare  = 2 // reciprocal of the largest share of the engine
 	lateMax    = 2 // largest ratio of the times to the last byte
-	// measureMax bounds the measurement, which takes 5 ms if the channel has a processor.
+	// measureMax bounds the measurement, which takes 10 ms if the channel has a processor.
 	measureMax = 200 * time.Millisecond
 )
 
-// sizes are the sizes that are measured.
-var sizes = [...]uint64{64 << 10, 256 << 10, 1 << 20}
+// sizes are the sizes that are measured. The first one, which is never offloaded, shows what a
+// submission costs.
+var sizes = [...]uint64{4 << 10, 64 << 10, 256 << 10, 1 << 20}
 
 // Measured is the result of the measurements.
 type Measured struct {
@@ -39,14 +41,25 @@ type Row struct {
 	Inline int64  `json:"inline"` // of a copy by the calling thread
 	Engine int64  `json:"engine"` // of the calling thread for submission and polling
 	Last   int64  `json:"last"`   // from the submission to the last byte
+	// The same of memory that is in no cache; 0: not measured.
+	ColdInline int64 `json:"coldInline,omitempty"`
+	ColdEngine int64 `json:"coldEngine,omitempty"`
+	ColdLast   int64 `json:"coldLast,omitempty"`
 }
 
 // wins reports whether the channel is worth its use for this size.
-func (r *Row) wins() bool { return r.Engine*rareShare <= r.Inline && r.Last <= lateMax*r.Inline }
+func (r *Row) wins() bool {
+	return worth(r.Inline, r.Engine, r.Last) && (r.ColdInline == 0 || worth(r.ColdInline, r.ColdEngine, r.ColdLast))
+}
 
-// threshold returns the smallest size from which on the channel wins at all sizes, or 0.
+func worth(inline, engine, last int64) bool {
+	return engine*rareShare <= inline && last <= lateMax*inline
+}
+
+// threshold returns the smallest size that may be offloaded from which on the channel wins at all
+// sizes, or 0.
 func threshold(rows []Row) (n uint64) {
-	for i := len(rows) - 1; i >= 0 && rows[i].wins(); i-- {
+	for i := len(rows) - 1; i >= 0 && rows[i].Bytes >= leastBytes && rows[i].wins(); i-- {
 		n = rows[i].Bytes
 	}
 	return n
@@ -84,7 +97,10 @@ func (c *Copies) open() {
 }
 
 // errSlow means that the channel has no processor, most of the time.
-var errSlow = fmt.Errorf("copies of %d MiB took longer than %v", rounds*(64+256+1024)>>10, measureMax)
+var errSlow = fmt.Errorf("copies of %d MiB took longer than %v", measured>>20, measureMax)
+
+// measured is the bytes that a channel copies.
+const measured = 2 * rounds * (4 + 64 + 256 + 1024) << 10
 
 // Measure measures a channel that is idle, as Copies does.
 func Measure(ch Channel) Measured {
@@ -113,24 +129,45 @@ func measure(ch Channel) (_ []Row, err error) {
 	}
 	rows, begun := make([]Row, 0, len(sizes)), time.Now()
 	for _, n := range sizes {
-		var inline, engine, last []int64
-		for range rounds {
-			if time.Since(begun) > measureMax {
-				return rows, errSlow
-			}
-			_, x, err := timeCopy(new(CPU), dst[:n], src[:n])
-			if err != nil {
-				return nil, err
-			}
-			e, l, err := timeCopy(ch, dst[:n], src[:n])
-			if err != nil {
-				return nil, err
-			}
-			inline, engine, last = append(inline, x), append(engine, e), append(last, l)
+		r := Row{Bytes: n}
+		if r.Inline, r.Engine, r.Last, err = compare(ch, dst[:n], src[:n], false, begun); err == nil && flushes {
+			r.ColdInline, r.ColdEngine, r.ColdLast, err = compare(ch, dst[:n], src[:n], true, begun)
 		}
-		rows = append(rows, Row{Bytes: n, Inline: median(inline), Engine: median(engine), Last: median(last)})
+		if err != nil {
+			return rows, err
+		}
+		rows = append(rows, r)
 	}
 	return rows, nil
+}
+
+// compare returns the medians of the times of copies by the calling thread, and by a channel.
+// begun is when the measurement of all sizes began.
+func compare(ch Channel, dst, src []byte, cold bool, begun time.Time) (inline, engine, last int64, err error) {
+	flush := func() {
+		if cold {
+			flushLines(dst)
+			flushLines(src)
+		}
+	}
+	var inlines, engines, lasts []int64
+	for range rounds {
+		if time.Since(begun) > measureMax {
+			return 0, 0, 0, errSlow
+		}
+		flush()
+		_, x, err := timeCopy(new(CPU), dst, src)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		flush()
+		e, l, err := timeCopy(ch, dst, src)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		inlines, engines, lasts = append(inlines, x), append(engines, e), append(lasts, l)
+	}
+	return median(inlines), median(engines), median(lasts), nil
 }
 
 func median(list []int64) int64 {

@@ -43,7 +43,11 @@ func copiesText(c *copyeng.Stats) string {
 	}
 	var rows []string
 	for _, r := range m.Rows {
-		rows = append(rows, fmt.Sprintf("%s: copied in %v by the engine, in %v by %s with %v of the engine", Size(r.Bytes), time.Duration(r.Inline), time.Duration(r.Last), c.Kind, time.Duration(r.Engine)))
+		text := fmt.Sprintf("%s: copied in %v by the engine, in %v by %s with %v of the engine", Size(r.Bytes), time.Duration(r.Inline), time.Duration(r.Last), c.Kind, time.Duration(r.Engine))
+		if r.ColdInline > 0 {
+			text += fmt.Sprintf(", uncached in %v, in %v with %v", time.Duration(r.ColdInline), time.Duration(r.ColdLast), time.Duration(r.ColdEngine))
+		}
+		rows = append(rows, text)
 	}
 	return text + " (" + strings.Join(rows, "; ") + ")"
 }

@@ -10,8 +10,8 @@ import (
 // TestShowCopies checks the lines about copies outside of the engine's thread: who copied,
 // from which size on, and the measurements that decided it.
 func TestShowCopies(t *testing.T) {
-	rows := []copyeng.Row{{Bytes: 64 << 10, Inline: 6000, Engine: 1000, Last: 9000}, {Bytes: 1 << 20, Inline: 90_000, Engine: 3000, Last: 100_000}}
-	measured := " (64.0 KiB: copied in 6µs by the engine, in 9µs by helper with 1µs of the engine; 1024.0 KiB: copied in 90µs by the engine, in 100µs by helper with 3µs of the engine)"
+	rows := []copyeng.Row{{Bytes: 64 << 10, Inline: 6000, Engine: 1000, Last: 9000}, {Bytes: 1 << 20, Inline: 90_000, Engine: 3000, Last: 100_000, ColdInline: 200_000, ColdEngine: 4000, ColdLast: 210_000}}
+	measured := " (64.0 KiB: copied in 6µs by the engine, in 9µs by helper with 1µs of the engine; 1024.0 KiB: copied in 90µs by the engine, in 100µs by helper with 3µs of the engine, uncached in 200µs, in 210µs with 4µs)"
 	for _, c := range []struct {
 		copies copyeng.Stats
 		want   string // empty: no line
