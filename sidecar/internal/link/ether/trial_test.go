@@ -567,3 +567,32 @@ func TestTrialAbandoned(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTrial: whatever a peer writes into the socket in a trial, it gets no more than a trial's bytes,
+// and the link keeps nothing.
+func FuzzTrial(f *testing.F) {
+	offer := said(trialOffer, 8900, 7)
+	f.Add([]byte(nil))
+	f.Add(slices.Concat(offer, said(trialWant, trialWarm, 0), said(trialWant, trialRound, 0), said(trialDone, 0, 0)))
+	f.Add(slices.Concat(offer, said(trialData, trialWarm, 0), make([]byte, trialWarm), said(trialDone, 1, 0)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h := newHostileTrial(t)
+		if _, err := unix.Write(h.me, b); err != nil && !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+		if err := unix.Shutdown(h.me, unix.SHUT_WR); err != nil {
+			t.Fatal(err)
+		}
+		n, err := h.run()
+		if n > trialWarm+trialRounds*trialRound+16*trialHead {
+			t.Errorf("%d bytes were sent", n)
+		}
+		if err == nil {
+			return // it has sent all that was wanted
+		}
+		if !errors.Is(err, link.ErrProtocol) && !errors.Is(err, link.ErrBroken) || len(h.s.l.list) > 0 {
+			t.Errorf("%v, and %d connections are left", err, len(h.s.l.list))
+		}
+		checkClean(t, h.s.l)
+	})
+}
