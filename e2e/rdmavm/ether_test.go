@@ -24,6 +24,16 @@ func TestEtherTraffic(t *testing.T) {
 // TestEtherFair: the link ether and a TCP connection share a bottleneck.
 func TestEtherFair(t *testing.T) { ether(t, "ether-fair", "^TestShapedFair$", 5*time.Minute) }
 
+// TestEtherRawNetworks and TestEtherRawTraffic are TestEtherNetworks and TestEtherTraffic by raw
+// Ethernet, without the many peers.
+func TestEtherRawNetworks(t *testing.T) {
+	ether(t, "ether-raw-networks", "^TestShapedRawNetworks$", 40*time.Minute)
+}
+
+func TestEtherRawTraffic(t *testing.T) {
+	ether(t, "ether-raw-traffic", "^TestShapedRawTraffic$", 5*time.Minute)
+}
+
 // ether runs tests of the link in a machine whose kernel can make networks bad.
 func ether(t *testing.T, name, run string, limit time.Duration) {
 	t.Helper()

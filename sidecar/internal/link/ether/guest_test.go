@@ -69,8 +69,11 @@ var conditions = map[string]string{
 	"all":       "delay 1ms 500us reorder 50% loss 5% duplicate 5% corrupt 1%",
 }
 
-// shaped returns the harness of links over a network that is bad in a way.
-func shaped(kind string, mtu int, condition string, pull bool) linktest.Harness {
+// byUDP makes a link use UDP.
+func byUDP(testing.TB, *namespace, *Config) {}
+
+// shaped returns the harness of links by a carrier over a network that is bad in a way.
+func shaped(by func(testing.TB, *namespace, *Config), kind string, mtu int, condition string, pull bool) linktest.Harness {
 	return func(t *testing.T) *linktest.Pair {
 		na, nb := joined(t, kind, mtu)
 		for i, n := range []*namespace{na, nb} {
@@ -80,22 +83,41 @@ func shaped(kind string, mtu int, condition string, pull bool) linktest.Harness 
 			}
 			n.shape(t, devices(kind)[i], conditions[condition], mtu)
 		}
-		a, b := inNamespaces(t, na, nb, func(_ testing.TB, _ *namespace, c *Config) { c.Pull = pull })
+		a, b := inNamespaces(t, na, nb, func(t testing.TB, n *namespace, c *Config) {
+			t.Helper()
+			by(t, n, c)
+			c.Pull = pull
+		})
 		p := meeting(t, na, nb, a, b, func(testing.TB, int) {})
 		p.Lossy = true
 		return p
 	}
 }
 
+// badNetwork is a network that is bad in a way.
+type badNetwork struct {
+	kind      string
+	mtu       int
+	condition string
+	pull      bool
+}
+
+// passes runs the suite by a carrier over networks that are bad.
+func passes(t *testing.T, by func(testing.TB, *namespace, *Config), list []badNetwork) {
+	t.Helper()
+	for _, c := range list {
+		name := fmt.Sprintf("%s/%d/%s", c.kind, c.mtu, c.condition)
+		if c.pull {
+			name += "/pull"
+		}
+		t.Run(name, func(t *testing.T) { linktest.Run(t, shaped(by, c.kind, c.mtu, c.condition, c.pull)) })
+	}
+}
+
 // TestShapedNetworks runs the suite over networks that lose, reorder, repeat and corrupt
 // packets, and through a bottleneck.
 func TestShapedNetworks(t *testing.T) {
-	for _, c := range []struct {
-		kind      string
-		mtu       int
-		condition string
-		pull      bool
-	}{
+	passes(t, byUDP, []badNetwork{
 		{"veth", 1500, "loss", false},
 		{"veth", 1500, "loss", true},
 		{"bridge", 1450, "reorder", true},
@@ -107,13 +129,23 @@ func TestShapedNetworks(t *testing.T) {
 		{"bridge", 9000, "loss", true},
 		{"bridge", 1450, "all", false},
 		{"macvlan", 9000, "all", true},
-	} {
-		name := fmt.Sprintf("%s/%d/%s", c.kind, c.mtu, c.condition)
-		if c.pull {
-			name += "/pull"
-		}
-		t.Run(name, func(t *testing.T) { linktest.Run(t, shaped(c.kind, c.mtu, c.condition, c.pull)) })
-	}
+	})
+}
+
+// TestShapedRawNetworks is TestShapedNetworks by raw Ethernet, whose frames no checksum of the
+// kernel protects. A bridge and macvlan pass the frames on by their addresses.
+func TestShapedRawNetworks(t *testing.T) {
+	passes(t, byRaw, []badNetwork{
+		{"veth", 1500, "loss", false},
+		{"bridge", 9000, "loss", true},
+		{"bridge", 1450, "reorder", true},
+		{"macvlan", 1500, "duplicate", true},
+		{"veth", 1450, "corrupt", true},
+		{"veth", 1500, "bottleneck", true},
+		{"bridge", 1500, "bottleneck", false},
+		{"bridge", 1450, "all", false},
+		{"macvlan", 9000, "all", true},
+	})
 }
 
 // dropped returns the packets that UDP sockets of a namespace have dropped because their
@@ -181,13 +213,23 @@ func (n *namespace) star(t testing.TB, count int) (list []*namespace) {
 // TestShapedTraffic sends frames of all sizes in both directions, and reads, over networks
 // that are bad in each way, and checks that all bytes arrive, and some within each second of
 // the processor.
-func TestShapedTraffic(t *testing.T) {
+func TestShapedTraffic(t *testing.T) { badTraffic(t, byUDP) }
+
+// TestShapedRawTraffic is TestShapedTraffic by raw Ethernet.
+func TestShapedRawTraffic(t *testing.T) { badTraffic(t, byRaw) }
+
+func badTraffic(t *testing.T, by func(testing.TB, *namespace, *Config)) {
+	t.Helper()
 	names := slices.Sorted(maps.Keys(conditions))
 	for i, name := range append(names, "bottleneck") {
 		kind, mtu := []string{"veth", "bridge", "macvlan"}[i%3], []int{1500, 1450, 9000}[i/2%3]
 		t.Run(fmt.Sprintf("%s/%s/%d", name, kind, mtu), func(t *testing.T) {
-			p := shaped(kind, mtu, name, true)(t)
-			traffic(t, p.A.Link.(*Link), p.B.Link.(*Link), p)
+			p := shaped(by, kind, mtu, name, true)(t)
+			a, b := p.A.Link.(*Link), p.B.Link.(*Link)
+			traffic(t, a, b, p)
+			if s, u := a.Stats(), b.Stats(); a.Raw() && name == "corrupt" && s.Forged+s.Odd+u.Forged+u.Odd == 0 {
+				t.Error("no corrupt frame has come: the test shows nothing")
+			}
 		})
 	}
 }

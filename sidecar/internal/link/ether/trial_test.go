@@ -94,6 +94,7 @@ type trialRig struct {
 	joins [2]error // results of the last Join
 	sinks [2]*linktest.Sink
 	relay *relay
+	pace  int64 // of a turn
 }
 
 // measuring returns a link of a simulated network that compares.
@@ -122,7 +123,7 @@ func network(perByte int64) *Net {
 // the socket.
 func newTrialRig(t testing.TB, n *Net, packet int, socket int64) *trialRig {
 	t.Helper()
-	r := &trialRig{n: n}
+	r := &trialRig{n: n, pace: max(500*socket, 5000)}
 	for i := range r.sides {
 		r.sides[i] = measuring(t, n, link.Peer(i), 2)
 		r.sinks[i] = linktest.NewSink(r.sides[i].m)
@@ -146,7 +147,7 @@ func (r *trialRig) meet(t testing.TB, packet int, socket int64) {
 	r.joins = [2]error{link.ErrLater, link.ErrLater}
 }
 
-// turn lets both sides work for 5 us.
+// turn lets both sides work, for the time of 500 bytes by the socket or more.
 func (r *trialRig) turn() {
 	for i, s := range r.sides {
 		if errors.Is(r.joins[i], link.ErrLater) {
@@ -155,7 +156,7 @@ func (r *trialRig) turn() {
 		s.l.Poll(r.sinks[i])
 	}
 	r.relay.pass()
-	r.n.Now += 5000
+	r.n.Now += r.pace
 }
 
 // join runs until both sides have joined.
