@@ -347,7 +347,7 @@ func TestTrialsInTurn(t *testing.T) {
 			step()
 		}
 		hub.l.Poll(sink)
-		if n.Now += 5000; joins[2] == nil && joins[3] == nil {
+		if n.Now += 20_000; joins[2] == nil && joins[3] == nil {
 			n.Now += 1_000_000
 		}
 		busy := 0
