@@ -105,7 +105,7 @@ type Config struct {
 	Spare int64
 
 	EagerBytes    uint64               // largest eager message; default and most 64 KiB
-	Answers       func(link.Peer) bool // reports whether a silent peer's machine answers (channel.Config); nil: not known
+	Answers       func(link.Peer) bool `json:"-"` // reports whether a silent peer's machine answers (channel.Config); nil: not known
 	Gatherer      Gatherer             // is asked before a small message of an arena is copied; nil: each is
 	Folder        Folder               // nil: collectives combine in turns
 	Caster        link.Caster          // takes writes to rings whose end is not reported; nil: each end is reported

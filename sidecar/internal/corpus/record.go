@@ -60,10 +60,11 @@ type head struct {
 }
 
 // Record makes a core whose inputs are written to out, and its steps to said. It combines in
-// turns: the ends of folds are not recorded.
+// turns, and gives silent peers up by DeadAfter: neither the ends of folds nor the answers of
+// machines are recorded.
 func Record(cfg core.Config, ports core.Ports, out, said io.Writer) (*Recorder, error) {
 	r := &Recorder{ports: ports, out: bufio.NewWriter(out), said: bufio.NewWriter(said), steps: newSteps(), known: map[pageOf]*page{}, after: map[kind]uint64{}}
-	cfg.Folder = nil
+	cfg.Folder, cfg.Answers = nil, nil
 	h := head{Config: cfg, Gatherer: cfg.Gatherer != nil, Caster: cfg.Caster != nil}
 	h.Config.Gatherer, h.Config.Caster = nil, nil
 	text, err := json.Marshal(h)
