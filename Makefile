@@ -41,9 +41,7 @@ demo: ## run a real parallel program: 4 ranks in 2 pods on this machine
 .PHONY: test
 test: ## the laws and every test, within 15 minutes from empty caches
 	@$(STAGE) arch $(MAKE) --no-print-directory arch
-	@$(STAGE) race hack/test-race messaging
-	@$(STAGE) allocations hack/test-race allocations
-	@$(STAGE) tests hack/test-race rest plain
+	@$(STAGE) tests hack/test-race plain
 
 .PHONY: check
 check: ## test what a change concerns, in a minute: what differs from BASE (HEAD), and what imports it
