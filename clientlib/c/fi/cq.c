@@ -81,7 +81,7 @@ static ssize_t poll_queue(struct cq *cq, void *buf, size_t count, fi_addr_t *sou
 			report_end(cq);
 		n = read_entries(cq, buf, count, sources);
 	}
-	if (n == -FI_EAGAIN && !is_attendant() && await_self())
+	if (n == -FI_EAGAIN && !is_attendant() && await_self(&cq->count))
 		n = read_entries(cq, buf, count, sources);
 	return n;
 }

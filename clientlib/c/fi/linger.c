@@ -7,7 +7,8 @@
 static __thread struct {
 	unsigned polls;         /* empty polls in a row, since the thread last found or started something, or computed */
 	uint64_t first;         /* time of the first of them */
-	uint64_t locked;        /* time of the last one that acquired the lock */
+	uint64_t locked;        /* time of the last one that acquired the lock, or begin of the polls in a row */
+	uint64_t shown;         /* time of the last one that acquired the lock */
 	uint64_t since, polled; /* begin of the present series of polls in quick succession, and time of the last poll */
 	uint64_t cpu_ns;        /* CPU time of the thread when it was last read */
 	uint64_t crowded;       /* until then another process may wait for this CPU */
@@ -52,6 +53,9 @@ static bool note_empty(uint64_t now)
  * show the client that the program waits, which must not look like computation
  * (clientlib/c/src/activity.c). */
 #define LOCKED_EVERY_NS 20000u
+/* The same for polls that are PAUSE_NS and more apart, each of which polls anew: what the client knows of
+ * a waiting program holds for 1.5 s (shm.MomentFresh). */
+#define SHOWN_EVERY_NS 1000000000u
 
 /* poll_in_vain reports, without the lock and by loads alone, that a poll would find nothing, as far as
  * this thread still polls without a rest. */
@@ -60,6 +64,8 @@ bool poll_in_vain(void)
 	if (!atomic_load_explicit(&settled, memory_order_acquire) || !outrigger_idle(client()))
 		return false;
 	uint64_t now = nanoseconds();
+	if (now - empty.shown >= SHOWN_EVERY_NS)
+		return false;
 	if (begins(now))
 		empty.locked = now;
 	else if (now - empty.locked >= LOCKED_EVERY_NS || !polls_on(empty.first, empty.polls, now, now < empty.crowded))
@@ -123,7 +129,7 @@ bool yield_if_waiting(void)
 		return false;
 	uint64_t now = nanoseconds();
 	bool at_once = note_empty(now);
-	empty.locked = now;
+	empty.locked = empty.shown = now;
 	if (mpi_yields() || polls_on(empty.first, empty.polls, now, now < empty.crowded))
 		return false;
 	if (!back_off(empty.since, now, waits(at_once)))

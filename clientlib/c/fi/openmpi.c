@@ -160,11 +160,12 @@ static bool make_yield(void)
 {
 	const char *chosen = getenv(YIELDS);
 	bool (*set)(bool yield);
-	if (chosen != NULL)
-		return strcmp(chosen, "0") != 0;
 	if (!mpilib_function(mpilib_open("libopen-pal.so"), &set, "opal_progress_set_yield_when_idle"))
 		return false;
-	(void)set(true);
+	if (!set(true) && chosen != NULL) { /* it did not yield, by the user's choice */
+		(void)set(false);
+		return false;
+	}
 	return true;
 }
 

@@ -412,7 +412,7 @@ void end_requests(void);
 /* transfer.c */
 extern struct fi_ops_tagged tagged_ops;
 extern struct fi_ops_msg msg_ops;
-bool await_self(void);
+bool await_self(const size_t *found);
 bool awaits_self(void);
 ssize_t cancel(struct endpoint *ep, void *context);
 void discard(struct endpoint *ep);

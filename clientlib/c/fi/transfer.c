@@ -71,19 +71,20 @@ static void on_sent_self(void *arg, const struct outrigger_result *r)
 /* awaits_self reports whether an empty poll waits for messages from this process to itself. */
 bool awaits_self(void) { return to_self > 0 && !self_wait_failed; }
 
-/* await_self waits for messages from this process to itself. It reports false if there are none or
- * the last wait was too long. */
-bool await_self(void)
+/* await_self waits until messages from this process to itself have arrived, or found has counted
+ * something. It reports false if there are none or the last wait was too long. */
+bool await_self(const size_t *found)
 {
 	if (!awaits_self())
 		return false;
 	uint64_t since = nanoseconds();
-	while (awaits_self() && !sidecar_ended) {
+	while (awaits_self() && *found == 0 && !sidecar_ended) {
 		unlock();
 		sched_yield();
 		lock();
 		progress();
-		self_wait_failed = to_self > 0 && nanoseconds() - since > SELF_NS;
+		if (to_self > 0 && nanoseconds() - since > SELF_NS)
+			self_wait_failed = true; /* until all have arrived */
 	}
 	return true;
 }

@@ -30,6 +30,20 @@ int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op)
 	return rc;
 }
 
+/* How often a program that only polls asks whether the sidecar has ended. Sleeps ask, too, but a
+ * program whose threads poll by turns may never sleep. */
+#define ASK_NS 100000000u
+
+/* ended reports, every ASK_NS, whether the sidecar has ended and nothing of it is left to read. */
+static bool ended(outrigger *s)
+{
+	uint64_t now = or_now();
+	if (now - s->asked < ASK_NS || or_ready(&s->complete))
+		return false;
+	s->asked = now;
+	return or_sidecar_ended(s) && !or_ready(&s->complete);
+}
+
 /* or_poll is or_progress for a call of the program itself, and notes for the sidecar whether the
  * program waits. Completions that other threads have handled since the program's last poll count
  * as found by this one. */
@@ -40,7 +54,7 @@ int or_poll(outrigger *s)
 	int rc = or_progress(s);
 	or_activity_end_poll(s, s->completed - s->polled);
 	s->polled = s->completed;
-	return rc;
+	return rc == OUTRIGGER_OK && ended(s) ? OUTRIGGER_NO_SIDECAR : rc;
 }
 
 /* or_progress handles the completions that are in the ring and supplies the chunks that they ask

@@ -200,6 +200,7 @@ struct outrigger {
 	unsigned sleepers; /* number of threads that may be blocked */
 	uint32_t wakeups; /* number of times that or_wake_sleepers woke threads: a part of the waiting word's value */
 	_Atomic uint64_t handled; /* changes with each completion that is handled; unique among the sessions of the process */
+	uint64_t asked;   /* time at which a poll last asked whether the sidecar has ended */
 	bool gone;       /* the sidecar has ended, or cannot be reached */
 	bool violated;       /* the sidecar has violated the protocol; gone is set as well */
 	bool failed;     /* the job has failed */

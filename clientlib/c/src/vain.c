@@ -45,7 +45,7 @@ bool or_in_vain(const outrigger *s, outrigger_request request)
 {
 	if (vain.session != s || vain.handled != atomic_load_explicit(&s->handled, memory_order_relaxed))
 		return false;
-	if (request != 0 && *first_of(request) != request)
+	if (request != 0 ? *first_of(request) != request : relaxed(s->completed) > 0)
 		return false;
 	return outrigger_idle(s) && or_now() - vain.since < VAIN_NS;
 }

@@ -1,6 +1,7 @@
 /* Tests that polls in vain take no lock and make no call of the kernel for their first 20 us, and
  * that they see what the sidecar publishes and what another thread has handled: without a sidecar,
  * with a clock that only the test advances. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -17,6 +18,8 @@
 static _Alignas(4096) unsigned char control[4096], complete[4096];
 static struct or_producer sidecar;
 static uint64_t present = 1000000000; /* the time */
+static unsigned asked; /* questions whether the sidecar has ended */
+static bool gone;      /* it has */
 static _Thread_local unsigned locks, calls; /* of the library in this thread */
 
 /* The functions below replace the C library's in the client library, because the linker finds them
@@ -59,7 +62,9 @@ ssize_t recv(int socket, void *buf, size_t n, int flags)
 {
 	(void)socket, (void)buf, (void)n, (void)flags;
 	calls++;
-	return 0;
+	asked++;
+	errno = EAGAIN;
+	return gone ? 0 : -1;
 }
 
 static void want(bool good, const char *what)
@@ -106,9 +111,11 @@ static void free_polls(outrigger *s, const outrigger_request *r, int requests)
 	want(calls == 0, "polls in vain call the kernel");
 }
 
-/* not_yet has each request tested once, which takes the lock. */
+/* not_yet has each request tested once, which takes the lock. Completions that tests have handled are
+ * reported before. */
 static void not_yet(outrigger *s, const outrigger_request *r, int requests)
 {
+	want(outrigger_progress(s, NULL) == OUTRIGGER_OK, "progress");
 	for (int i = 0; i < requests; i++)
 		want(!over(s, r[i]), "a request is over that is open");
 }
@@ -152,6 +159,15 @@ int main(void)
 	want(pthread_create(&other, NULL, handle, s) == 0 && pthread_join(other, NULL) == 0, "another thread");
 	want(over(s, r[2]), "a completion that another thread has handled is not seen");
 
+	/* A completion that a test of another request has handled is reported. */
+	r[0] = start(s);
+	r[1] = start(s);
+	not_yet(s, r, 2);
+	publish_end(r[0]);
+	want(!over(s, r[1]), "a request is over that is open");
+	unsigned came = 0;
+	want(outrigger_progress(s, &came) == OUTRIGGER_OK && came == 1, "progress does not report what a test has handled");
+
 	/* A start begins the free time anew. */
 	r[0] = start(s);
 	not_yet(s, r, 1);
@@ -165,7 +181,14 @@ int main(void)
 	want(!outrigger_idle(s), "a session with chunks to submit is idle");
 	s->stage.count = 0;
 	want(outrigger_idle(s), "a session without work is not idle");
-	s->gone = true;
+	present += UINT64_C(1000000000);
+	asked = 0;
+	for (int i = 0; i < POLLS; i++, present += FREE_NS)
+		want(outrigger_progress(s, NULL) == OUTRIGGER_OK, "progress");
+	want(asked == 1, "in 2 ms of polls, the sidecar's end is not asked for once");
+	gone = true;
+	present += UINT64_C(100000000);
+	want(outrigger_progress(s, NULL) == OUTRIGGER_NO_SIDECAR, "polls do not notice the sidecar's end");
 	want(!outrigger_idle(s), "a session that has ended is idle");
 	puts("vain: by loads alone");
 	return 0;
