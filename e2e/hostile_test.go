@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -98,11 +99,14 @@ func TestExpelledLeaveNothing(t *testing.T) {
 		return len(list), strings.Count(string(maps), "memfd:outrigger-")
 	}
 	for end := time.Now().Add(jobTime); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(h.socket(0)); err == nil {
+		// The file is there before the socket listens.
+		conn, err := net.Dial("unixpacket", h.socket(0))
+		if err == nil {
+			_ = conn.Close()
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("no sidecar\n%s", h.out)
+			t.Fatalf("no sidecar: %v\n%s", err, h.out)
 		}
 	}
 	expel(0)
