@@ -146,7 +146,7 @@ type FabricProfileSpec struct {
 	// +optional
 	HeartbeatMilliseconds *int32 `json:"heartbeatMilliseconds,omitempty"`
 	// deadAfterMilliseconds is the silence after which a sidecar is lost. If it is absent, that is
-	// 4.5 s, or a minute while the sidecar's node acknowledges data: the node may be busy.
+	// 4.5 s, or a minute while the sidecar's node acknowledges data over TCP: it may be busy.
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=3600000
 	// +optional

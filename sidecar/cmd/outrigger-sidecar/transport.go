@@ -152,6 +152,15 @@ const etherSilence = 10 * time.Second
 // textNoRaw is logged if this container has an Ethernet device that cannot be used.
 const textNoRaw = "small messages go by UDP, not by raw Ethernet, and by TCP to pods that send raw Ethernet"
 
+// trialSlack is the least DeadAfter with which connections are compared with pulls. While they are, up
+// to 2 seconds, no heartbeat of the peer is read.
+const trialSlack = 4 * time.Second
+
+// measures reports whether connections are compared with pulls when they are made.
+func measures(t *bootstrap.Tuning) bool {
+	return t.LargePath == bootstrap.LargeAuto && (t.DeadAfter == 0 || time.Duration(t.DeadAfter) >= trialSlack)
+}
+
 // openEther opens the link whose small messages go by raw Ethernet if this container has a
 // device for that, and otherwise by UDP.
 func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
@@ -170,7 +179,7 @@ func (d *daemon) openEther(ctx context.Context, sockets *tcp.Link) error {
 	begun := time.Now()
 	cfg := ether.Config{
 		Self: link.Peer(d.o.pod), Peers: len(d.doc.Pods), Listen: listen, Resolve: names.Addresses,
-		Pull: pulls(&d.doc.Tuning), Measure: d.doc.Tuning.LargePath == bootstrap.LargeAuto, Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Raw: raw, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
+		Pull: pulls(&d.doc.Tuning), Measure: measures(&d.doc.Tuning), Encrypt: d.doc.Tuning.Encrypt == bootstrap.EncryptTLS, Raw: raw, Stream: sockets, Log: d.log, Clock: func() int64 { return int64(time.Since(begun)) + 1 },
 		Silence: int64(max(etherSilence, time.Duration(d.doc.Tuning.DeadAfter))),
 	}
 	for _, p := range d.doc.Pods {

@@ -21,7 +21,7 @@ const (
 	rareShare  = 2 // reciprocal of the largest share of the engine
 	lateMax    = 2 // largest ratio of the times to the last byte
 	// measureMax bounds the measurement, which takes 10 ms if the channel has a processor.
-	measureMax = 200 * time.Millisecond
+	measureMax = 400 * time.Millisecond
 )
 
 // sizes are the sizes that are measured. The first one, which is never offloaded, shows what a

@@ -14,8 +14,8 @@ func (m *Mesh) Answers(peer link.Peer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for s := range m.streams {
-		if s.peer == peer {
-			return acknowledged(s.raw)
+		if s.peer == peer && acknowledged(s.raw) { // there may be another one that ends
+			return true
 		}
 	}
 	return m.dials[peer] != nil && m.accepted[peer]

@@ -17,10 +17,16 @@ func (l *Link) Answers(peer link.Peer) bool {
 	return c != nil && c.err == nil && c.fd >= 0 && Acknowledged(c.fd)
 }
 
-// Acknowledged reports whether fd is a TCP connection without a late acknowledgement.
+// recentMax is the age of the last data sent, in milliseconds, up to which its acknowledgement proves
+// something. Heartbeats follow each other sooner.
+const recentMax = 4500
+
+// Acknowledged reports whether fd is a TCP connection without a late acknowledgement, on which data
+// was sent lately or is under way: an idle connection proves nothing.
 func Acknowledged(fd int) bool {
 	i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && i.State == stateEstablished && i.Retransmits <= lateMax && i.Probes <= lateMax
+	return err == nil && i.State == stateEstablished && i.Retransmits <= lateMax && i.Probes <= lateMax &&
+		(i.Unacked > 0 || i.Notsent_bytes > 0 || i.Last_data_sent < recentMax)
 }
 
 // stateEstablished is TCP_ESTABLISHED of linux/include/net/tcp_states.h.

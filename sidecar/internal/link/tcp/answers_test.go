@@ -39,6 +39,23 @@ func tcpPair(t *testing.T) (a, b int) {
 	return descriptor(out), descriptor(in)
 }
 
+// TestIdleAnswersNothing checks that a connection on which nothing was sent for long shows nothing.
+func TestIdleAnswersNothing(t *testing.T) {
+	t.Parallel()
+	a, _ := tcpPair(t)
+	for end := time.Now().Add(20 * time.Second); Acknowledged(a); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("an idle connection answers after 20 s")
+		}
+	}
+	if _, err := unix.Write(a, []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if !Acknowledged(a) {
+		t.Error("a connection on which a byte was sent does not answer")
+	}
+}
+
 // TestAcknowledged checks that a machine answers while its process reads nothing, with a full
 // receive buffer, too, and that it does not if its kernel receives nothing.
 func TestAcknowledged(t *testing.T) {
