@@ -28,15 +28,16 @@ func TestSuspectedDeadlock(t *testing.T) {
 	}{
 		"told":          {"ring", []string{"--timeout", "8s"}, 124, []string{suspicion + "outrigger: ranks 0 to 2 wait for each other in a ring", "the job goes on; Ctrl-C ends it", "not finished within 8s"}},
 		"fails":         {"wrong tag", []string{"--deadlock-fails"}, 124, []string{suspicion, "recv from 0 tag 8; unexpected here: from 0 tag 7, 800 B (a wrong tag?)", "job failed: suspected deadlock: every rank has waited for 1 s"}},
-		"communicators": {"wrong comm", []string{"--deadlock-fails"}, 124, []string{suspicion, "ranks 0 and 2 wait for each other: 0 in barrier for rank 2 in communicator 1, 2 in barrier", "(in different communicators)", "job failed: suspected deadlock"}},
+		"communicators": {"wrong comm", []string{"--deadlock-fails"}, 124, []string{"outrigger: suspected deadlock: ", "ranks 0 and 2 wait for each other: 0 in barrier for rank 2 in communicator 1, 2 in barrier", "(in different communicators)", "job failed: suspected deadlock"}},
 		// A rank may also wait by polling.
 		"polls": {"ring" + polling, []string{"--deadlock-fails"}, 124, []string{suspicion, "ranks 0 to 2 wait for each other in a ring", "job failed: suspected deadlock"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			code, out := startWith(t, append(c.flags, "--deadlock-after", "1s"), hangs[strings.TrimSuffix(c.play, polling)].ranks, 2, os.Args[0], hangingCommand, c.play).wait()
-			if code != c.code || strings.Count(out, suspicion) != 1 {
-				t.Errorf("exit code %d, want %d; suspected %d times", code, c.code, strings.Count(out, suspicion))
+			// Two of the ranks with wrong communicators wait for each other alone, and may be seen first.
+			if n := strings.Count(out, "outrigger: suspected deadlock: "); code != c.code || n != 1 {
+				t.Errorf("exit code %d, want %d; suspected %d times", code, c.code, n)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(out, want) {

@@ -140,6 +140,7 @@ func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, is stillness, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
+	begun := time.Now()
 	var all []why.Rank
 	for _, socket := range j.Metrics() {
 		some, err := Why(ctx, []string{socket})
@@ -150,7 +151,8 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	}
 	ranks, hidden := why.Seen(all)
 	if why.Moves(ranks, after) {
-		if knot := why.Knot(all, after); knot != nil {
+		// All of them have waited since before the first sidecar was asked.
+		if knot := why.Knot(all, after+time.Since(begun)); knot != nil {
 			return knot, knotted, true
 		}
 		return nil, moving, true
@@ -170,6 +172,12 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	return nil, moving, true // all have left
 }
 
+// mayFail reports whether a suspected deadlock may fail a job. Ranks of an MPI that keeps receives
+// open for itself may be released by a message that is not known, while other ranks go on.
+func mayFail(ranks []why.Rank, is stillness) bool {
+	return is != knotted || !slices.ContainsFunc(ranks, func(r why.Rank) bool { return r.Own > 0 })
+}
+
 // suspect reports a suspected deadlock, and fails the job if Deadlock.Fails is set.
 func (j *Job) suspect(ranks []why.Rank, is stillness) (failed bool) {
 	text := why.Suspicion(j.spec.Deadlock.After)
@@ -183,10 +191,15 @@ func (j *Job) suspect(ranks []why.Rank, is stillness) (failed bool) {
 	if remedy := podlife.Remedy(strings.Join(lines, "\n")); remedy != "" {
 		j.err.OfferReserved("outrigger: remedy: " + remedy + "\n")
 	}
-	if j.spec.Deadlock.Fails {
+	may := mayFail(ranks, is)
+	if j.spec.Deadlock.Fails && may {
 		j.fail(&Failure{Text: text, Code: CodeTimeout, Suspected: true}, time.Now())
 		return true
 	}
-	j.err.OfferReserved("outrigger: the job goes on; Ctrl-C ends it, and with --deadlock-fails it ends by itself\n")
+	if may {
+		j.err.OfferReserved("outrigger: the job goes on; Ctrl-C ends it, and with --deadlock-fails it ends by itself\n")
+	} else {
+		j.err.OfferReserved("outrigger: the job goes on; Ctrl-C ends it\n")
+	}
 	return false
 }
