@@ -93,8 +93,8 @@ static struct {
 	unsigned changes;   /* how often it did so, each within SEVERAL_NS of the last time */
 } callers;
 
-#define SEVERAL_NS 100000000u/* threads that have not called for so long do not count */
-#define SEVERAL_CHANGES 4u   /* fewer: one thread has left its work to another one */
+#define SEVERAL_NS 100000000u /* threads that have not called for so long do not count */
+#define SEVERAL_CHANGES 4u     /* fewer: one thread has left its work to another one */
 
 /* note_caller notes which thread calls; the lock is held. */
 static void note_caller(void)

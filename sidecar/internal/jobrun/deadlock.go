@@ -141,13 +141,9 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
 	begun := time.Now()
-	var all []why.Rank
-	for _, socket := range j.Metrics() {
-		some, err := Why(ctx, []string{socket})
-		if err != nil {
-			return nil, moving, false
-		}
-		all = append(all, some...)
+	all, err := Why(ctx, j.Metrics())
+	if err != nil {
+		return nil, moving, false
 	}
 	ranks, hidden := why.Seen(all)
 	if why.Moves(ranks, after) {

@@ -177,16 +177,28 @@ func (t *trial) run() (over bool, err error) {
 	return err != nil || t.done && t.peerDone && len(t.out) == 0, err
 }
 
+// uninterrupted reads or writes once, and again after an interruption by a signal. later reports
+// that the socket is not ready.
+func uninterrupted(call func(fd int, b []byte) (int, error), fd int, b []byte) (n int, later bool, err error) {
+	for {
+		if n, err = call(fd, b); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		return 0, true, nil
+	}
+	return n, false, err
+}
+
 // write writes as much as the socket takes.
 func (t *trial) write() error {
 	for len(t.out) > 0 {
-		n, err := unix.Write(t.fd, t.out[0])
-		switch {
-		case errors.Is(err, unix.EAGAIN):
+		n, later, err := uninterrupted(unix.Write, t.fd, t.out[0])
+		if later {
 			return nil
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("%w: writing: %w", link.ErrBroken, err)
 		}
 		if t.out[0] = t.out[0][n:]; len(t.out[0]) == 0 {
@@ -203,12 +215,10 @@ func (t *trial) read() error {
 		if t.rest > 0 {
 			dst = t.c.l.reads.trials.scrap[t.want-t.rest : t.want]
 		}
-		n, err := unix.Read(t.fd, dst)
+		n, later, err := uninterrupted(unix.Read, t.fd, dst)
 		switch {
-		case errors.Is(err, unix.EAGAIN):
+		case later:
 			return nil
-		case errors.Is(err, unix.EINTR):
-			continue
 		case err != nil:
 			return fmt.Errorf("%w: reading: %w", link.ErrBroken, err)
 		case n == 0:

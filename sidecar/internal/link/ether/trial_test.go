@@ -459,7 +459,7 @@ func TestHostileTrials(t *testing.T) {
 		"a large first want":        {slices.Concat(offer, said(trialWant, trialRound, 0)), link.ErrProtocol},
 		"a want of all":             {slices.Concat(offer, said(trialWant, 1<<32-1, 0)), link.ErrProtocol},
 		"five wants":                {slices.Concat(wants, said(trialWant, trialRound, 0)), link.ErrProtocol},
-		"data that nobody wants":    {slices.Concat(offer, said(trialData, trialRound, 0)), link.ErrProtocol},
+		"data without a want":       {slices.Concat(offer, said(trialData, trialRound, 0)), link.ErrProtocol},
 		"an end of another kind":    {slices.Concat(offer, said(trialDone, 2, 0)), link.ErrProtocol},
 		"a want after the end":      {slices.Concat(offer, said(trialDone, 0, 0), said(trialWant, trialWarm, 0)), link.ErrProtocol},
 		"two ends":                  {slices.Concat(offer, said(trialDone, 0, 0), said(trialDone, 0, 0)), link.ErrProtocol},
