@@ -1,6 +1,7 @@
 /* Tests, without a sidecar, which slab chunks staged messages get (src/stage.c). */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "session.h"
 
@@ -19,10 +20,12 @@ static void want(bool good, uint64_t slab, const char *what)
 
 static outrigger *session(uint64_t slab, uint64_t arena)
 {
+	int pair[2]; /* the other end stays open: a sidecar that has not ended */
 	outrigger *s = calloc(1, sizeof *s);
 	unsigned char *memory = calloc(1, slab + arena + 1);
-	want(s != NULL && memory != NULL, slab, "preparing");
-	s->socket = s->doorbell = -1;
+	want(s != NULL && memory != NULL && socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0, slab, "preparing");
+	s->socket = pair[0];
+	s->doorbell = -1;
 	s->control = control;
 	s->world.ranks = 2;
 	pthread_mutex_init(&s->lock, NULL);
