@@ -154,7 +154,7 @@ func (c *Core) dropOneSided(p *peer, at link.Ref) {
 // the window has ended meanwhile: the repeated payload is discarded.
 func (c *Core) divert(p *peer) {
 	h, _, is := p.Placing()
-	if !is || !c.onesided.Divert(p.in.of) {
+	if !is || !c.onesided.Divert(p.ID(), p.in.of, h) {
 		return
 	}
 	in := p.in

@@ -196,6 +196,51 @@ func TestMissesAreBounded(t *testing.T) {
 	}
 }
 
+// TestMissesAreReported checks that the next flush reports an access to a window that did not exist,
+// or that was freed while the connection of a put was broken, also if the window exists by then, and
+// that later flushes do not.
+func TestMissesAreReported(t *testing.T) {
+	for name, all := range map[string]uint64{"one": 0, "all": 1} {
+		for _, freed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/freed=%t", name, freed), func(t *testing.T) {
+				s := newStage(t)
+				put := &wire.Header{Type: wire.Put, Context: 9, Src: 2, Length: 8}
+				if freed {
+					d := shm.Descriptor{Op: shm.OpWin, Req: 1, Context: 9, Class: shm.ClassArena}
+					d.SetBody(0, 8, 0, 0)
+					if err := s.room.SubmitWindow(0, &d); err != nil {
+						t.Fatal(err)
+					}
+				}
+				to, err := s.room.Place(1, put)
+				if err != nil || (to.Where == Memory) != freed {
+					t.Fatal(to, err)
+				}
+				if freed {
+					if err := s.room.FreeWindow(0, &shm.Descriptor{Op: shm.OpWinFree, Req: 2, Context: 9}); err != nil {
+						t.Fatal(err)
+					}
+					if !s.room.Divert(1, to.Of, put) {
+						t.Fatal("the payload is not discarded")
+					}
+				}
+				if err := s.room.SubmitWindow(0, &shm.Descriptor{Op: shm.OpWin, Req: 3, Context: 9}); err != nil {
+					t.Fatal(err)
+				}
+				for _, want := range []shm.Status{shm.StatusInvalid, shm.StatusOK} {
+					s.frames = nil
+					if err := s.room.Frame(1, &wire.Header{Type: wire.Flush, Context: 9, Src: 2, Tag: all}, nil); err != nil {
+						t.Fatal(err)
+					}
+					if got := shm.Status(s.frames[0].frame.Head.B); got != want {
+						t.Errorf("the flush ends with %v, want %v", got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestViewsAreBounded checks that a peer is asked for a bounded number of windows at once.
 // Other windows are accessed by frames until some requests are answered.
 func TestViewsAreBounded(t *testing.T) {

@@ -86,13 +86,15 @@ func (r *Room) putEnded(id uint64) {
 	}
 }
 
-// Divert reports whether a payload whose connection broke must be discarded when it is sent
-// again, because its window has been freed meanwhile.
-func (r *Room) Divert(of Inbound) bool {
+// Divert reports whether the payload of h, whose connection broke, must be discarded when it is
+// sent again, because its window has been freed meanwhile. The next flush of the rank that has put
+// it reports that.
+func (r *Room) Divert(from link.Peer, of Inbound, h *wire.Header) bool {
 	x := r.exposures.Get(of.ID)
 	if of.Kind != InboundPut || x == nil || !x.Closing() {
 		return false
 	}
+	r.peer(from).missed.add(h)
 	r.putEnded(of.ID)
 	return true
 }

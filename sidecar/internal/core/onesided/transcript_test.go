@@ -263,7 +263,7 @@ func (s *stage) command(name string, args []string) {
 	case "placed":
 		s.placed()
 	case "cut":
-		if s.room.Divert(s.inbound.Of) {
+		if s.room.Divert(s.pod, s.inbound.Of, &s.head) {
 			s.say("the rest of it is discarded")
 			s.sessions.Unhold(s.inbound.Session)
 			s.inbound = Destination{}

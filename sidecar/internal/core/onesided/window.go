@@ -241,29 +241,29 @@ func (r *Room) onFlush(p *peer, h *wire.Header) {
 			delete(w.errors, h.Src)
 		}
 	}
-	if h.Tag == 1 {
+	all := h.Tag == 1
+	if all {
 		for _, e := range r.hosted {
 			if w := e.wins[h.Context]; w != nil {
 				collect(w)
 			}
 		}
-		if p.missed.any(h) {
-			status = shm.StatusInvalid
-		}
 	} else if w := r.window(h.Context, h.Dst); w != nil {
 		collect(w)
 	} else {
-		p.missed.noteReported(h)
+		status = shm.StatusInvalid
+	}
+	if p.missed.take(h, all) {
 		status = shm.StatusInvalid
 	}
 	r.answerFlush(p.id, h.A, status)
 }
 
-// missed has the accesses of a peer's ranks to windows that do not exist, for a flush of all
-// ranks. A flush of one rank fails anyway if the window does not exist.
+// missed has the accesses of a peer's ranks to windows that did not exist, for their next flush.
+// The window may exist when that flush arrives.
 type missed struct {
 	list []miss
-	more bool // there were more than missesMax: each flush of all ranks fails from then on
+	more bool // there were more than missesMax: each flush fails from then on
 }
 
 type miss struct{ from, context, to uint32 }
@@ -282,17 +282,14 @@ func (m *missed) add(h *wire.Header) {
 	}
 }
 
-// any reports whether the flushing rank has missed the window on any rank, and removes
-// these entries, which the answer reports.
-func (m *missed) any(h *wire.Header) bool {
+// take reports whether the flushing rank has missed the window on the rank that h names, or, if all
+// is set, on any rank, and removes these entries, which the answer reports.
+func (m *missed) take(h *wire.Header, all bool) bool {
 	n := len(m.list)
-	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x.from == h.Src && x.context == h.Context })
+	m.list = slices.DeleteFunc(m.list, func(x miss) bool {
+		return x.from == h.Src && x.context == h.Context && (all || x.to == h.Dst)
+	})
 	return m.more || len(m.list) < n
-}
-
-// noteReported removes the entry that the answer to a flush of one rank reports.
-func (m *missed) noteReported(h *wire.Header) {
-	m.list = slices.DeleteFunc(m.list, func(x miss) bool { return x == miss{h.Src, h.Context, h.Dst} })
 }
 
 // answerFlush emits a Flushed, unless the peer is in another generation.
