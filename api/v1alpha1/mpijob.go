@@ -176,7 +176,8 @@ type MPIJobSpec struct {
 	// mpiProgress is the work that continues while an MPI program computes. Off: the
 	// work of the sidecar. Messages: also copies that only the rank can make, by a
 	// thread in each rank. All: also the MPI's own steps, such as those of
-	// non-blocking collectives, by MPI_THREAD_SERIALIZED. Absent: Off.
+	// non-blocking collectives, by MPI_THREAD_SERIALIZED. Absent: that of the sidecar,
+	// and accesses of other ranks to windows, by a thread that starts with the first one.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mpiProgress cannot be changed"
 	// +optional
 	MPIProgress MPIProgress `json:"mpiProgress,omitempty"`

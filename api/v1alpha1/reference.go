@@ -67,7 +67,8 @@
 // which three quarters are for them (docs/mpi.md, Buffers in the arena).
 // +claim of memory: operator/internal/inject TestAllocations
 //
-// `mpiProgress` adds a thread to each rank (docs/mpi.md, Computation during messages).
+// `mpiProgress` adds a thread to each rank, also of a program without windows (docs/mpi.md,
+// Computation during messages).
 // `OUTRIGGER_MPI_PROGRESS` of the container takes precedence.
 // +claim of progress: operator/internal/inject TestProgress
 //

@@ -3,6 +3,7 @@
 package mpi
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,27 @@ func TestBackground(t *testing.T) {
 							t.Fatalf("exit code %d\n%s", code, out)
 						}
 					}
+				})
+			}
+		}
+	}
+}
+
+// TestComputingTarget checks that accesses to a window of a rank that computes end without a call of
+// that rank, unless the job has turned that off, which adds no thread. MPICH and Intel MPI leave puts
+// and gets between pods to the network; Open MPI all accesses.
+func TestComputingTarget(t *testing.T) {
+	for _, m := range all(t) {
+		program := m.build(t, "computes")
+		pods, adds := []int{2}, "0"
+		if strings.HasPrefix(m.name, "openmpi") {
+			pods, adds = []int{1, 2}, "1"
+		}
+		for _, n := range pods {
+			for value, threads := range map[string]string{"": "1", "off": "0"} {
+				t.Run(fmt.Sprintf("%s/pods=%d/%s", m.name, n, cmp.Or(value, "default")), func(t *testing.T) {
+					env := append(m.env, names.EnvMPIProgress+"="+value)
+					job{ranks: 2, pods: n, env: env}.mustRun(t, "the accesses ended while the target computed", program, filepath.Join(t.TempDir(), "over"), threads, adds)
 				})
 			}
 		}

@@ -1,8 +1,10 @@
 /*
- * Progress while the program computes (OUTRIGGER_MPI_PROGRESS): a thread, the attendant, makes
- * progress for a program that is not inside of libfabric. It moves messages of private memory,
- * executes accesses of other ranks, and, with the value "all", calls the MPI's own progress
- * (clientlib/c/steps).
+ * Progress while the program computes: a thread, the attendant, makes progress for a program that
+ * is not inside of libfabric. It moves messages of private memory, executes accesses of other
+ * ranks, and, with the value "all" of OUTRIGGER_MPI_PROGRESS, calls the MPI's own progress
+ * (clientlib/c/steps). Without a value it starts when memory is registered for accesses: otherwise
+ * a rank that accesses it would wait for the end of the target's computation. The program then does
+ * not hand over, so that its calls cost no more, and the attendant takes over within 30 ms.
  *
  * The program hands over to the attendant by unlock_and_hand_over() when it is likely to compute next: after it
  * has started an operation or read a completion, and after an occasional poll. While the program
@@ -67,7 +69,7 @@ static void hand_over(void)
 /* unlock_and_hand_over hands over to the attendant, if there is one, and releases the lock. */
 void unlock_and_hand_over(void)
 {
-	if (program.attended && client() != NULL && !is_attendant())
+	if (program.requested && client() != NULL && !is_attendant())
 		hand_over();
 	unlock();
 }
@@ -99,7 +101,7 @@ static bool lock_unless_stopping(void)
  * program is in a call that waits after all, its next poll revokes it. */
 static void take_over(void)
 {
-	if (program.away || nanoseconds() - program.polled < GONE_NS)
+	if (!(program.requested || served()) || program.away || nanoseconds() - program.polled < GONE_NS)
 		return;
 	(void)outrigger_away(client(), program.all || served());
 	program.away = true;
@@ -157,13 +159,13 @@ static void *attendant_main(void *session)
 	return NULL;
 }
 
-/* attendant_requested reports whether the environment requests an attendant, and sets program.all. */
-static bool attendant_requested(void)
+/* read_request sets program.requested and program.all as the environment requests. */
+static void read_request(void)
 {
 	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
 	bool steps = text != NULL && strcmp(text, "all") == 0;
 	program.all = steps && outrigger_mpi_steps != NULL && outrigger_mpi_within != NULL && outrigger_mpi_left_by != NULL;
-	return steps || (text != NULL && strcmp(text, "messages") == 0);
+	program.requested = steps || (text != NULL && strcmp(text, "messages") == 0);
 }
 
 /* stack_bytes returns the size of the attendant's stack. If it calls the MPI's progress, its stack
@@ -178,12 +180,12 @@ static size_t stack_bytes(void)
 	return (size_t)(bytes & ~(uint64_t)(STACK_BYTES - 1));
 }
 
-/* start_attendant starts the attendant, if the environment requests it. */
-void start_attendant(void)
+/* start_attendant starts the attendant. Without one, the attendant's work waits for the program. */
+static void start_attendant(void)
 {
 	pthread_attr_t attr;
 	sigset_t signals, before;
-	if (!attendant_requested() || pthread_attr_init(&attr) != 0)
+	if (pthread_attr_init(&attr) != 0)
 		return;
 	(void)pthread_attr_setstacksize(&attr, stack_bytes());
 	/* The program's threads handle all signals. */
@@ -199,9 +201,27 @@ void start_attendant(void)
 		nap(); /* no hand-over before the attendant watches: nothing would handle the completions */
 	if (program.attended && program.all)
 		outrigger_mpi_left_by(program_left_mpi);
+}
+
+/* start_requested_attendant starts the attendant if the environment requests it. */
+void start_requested_attendant(void)
+{
+	read_request();
+	if (!program.requested)
+		return;
+	start_attendant();
+	program.requested = program.attended;
 	if (!program.attended)
 		fprintf(stderr, "outrigger: rank %u: %s is set, and no thread can be started: messages wait while the program computes\n",
 			outrigger_world(client()).rank, OR_NAME_ENV_MPI_PROGRESS);
+}
+
+/* start_attendant_for_accesses starts the attendant unless the environment has a value. */
+void start_attendant_for_accesses(void)
+{
+	const char *text = getenv(OR_NAME_ENV_MPI_PROGRESS);
+	if (!program.attended && client() != NULL && (text == NULL || *text == 0))
+		start_attendant();
 }
 
 /* stop_attendant ends the attendant. false: it has not ended within a second. A program that ends inside
@@ -221,6 +241,6 @@ bool stop_attendant(void)
 		nap();
 	}
 	(void)pthread_join(program.attendant, NULL);
-	program.attended = false;
+	program.attended = program.requested = false;
 	return true;
 }

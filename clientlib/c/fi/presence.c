@@ -11,7 +11,7 @@ bool is_attendant(void) { return program.attended && pthread_equal(program.atten
 
 bool polls_occasionally(void)
 {
-	if (!program.attended || is_attendant() || (program.all && outrigger_mpi_within()))
+	if (!program.requested || is_attendant() || (program.all && outrigger_mpi_within()))
 		return false;
 	if (nanoseconds() - program.polled > RAPID_NS)
 		program.rapid = 0;

@@ -104,7 +104,9 @@ int attach(void)
 		set_alone(alone());
 		used = true;
 		lend_arena();
-		start_attendant();
+		start_requested_attendant();
+		if (served())
+			start_attendant_for_accesses();
 		return 0;
 	}
 	/* An MPI prints only that it could not create the endpoint. */

@@ -43,11 +43,11 @@ void progress(void)
 }
 
 /* settle is called before the lock is released, and notes whether progress() has nothing to do until
- * the client has a completion: then empty polls need no lock (poll_in_vain). A program with an
- * attendant acquires the lock, because its polls tell the attendant that the program polls. */
+ * the client has a completion: then empty polls need no lock (poll_in_vain). A program that hands
+ * over to an attendant acquires the lock, because its polls tell the attendant that it polls. */
 void settle(void)
 {
-	bool all = client() != NULL && !list_empty(&endpoints) && !sidecar_ended && unread == 0 && !program.attended;
+	bool all = client() != NULL && !list_empty(&endpoints) && !sidecar_ended && unread == 0 && !program.requested;
 	for (struct node *n = endpoints.next; all && n != &endpoints; n = n->next) {
 		const struct endpoint *ep = (struct endpoint *)((char *)n - offsetof(struct endpoint, node));
 		all = ep->served(ep);

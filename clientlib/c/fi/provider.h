@@ -350,6 +350,7 @@ void cancel_ops(struct endpoint *ep, bool (*chosen)(const struct op *op, const v
 struct presence {
 	pthread_t attendant;
 	bool attended; /* there is an attendant */
+	bool requested; /* the environment has requested it, and the program hands over to it; otherwise it takes over */
 	bool all;      /* the attendant also calls the MPI's progress */
 	uint64_t polled; /* end of the program's last poll */
 	unsigned rapid;  /* polls in a row, each within RAPID_NS of the last one, that found nothing */
@@ -374,7 +375,8 @@ void back_off_waiting(uint64_t begun, unsigned polls);
 void set_alone(bool yes);
 
 /* background.c */
-void start_attendant(void);
+void start_requested_attendant(void);
+void start_attendant_for_accesses(void);
 bool stop_attendant(void);
 void unlock_and_hand_over(void);
 

@@ -85,6 +85,8 @@ static int insert_region(struct registration *r, uint64_t requested)
 	registrations++;
 	r->domain->users++;
 	exposed = true;
+	if ((r->rights & (FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0)
+		start_attendant_for_accesses();
 	return 0;
 }
 
