@@ -64,6 +64,16 @@ func TestSomeDeadlock(t *testing.T) {
 	}
 }
 
+// TestDeadlockAmongBusyRanks checks that ranks that wait for each other are reported while the other
+// ranks of their pods exchange messages without a pause.
+func TestDeadlockAmongBusyRanks(t *testing.T) {
+	t.Parallel()
+	code, out := startWith(t, []string{"--deadlock-fails", "--deadlock-after", "1s"}, 4, 2, os.Args[0], hangingCommand, busyName).wait()
+	if code != 124 || !strings.Contains(out, "job failed: suspected deadlock: ranks 0 and 2 have waited for each other for 1 s or longer") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
 // TestNoDeadlock checks that no deadlock is reported of ranks that wait for a rank that
 // computes, of ranks that compute with open receives, of waits with a time limit, and with
 // --deadlock-after 0.

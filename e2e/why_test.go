@@ -54,6 +54,8 @@ func hanging(name string) int {
 	play := hangs[name].play
 	if d := disagreements[name]; d.play != nil {
 		play = d.play
+	} else if name == busyName {
+		play = twoOfFour
 	}
 	ctx := context.Background()
 	s, err := outrigger.Open(ctx, outrigger.Config{Wait: wait})
@@ -337,6 +339,21 @@ func twoOfThree(ctx context.Context, w *outrigger.Comm) error {
 		time.Sleep(time.Hour)
 	}
 	_, err := outrigger.Recv(ctx, w, make([]byte, 8), 1-w.Rank(), 3)
+	return err
+}
+
+const busyName = "two of four"
+
+// twoOfFour: two ranks in different pods wait for each other, and the other two, in the same pods,
+// exchange messages for a minute.
+func twoOfFour(ctx context.Context, w *outrigger.Comm) error {
+	other := (w.Rank() + 2) % 4
+	for begun := time.Now(); w.Rank()%2 == 1 && time.Since(begun) < time.Minute; {
+		if _, err := outrigger.Sendrecv(ctx, w, make([]byte, 8), other, 4, make([]byte, 8), other, 4); err != nil {
+			return err
+		}
+	}
+	_, err := outrigger.Recv(ctx, w, make([]byte, 8), other, 3)
 	return err
 }
 

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -14,7 +15,11 @@ func Knot(ranks []Rank, least time.Duration) (knot []Rank) {
 	findLocks(ranks)
 	in := map[int]uint64{} // generation of each rank that may be in the knot
 	for i := range ranks {
-		if r := &ranks[i]; r.State == "" && r.Meeting == 0 && r.More == 0 && r.stuck(least) {
+		r := ranks[i]
+		if r.Others { // each request of a knot needs a message of the knot
+			r.Moves = false
+		}
+		if r.State == "" && r.Meeting == 0 && r.More == 0 && r.stuck(least) {
 			in[r.Rank] = r.Generation
 		}
 	}
@@ -34,6 +39,20 @@ func Knot(ranks []Rank, least time.Duration) (knot []Rank) {
 		}
 	}
 	return knot
+}
+
+// Remain reports whether the ranks of a knot that was found so long ago have begun and ended no call
+// since then, so that they still wait for each other.
+func Remain(knot, ranks []Rank, since time.Duration) bool {
+	for i := range knot {
+		k := &knot[i]
+		if !slices.ContainsFunc(ranks, func(r Rank) bool {
+			return r.Rank == k.Rank && r.Generation == k.Generation && r.State == "" && r.Quiet >= since.Seconds()
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // tied reports whether each request of a rank needs a rank of the same generation in the set.

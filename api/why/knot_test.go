@@ -36,6 +36,7 @@ func TestKnot(t *testing.T) {
 		"a send":                    {[]Rank{quiet(0, 5, Wait{Kind: Send, Peer: 1, Seconds: 5}), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5}), works}, []int{0, 1}},
 		"a collective":              {[]Rank{quiet(0, 5, meet(5, 1, 2)), quiet(1, 5, recv(0, 1, 5)), works}, []int{0, 1}},
 		"each of its requests":      {[]Rank{quiet(0, 5, recv(1, 1, 5), recv(1, 2, 5)), quiet(1, 5, recv(0, 1, 5)), works}, []int{0, 1}},
+		"others exchange messages":  {pair(func(r *Rank) { r.Moves, r.Others = true, true }), []int{0, 1}},
 		"all":                       {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, recv(0, 1, 5))}, []int{0, 1}},
 
 		"a chain to one that works": {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, recv(2, 1, 5)), works}, nil},
@@ -56,6 +57,25 @@ func TestKnot(t *testing.T) {
 	} {
 		if got := named(Knot(x.ranks, time.Second)); !slices.Equal(got, x.want) {
 			t.Errorf("%s: %v, want %v", name, got, x.want)
+		}
+	}
+}
+
+func TestRemain(t *testing.T) {
+	knot := []Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, recv(0, 1, 5))}
+	for name, x := range map[string]struct {
+		ranks []Rank
+		want  bool
+	}{
+		"others move":        {[]Rank{quiet(1, 8, recv(0, 1, 8)), quiet(0, 8, recv(1, 1, 8)), {Rank: 2}}, true},
+		"a message moves":    {[]Rank{{Rank: 0, Quiet: 8, Moves: true}, quiet(1, 8, recv(0, 1, 8))}, true},
+		"one has ended":      {[]Rank{quiet(0, 1, recv(1, 1, 1)), quiet(1, 8, recv(0, 1, 8))}, false},
+		"one has left":       {[]Rank{{Rank: 0, Quiet: 8, State: Left}, quiet(1, 8, recv(0, 1, 8))}, false},
+		"another generation": {[]Rank{{Rank: 0, Quiet: 8, Generation: 2}, quiet(1, 8, recv(0, 1, 8))}, false},
+		"one is not known":   {knot[1:], false},
+	} {
+		if got := Remain(knot, x.ranks, 3*time.Second); got != x.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

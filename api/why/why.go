@@ -36,6 +36,7 @@ type Rank struct {
 	Own     int       `json:"own,omitempty"`     // number of receives that the rank's MPI keeps open for itself; Waits does not have them
 	Unread  bool      `json:"unread,omitempty"`  // the rank has unread completions
 	Moves   bool      `json:"moves,omitempty"`   // a message of the rank's requests is in flight, or one to another pod
+	Others  bool      `json:"others,omitempty"`  // Moves is set for messages of other ranks of the pod alone
 	Waits   []Wait    `json:"waits,omitempty"`   // open requests of the rank, the oldest first
 	More    int       `json:"more,omitempty"`    // number of open requests that Waits does not list
 	Here    []Message `json:"here,omitempty"`    // the oldest messages for which the rank has no receive yet

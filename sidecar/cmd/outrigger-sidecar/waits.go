@@ -44,7 +44,7 @@ func (d *daemon) addProcessState(r *why.Rank) {
 }
 
 func rankOf(w *engine.Waits, ranks int) why.Rank {
-	r := why.Rank{Rank: int(w.Rank), Generation: w.Generation, Returns: w.Returns, Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest)+w.Own > 0, Own: w.Own, Unread: w.Unread, Moves: w.Moving, More: w.More, Count: w.Parked}
+	r := why.Rank{Rank: int(w.Rank), Generation: w.Generation, Returns: w.Returns, Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest)+w.Own > 0, Own: w.Own, Unread: w.Unread, Moves: w.Moving, Others: w.Others, More: w.More, Count: w.Parked}
 	switch {
 	case w.Left:
 		r.State = why.Left

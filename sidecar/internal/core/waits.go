@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
@@ -43,6 +44,7 @@ type Waits struct {
 	More     int    // requests that are not listed
 	Own      int    // receives that a libfabric provider keeps open for itself, which are not waits
 	Moving   bool   // a message of its requests is being moved, or a frame to another pod
+	Others   bool   // Moving is only because of frames of other attached ranks
 	Near     []Near // the oldest messages that no receive waits for
 	Parked   int    // number of such messages
 	Locks    []Lock // locks of its windows that ranks wait for
@@ -72,7 +74,8 @@ func (c *Core) WaitsOf(i int) Waits {
 		return w
 	}
 	w.Near = near
-	w.Moving = c.unacknowledged()
+	own := false
+	w.Moving, own = c.inFlight(e)
 	var oldest []ranks.Request
 	for i := range e.session.Requests() {
 		q := e.session.Request(uint32(i))
@@ -84,7 +87,7 @@ func (c *Core) WaitsOf(i int) Waits {
 			continue
 		}
 		w.More++
-		w.Moving = w.Moving || c.moving(q)
+		own = own || c.moving(q)
 		at, _ := slices.BinarySearchFunc(oldest, q.Since, func(o ranks.Request, since int64) int { return cmp.Compare(o.Since, since) })
 		if at < waitsReported {
 			oldest = slices.Insert(oldest, at, q)
@@ -98,6 +101,7 @@ func (c *Core) WaitsOf(i int) Waits {
 		}
 	}
 	w.More -= len(w.Oldest)
+	w.Moving, w.Others = w.Moving || own, w.Moving && !own
 	return w
 }
 
@@ -105,15 +109,42 @@ func (c *Core) WaitsOf(i int) Waits {
 // which other pods have begun already. Messages may still come from such a rank.
 func (c *Core) mayReturn(e *endpoint) bool { return c.wanted > c.gen && !e.absent && !c.leaving }
 
-// unacknowledged reports whether a peer that is not lost has not acknowledged all frames to
-// it. The frames are in flight, however slow, or its connection has to be made again.
-func (c *Core) unacknowledged() bool {
+// framesVisited bounds the frames that inFlight visits.
+const framesVisited = 1024
+
+// inFlight reports whether a peer that is not lost has not acknowledged all frames to it, and whether
+// one of them may be of a hosted rank. The frames are in flight, however slow, or the connection has
+// to be made again.
+func (c *Core) inFlight(e *endpoint) (any, own bool) {
+	visited := 0
 	for i := range c.peers {
-		if p := &c.peers[i]; !p.Out().Empty() && p.State() != channel.Dead && p.State() != channel.Rejected {
-			return true
+		p := &c.peers[i]
+		if p.State() == channel.Dead || p.State() == channel.Rejected {
+			continue
+		}
+		for seq := p.Out().Base() + 1; seq <= p.Out().Last(); seq++ {
+			if visited++; visited > framesVisited || !c.ofOther(e, p.Out(), seq) {
+				return true, true
+			}
+			any = true
 		}
 	}
-	return false
+	return any, false
+}
+
+// ofOther reports whether a frame is known to be of another attached rank: it has a message, or memory,
+// of that rank.
+func (c *Core) ofOther(e *endpoint, o *channel.Outbox, seq uint64) bool {
+	if r := o.ReleaseAt(seq); r.Hold {
+		s := c.sessions[r.Session]
+		return s != nil && s.endpoint != e && s.endpoint.session == s
+	}
+	h := &o.At(seq).Head
+	if h.Type != wire.Eager && h.Type != wire.RTS {
+		return false
+	}
+	other := c.endpoints[h.Src]
+	return other != nil && other != e && other.session != nil
 }
 
 // moving reports whether the message or access that a request waits for is in flight.

@@ -56,12 +56,15 @@ func (j *Job) watchDeadlock() {
 	defer look.Stop()
 	last, told, since := moving, moving, time.Now()
 	saidUnseen := false
+	var knot []why.Rank // that was reported last
+	var found time.Time // when it was looked for
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
+		asked := time.Now()
 		ranks, is, known := j.stillRanks(ctx, after)
 		if !known {
 			continue // the check has no result
@@ -70,6 +73,7 @@ func (j *Job) watchDeadlock() {
 			last, since = is, time.Now()
 		}
 		switch {
+		case is == moving && told == knotted && why.Remain(knot, ranks, time.Since(found)): // messages of other ranks move
 		case is == moving && told != moving:
 			j.tellGoesOn(told)
 			told = moving
@@ -87,7 +91,9 @@ func (j *Job) watchDeadlock() {
 			if j.suspect(ranks, is) {
 				return
 			}
-			told = is
+			if told = is; is == knotted {
+				knot, found = ranks, asked
+			}
 		}
 	}
 }
@@ -135,7 +141,7 @@ func (j *Job) untilOver() (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// stillRanks returns the job's ranks if none of them makes progress, or those that wait for each
+// stillRanks returns the job's ranks, or, if some of them make progress, those that wait for each
 // other alone; known is false if a sidecar did not answer.
 func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.Rank, is stillness, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
@@ -151,7 +157,7 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 		if knot := why.Knot(all, after+time.Since(begun)); knot != nil {
 			return knot, knotted, true
 		}
-		return nil, moving, true
+		return all, moving, true
 	}
 	switch {
 	case why.Halted(ranks, after) != nil && why.Alone(ranks):

@@ -116,6 +116,9 @@ func (o *Outbox) Empty() bool { return o.base == o.last }
 // one that was acknowledged.
 func (o *Outbox) At(seq uint64) *link.Frame { return o.frames[seq&uint64(len(o.frames)-1)] }
 
+// ReleaseAt returns the release of a frame. Preconditions: it is queued and not acknowledged.
+func (o *Outbox) ReleaseAt(seq uint64) Release { return o.releases[seq&uint64(len(o.frames)-1)] }
+
 // Unposted returns the first run of frames that the link has not taken.
 func (o *Outbox) Unposted() []*link.Frame {
 	n := uint64(len(o.frames))
