@@ -9,7 +9,8 @@ import (
 
 // Answers reports whether the machine of a peer without a plain TCP connection answers: it has
 // acknowledged the data of an encrypted connection, or, if there is none, has accepted the last
-// attempt to connect. A process that ended, and a machine that is lost, accept nothing.
+// attempt to connect. A process that ended, and a machine that is lost, accept nothing; another
+// program that accepts connections at the address is known by what it answers.
 func (m *Mesh) Answers(peer link.Peer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -19,6 +20,12 @@ func (m *Mesh) Answers(peer link.Peer) bool {
 		}
 	}
 	return m.dials[peer] != nil && m.accepted[peer]
+}
+
+func (m *Mesh) setAccepted(peer link.Peer, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.accepted[peer] = is
 }
 
 func acknowledged(c net.Conn) (is bool) {

@@ -266,9 +266,7 @@ func (m *Mesh) dialData(ctx context.Context, peer link.Peer, a *dialResult, id t
 func (m *Mesh) open(ctx context.Context, peer link.Peer, a *dialResult) (conn net.Conn, end func(), err error) {
 	a.accepted, a.heard = false, false
 	conn, err = m.cfg.Names.Dial(ctx, m.cfg.Addresses[peer])
-	m.mu.Lock()
-	m.accepted[peer] = err == nil
-	m.mu.Unlock()
+	m.setAccepted(peer, err == nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -281,6 +279,10 @@ func (m *Mesh) open(ctx context.Context, peer link.Peer, a *dialResult) (conn ne
 		_ = conn.Close() // it is not needed any more
 	}, nil
 }
+
+// errOther is wrapped by the error of a dial that another program has answered, such as a proxy that
+// has no sidecar behind it. A sidecar of another job is known by its certificate (pki.ErrStranger).
+var errOther = errors.New("no sidecar answers there")
 
 // aliveByte is the first byte of an accepting sidecar: it runs, and has accepted the
 // connection. The dialling side does not wait for it before it writes.
@@ -298,10 +300,12 @@ func (o *observedConn) Read(b []byte) (int, error) {
 		n, err := o.Conn.Read(first[:])
 		o.heard = n > 0 || err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 		switch {
+		case o.heard && err != nil:
+			return 0, fmt.Errorf("%w: no byte came: %w", errOther, err)
 		case err != nil:
 			return 0, err
 		case n > 0 && first[0] != aliveByte:
-			return 0, fmt.Errorf("no sidecar answers there: first byte %#x, want %#x", first[0], aliveByte)
+			return 0, fmt.Errorf("%w: first byte %#x, want %#x", errOther, first[0], aliveByte)
 		}
 	}
 	return o.Conn.Read(b)

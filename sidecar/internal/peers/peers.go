@@ -103,7 +103,7 @@ type Mesh struct {
 	proven       map[link.Peer][]net.Conn // control connections that are authenticated, oldest first
 	attempts     map[link.Peer]*attempt   // attempts to make an Endpoint, by the dialling peer
 	incarnations map[link.Peer]uint64     // incarnation of the first connection with each peer
-	accepted     map[link.Peer]bool       // whether the last attempt to connect a peer found a kernel that accepts connections
+	accepted     map[link.Peer]bool       // whether the last attempt to connect a peer found a kernel that accepts connections, and no other program
 
 	running sync.WaitGroup // streams
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/outrigger-hpc/outrigger/api/bootstrap/pki"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -40,6 +41,9 @@ func (m *Mesh) dialUntil(ctx context.Context, peer link.Peer) {
 		if err == nil {
 			m.connected(peer, a.incarnation, a.fd, a.end)
 			return
+		}
+		if errors.Is(err, errOther) || errors.Is(err, pki.ErrStranger) {
+			m.setAccepted(peer, false)
 		}
 		switch {
 		case !a.accepted || a.heard:

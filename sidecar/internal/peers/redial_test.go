@@ -88,3 +88,41 @@ func TestAnswers(t *testing.T) {
 	}
 	wait(t, "the end of the dial", n.quiet)
 }
+
+// TestOthersDoNotAnswer checks that a peer does not answer if another program has its address: one that
+// ends connections, one of another protocol, and a sidecar of another job.
+func TestOthersDoNotAnswer(t *testing.T) {
+	for name, answer := range map[string]string{"ends connections": "", "another protocol": "HTTP/1.1 400 Bad Request\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			n := newJob(t, "j", time.Hour).nodes(2, []int{0}, hangs)[0]
+			l, err := net.Listen("tcp", n.cfg.Addresses[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }() // the test ends
+			go func() {
+				for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+					_, _ = c.Write([]byte(answer))
+					_ = c.Close()
+				}
+			}()
+			notAnswering(t, n, "no sidecar answers there")
+		})
+	}
+	t.Run("another job", func(t *testing.T) {
+		n := newJob(t, "j", time.Hour).nodes(2, []int{0}, hangs)[0]
+		other := newJob(t, "k", time.Hour).nodes(2, []int{1})[0]
+		n.cfg.Addresses[1] = other.listener.Addr().String()
+		notAnswering(t, n, "not a sidecar of this job")
+	})
+}
+
+// notAnswering has n dial its peer 1, whose error is logged, and waits until the peer does not answer.
+func notAnswering(t *testing.T, n *node, cause string) {
+	t.Helper()
+	n.Connect(1)
+	wait(t, "an attempt that fails", func() bool { return n.log.has(cause) })
+	wait(t, "the peer not to answer", func() bool { return !n.Answers(1) })
+	n.Cancel(1)
+	wait(t, "the end of the dial", n.quiet)
+}
