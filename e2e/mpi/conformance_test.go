@@ -71,13 +71,16 @@ func sanitized(t *testing.T, sanitizer string, more ...string) string {
 	return dir
 }
 
-// TestSanitized plays the scenarios with the C client under the compiler's sanitizers, which end
-// the program at the first error.
+// TestSanitized plays the scenarios with the C client, and polls in several threads, under the
+// compiler's sanitizers, which end the program at the first error.
 func TestSanitized(t *testing.T) {
 	for _, s := range []string{"address,undefined", "thread"} {
 		t.Run(s, func(t *testing.T) {
 			dir := sanitized(t, s)
 			job{ranks: 2, pods: 2, mpi: "none"}.mustRun(t, "rank 1 played 12 scenarios", filepath.Join(dir, "conformance"))
+			if out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "threads")).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
 		})
 	}
 }

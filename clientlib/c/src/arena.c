@@ -42,7 +42,8 @@ int or_queue_push(struct or_queue *q, uint32_t id)
 		q->head = 0;
 		q->room = room;
 	}
-	q->list[(q->head + q->count++) & (q->room - 1)] = id;
+	q->list[(q->head + q->count) & (q->room - 1)] = id;
+	or_set(q->count, q->count + 1);
 	return 0;
 }
 
@@ -59,7 +60,7 @@ bool or_queue_pop(struct or_queue *q, uint32_t *id)
 	if (!or_queue_first(q, id))
 		return false;
 	q->head = (q->head + 1) & (q->room - 1);
-	q->count--;
+	or_set(q->count, q->count - 1);
 	return true;
 }
 

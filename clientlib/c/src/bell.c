@@ -21,7 +21,7 @@ int or_ring_doorbell(outrigger *s)
 		n = write(s->doorbell, &one, sizeof one);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno != EAGAIN) {
-		s->gone = true; /* an engine that cannot be woken makes no progress */
+		or_set(s->gone, true); /* an engine that cannot be woken makes no progress */
 		return OUTRIGGER_NO_SIDECAR;
 	}
 	return OUTRIGGER_OK;
@@ -38,7 +38,7 @@ bool or_sidecar_ended(outrigger *s)
 	if (n > 0 && (s->features & OR_FEATURE_PIECES) != 0)
 		return s->gone;
 	if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-		s->gone = true;
+		or_set(s->gone, true);
 	return s->gone;
 }
 
@@ -65,7 +65,8 @@ void or_program_back(outrigger *s)
 {
 	if (!s->watch.armed)
 		return;
-	s->watch.armed = s->watch.away = false;
+	s->watch.away = false;
+	or_set(s->watch.armed, false);
 	if (s->sleepers == 0)
 		atomic_store(or_word(s, OR_SEG_OFF_WAITING), 0);
 }

@@ -79,7 +79,8 @@ static int take(outrigger *s, const struct or_descriptor *d)
 		return OUTRIGGER_OK;
 	}
 	if (d->req >= s->ops.count || !or_op_at(&s->ops, d->req)->open) {
-		s->gone = s->violated = true; /* no such request is open */
+		s->violated = true; /* no such request is open */
+		or_set(s->gone, true);
 		return OUTRIGGER_NO_SIDECAR;
 	}
 	struct or_op *op = or_op_at(&s->ops, d->req);
@@ -92,8 +93,10 @@ static int take(outrigger *s, const struct or_descriptor *d)
 		return OUTRIGGER_OK;
 	case OR_OP_STAGED: {
 		int rc = or_chunk_returned(s, d->req, op, d);
-		if (rc != OUTRIGGER_OK)
-			s->gone = s->violated = true;
+		if (rc != OUTRIGGER_OK) {
+			s->violated = true;
+			or_set(s->gone, true);
+		}
 		return rc;
 	}
 	}
@@ -108,7 +111,7 @@ int or_handle_completions(outrigger *s)
 	unsigned before = s->completed;
 	int rc = s->violated ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 	while (rc == OUTRIGGER_OK && or_pop(&s->complete, &d)) {
-		s->completed++;
+		or_set(s->completed, s->completed + 1);
 		rc = take(s, &d);
 	}
 	if (s->completed != before) /* one writer, by the lock: no locked instruction */

@@ -208,6 +208,12 @@ struct outrigger {
 	outrigger *next_session; /* next session of this process (fork.c) */
 };
 
+/* or_get reads a field, without the lock, that other threads write by or_set, with the lock: the ends
+ * of the session, the counts of its queues, and watch.armed (outrigger_idle, or_in_vain). A value that
+ * is about to change is a correct answer for a moment of the call. */
+#define or_get(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define or_set(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+
 /* The functions of each file, lowest layer first: no file calls a function of a file below it in
  * this list (hack/arch, TestCClientHasNoCycle). */
 

@@ -17,7 +17,7 @@ int or_submit(outrigger *s, const struct or_descriptor *d)
 		if (pushed > 0)
 			break;
 		if (pushed < 0 || (tries % CHECK_EVERY == 0 && or_sidecar_ended(s))) {
-			s->gone = true;
+			or_set(s->gone, true);
 			return OUTRIGGER_NO_SIDECAR;
 		}
 		int rc = or_handle_completions(s);

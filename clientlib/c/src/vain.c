@@ -22,15 +22,11 @@ void or_vain_init(outrigger *s)
 	atomic_store(&s->handled, atomic_fetch_add(&sessions, 1) << 40);
 }
 
-/* relaxed reads a field that other threads write, which hold the lock. A value that is about to
- * change is a correct answer for a moment of the call. */
-#define relaxed(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
-
 int outrigger_idle(const outrigger *s)
 {
-	if (relaxed(s->gone) || relaxed(s->forked) || relaxed(s->watch.armed))
+	if (or_get(s->gone) || or_get(s->forked) || or_get(s->watch.armed))
 		return 0;
-	if (relaxed(s->stage.count) > 0 || relaxed(s->starved[0].count) > 0 || relaxed(s->starved[1].count) > 0)
+	if (or_get(s->stage.count) > 0 || or_get(s->starved[0].count) > 0 || or_get(s->starved[1].count) > 0)
 		return 0;
 	return !or_ready(&s->complete);
 }
@@ -45,7 +41,7 @@ bool or_in_vain(const outrigger *s, outrigger_request request)
 {
 	if (vain.session != s || vain.handled != atomic_load_explicit(&s->handled, memory_order_relaxed))
 		return false;
-	if (request != 0 ? *first_of(request) != request : relaxed(s->completed) > 0)
+	if (request != 0 ? *first_of(request) != request : or_get(s->completed) > 0)
 		return false;
 	return outrigger_idle(s) && or_now() - vain.since < VAIN_NS;
 }

@@ -78,7 +78,8 @@ int outrigger_progress(outrigger *s, unsigned *completions)
 		or_note_vain(s, 0);
 	if (completions != NULL)
 		*completions = s->completed;
-	s->completed = s->polled = 0;
+	s->polled = 0;
+	or_set(s->completed, 0);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

@@ -26,7 +26,7 @@ static bool has_work(const outrigger *s) { return or_ready(&s->complete) || s->s
 /* arm sets the word, and reports whether there is work that was there before. */
 static bool arm(outrigger *s)
 {
-	s->watch.armed = true;
+	or_set(s->watch.armed, true);
 	atomic_store(or_word(s, OR_SEG_OFF_WAITING), s->wakeups << 1 | 1);
 	return has_work(s);
 }
