@@ -91,24 +91,56 @@ func (a Algorithm) reorders() bool {
 	return a == Rabenseifner || a == Ring || a == RecursiveHalving || a == TwoLevel
 }
 
-// fits returns nil if algorithm a can serve p, whose other fields are valid.
-func (a Algorithm) fits(p *Params) error {
+// misfit is why an algorithm cannot serve a collective.
+type misfit uint8
+
+const (
+	fitting     misfit = iota
+	otherKind          // it is an algorithm of other kinds
+	reordering         // the operation does not commute
+	noPower            // the number of ranks is no power of two
+	manyRanks          // more than bruckRanksMax
+	onePod             // there is one level only
+	notPodByPod        // the blocks of a pod do not follow each other
+)
+
+func (s *shape) misfit(a Algorithm) misfit {
 	known := false
-	for _, b := range algorithmsOf[p.Kind] {
+	for _, b := range algorithmsOf[s.kind] {
 		known = known || a == b
 	}
 	switch {
 	case !known:
+		return otherKind
+	case s.kind.reducing() && !s.commutative && a.reorders():
+		return reordering
+	case s.kind == Allgather && a == RecursiveDoubling && s.ranks&(s.ranks-1) != 0:
+		return noPower
+	case s.kind == Alltoall && a == Bruck && s.ranks > bruckRanksMax:
+		return manyRanks
+	case a == TwoLevel && (s.layout == nil || s.layout.pods() < 2):
+		return onePod
+	case a == TwoLevel && s.kind == Allgather && !s.layout.gathers():
+		return notPodByPod
+	}
+	return fitting
+}
+
+// fits returns nil if algorithm a can serve p, whose other fields are valid.
+func (a Algorithm) fits(p *Params) error {
+	s := p.shape()
+	switch s.misfit(a) {
+	case otherKind:
 		return fmt.Errorf("coll: %v cannot be done by %v; use auto or one of %v", p.Kind, a, algorithmsOf[p.Kind])
-	case p.Kind.reducing() && !p.Commutative && a.reorders():
+	case reordering:
 		return fmt.Errorf("coll: %v by %v changes the order of operands; use auto for an operation that is not commutative", p.Kind, a)
-	case p.Kind == Allgather && a == RecursiveDoubling && p.Size&(p.Size-1) != 0:
+	case noPower:
 		return fmt.Errorf("coll: allgather by recursive-doubling needs a power of two, not %d ranks; use bruck or ring", p.Size)
-	case p.Kind == Alltoall && a == Bruck && p.Size > bruckRanksMax:
+	case manyRanks:
 		return fmt.Errorf("coll: alltoall by bruck is for at most %d ranks, not %d; use pairwise", bruckRanksMax, p.Size)
-	case a == TwoLevel && (p.Layout == nil || p.Layout.pods() < 2):
+	case onePod:
 		return fmt.Errorf("coll: two-level %v needs ranks in more than one pod; give Pods or use auto", p.Kind)
-	case a == TwoLevel && p.Kind == Allgather && !p.Layout.gathers():
+	case notPodByPod:
 		return fmt.Errorf("coll: two-level %v needs ranks in the order of their pods, and several in one of them; use auto", p.Kind)
 	}
 	return nil

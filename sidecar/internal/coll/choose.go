@@ -1,17 +1,82 @@
 package coll
 
-// The thresholds of Auto. Bytes are those of the whole vector for Bcast, Reduce, Allreduce and
-// ReduceScatter, of the whole result for Allgather, and of one block for Gather, Scatter and
-// Alltoall. They start from the values that MPICH has shipped for two decades. The best values
-// differ between fabrics; a configuration can name an algorithm where they are wrong.
-// shm.CollScratch, by which clients allocate, bounds the scratch memory of the plans that the
-// thresholds choose.
+// row is a line of a table of algorithms. The table of a kind is searched from its first row on,
+// and the first row that applies to a collective and whose algorithm can serve it is chosen.
+type row struct {
+	algorithm Algorithm
+	bytes     int64 // applies up to this size (shape.bytes); 0: to all
+	total     int64 // applies up to this size of the blocks of all ranks; 0: to all
+	from      int   // applies from this number of ranks on
+	class     class
+}
+
+// class names a condition of a row that is no bound of a number.
+type class uint8
+
 const (
-	bcastLongBytes      = 256 << 10 // from this size on, scatter and allgather
-	bcastLongRanks      = 8         // and from this many ranks on
-	reduceLongBytes     = 16 << 10  // from this size on, Rabenseifner
-	allreduceShortBytes = 8 << 10   // up to this size, recursive doubling
-	ringChunkBytes      = 64 << 10  // from chunks of this size on, a ring of chunks
+	_ class = iota // no condition
+	// acrossPods: several ranks are in one of several pods.
+	acrossPods
+	// fewRounds: the same, and the leaders exchange in about as few rounds as all ranks would.
+	fewRounds
+	// wideChunks: a ring passes on chunks that are worth its rounds.
+	wideChunks
+)
+
+// builtin is the choice of algorithms for jobs without rules. The thresholds start from the values
+// that MPICH has shipped for two decades. The best values differ between fabrics: a job can have
+// rules of its own (Table).
+var builtin = [...][]row{
+	Barrier: {
+		{algorithm: TwoLevel, class: acrossPods},
+		{algorithm: Dissemination},
+	},
+	Bcast: {
+		{algorithm: TwoLevel, class: acrossPods},
+		{algorithm: Binomial, bytes: bcastShortBytes},
+		{algorithm: ScatterAllgather, from: bcastLongRanks},
+		{algorithm: Binomial},
+	},
+	Reduce: {
+		{algorithm: TwoLevel, class: acrossPods},
+		{algorithm: Binomial, bytes: reduceShortBytes},
+		{algorithm: Rabenseifner},
+		{algorithm: Binomial}, // the only one for an operation that does not commute
+	},
+	Allreduce: {
+		{algorithm: TwoLevel, class: acrossPods},
+		{algorithm: RecursiveDoubling, bytes: allreduceShortBytes},
+		{algorithm: Ring, class: wideChunks},
+		{algorithm: Rabenseifner},
+		{algorithm: RecursiveDoubling}, // the only one for an operation that does not commute
+	},
+	Scan: {{algorithm: RecursiveDoubling}},
+	ReduceScatter: {
+		{algorithm: RecursiveHalving, bytes: reduceScatterShortBytes},
+		{algorithm: RecursiveDoubling, bytes: orderedShortBytes},
+		{algorithm: Pairwise},
+	},
+	Gather:   {{algorithm: Binomial, bytes: rootedShortBytes, total: rootedTotalBytes}, {algorithm: Linear}},
+	Gatherv:  {{algorithm: Linear}},
+	Scatter:  {{algorithm: Binomial, bytes: rootedShortBytes, total: rootedTotalBytes}, {algorithm: Linear}},
+	Scatterv: {{algorithm: Linear}},
+	Allgather: {
+		{algorithm: TwoLevel, bytes: ringChunkBytes - 1, class: fewRounds},
+		{algorithm: RecursiveDoubling, total: allgatherShortBytes},
+		{algorithm: Bruck, total: allgatherShortBytes},
+		{algorithm: Ring},
+	},
+	Allgatherv: {{algorithm: Ring}},
+	Alltoall:   {{algorithm: Bruck, bytes: alltoallShortBytes, from: alltoallShortRanks}, {algorithm: Pairwise}},
+	Alltoallv:  {{algorithm: Pairwise}},
+}
+
+const (
+	bcastShortBytes     = 256<<10 - 1
+	bcastLongRanks      = 8
+	reduceShortBytes    = 16<<10 - 1
+	allreduceShortBytes = 8 << 10
+	ringChunkBytes      = 64 << 10 // from chunks of this size on, a ring of chunks
 	// Up to this number of ranks that is no power of two, a ring serves vectors with such chunks:
 	// in Rabenseifner's algorithm the ranks that have no partner would send the vector whole. With
 	// smaller chunks, the rounds of a ring take longer than that.
@@ -21,135 +86,98 @@ const (
 	// that is in use anyway needs a chunk of it. It goes from pod to pod and crosses each
 	// boundary once, so that as few bytes leave a pod as in two levels.
 	ringBytes               = 1 << 20
-	reduceScatterShortBytes = 512 << 10 // up to this size, recursive halving
-	orderedShortBytes       = 8 << 10   // up to this size, if the operation does not commute, recursive doubling
-	allgatherShortBytes     = 64 << 10  // up to this size, a logarithmic number of rounds
-	gatherRoundsMax         = 16        // up to this number of rounds, leaders exchange in a ring
-	rootedLongBytes         = 64 << 10  // from blocks of this size on, no rank forwards blocks of others
-	rootedTotalBytes        = 32 << 20  // above this sum of blocks, no rank forwards either: forwarding takes memory
-	alltoallShortBytes      = 256       // up to blocks of this size, Bruck
-	alltoallShortRanks      = 8         // and from this many ranks on
+	reduceScatterShortBytes = 512 << 10
+	orderedShortBytes       = 8 << 10
+	allgatherShortBytes     = 64 << 10   // up to this size, a logarithmic number of rounds
+	gatherRoundsMax         = 16         // up to this number of rounds, leaders exchange in a ring
+	rootedShortBytes        = 64<<10 - 1 // up to blocks of this size, ranks forward blocks of others
+	rootedTotalBytes        = 32 << 20   // up to this sum of blocks, they do: forwarding takes memory
+	alltoallShortBytes      = 256
+	alltoallShortRanks      = 8
 )
 
-// Choose returns the algorithm for Auto. It depends only on parameters that are the same on
-// all ranks, so that all ranks choose the same. It returns Auto if p is invalid; then NewPlan
-// returns the reason.
+// shape has the parameters of a collective on which the choice of its algorithm depends. They are
+// the same on all ranks, so that all ranks choose the same.
+type shape struct {
+	kind        Kind
+	ranks       int
+	bytes       int64 // the vector of Bcast, Reduce, Allreduce and Scan, all blocks of ReduceScatter, one block of the others
+	total       int64 // bytes of one block for each rank
+	commutative bool
+	layout      *Layout
+}
+
+func (p *Params) shape() shape {
+	bytes := int64(p.Count) * int64(p.Elem)
+	s := shape{kind: p.Kind, ranks: p.Size, bytes: bytes, commutative: p.Commutative, layout: p.Layout}
+	switch p.Kind {
+	case Gather, Scatter, Allgather, Alltoall:
+		s.total = bytes * int64(p.Size)
+	case ReduceScatter:
+		s.bytes = bytes * int64(p.Size)
+		if p.Counts != nil {
+			s.bytes = 0
+			for _, c := range p.Counts {
+				s.bytes += c * int64(p.Elem)
+			}
+		}
+		s.total = s.bytes
+	}
+	return s
+}
+
+// Choose returns the algorithm for Auto. It returns Auto if p is invalid; then NewPlan returns the
+// reason.
 func Choose(p Params) Algorithm {
 	if p.validate() != nil {
 		return Auto
 	}
-	return choose(&p)
+	s := p.shape()
+	return s.choose()
 }
 
-func choose(p *Params) Algorithm {
-	bytes := int64(p.Count) * int64(p.Elem)
-	switch p.Kind {
-	case Barrier:
-		if p.Layout.pays() {
-			return TwoLevel
+func (s *shape) choose() Algorithm {
+	for i := range builtin[s.kind] {
+		if r := &builtin[s.kind][i]; r.applies(s) && s.serves(r.algorithm) {
+			return r.algorithm
 		}
-		return Dissemination
-	case Bcast:
-		return chooseBcast(p, bytes)
-	case Reduce:
-		return chooseReduce(p, bytes)
+	}
+	return Auto // the last row of each kind applies to all
+}
+
+func (r *row) applies(s *shape) bool {
+	switch {
+	case r.bytes != 0 && s.bytes > r.bytes, r.total != 0 && s.total > r.total, s.ranks < r.from:
+		return false
+	}
+	switch r.class {
+	case acrossPods:
+		return s.layout.pays()
+	case fewRounds:
+		return s.layout.pays() && gatherRounds(s.layout.pods()) <= max(gatherRoundsMax, levels(s.ranks))
+	case wideChunks:
+		chunk := s.bytes / int64(s.ranks)
+		return chunk >= ringChunkBytes || s.ranks <= ringRanks && s.ranks != floorPower(s.ranks) && chunk >= ringShortBytes
+	}
+	return true
+}
+
+// serves reports whether an algorithm can serve the collective, in the scratch memory that each
+// client allocates without knowing it (shm.CollScratch).
+func (s *shape) serves(a Algorithm) bool { return s.misfit(a) == fitting && s.granted(a) }
+
+func (s *shape) granted(a Algorithm) bool {
+	switch s.kind {
 	case Allreduce:
-		return chooseAllreduce(p, bytes)
-	case Scan:
-		return RecursiveDoubling
+		return a == Ring || !s.commutative || s.bytes < ringBytes || s.bytes/int64(s.ranks) < ringChunkBytes
 	case ReduceScatter:
-		return chooseReduceScatter(p, bytes)
+		return a == Pairwise || s.bytes <= reduceScatterShortBytes
 	case Gather, Scatter:
-		if bytes >= rootedLongBytes || bytes*int64(p.Size) > rootedTotalBytes {
-			return Linear
-		}
-		return Binomial
-	case Gatherv, Scatterv:
-		return Linear
+		return a == Linear || s.bytes <= rootedShortBytes && s.total <= rootedTotalBytes
 	case Allgather:
-		return chooseAllgather(p, bytes)
-	case Allgatherv:
-		return Ring
+		return a != Bruck || s.total <= allgatherShortBytes
 	case Alltoall:
-		if bytes <= alltoallShortBytes && p.Size >= alltoallShortRanks && p.Size <= bruckRanksMax {
-			return Bruck
-		}
+		return a != Bruck || s.bytes <= alltoallShortBytes
 	}
-	return Pairwise
-}
-
-func chooseBcast(p *Params, bytes int64) Algorithm {
-	switch {
-	case p.Layout.pays():
-		return TwoLevel
-	case longBcast(p.Size, bytes):
-		return ScatterAllgather
-	}
-	return Binomial
-}
-
-func longBcast(ranks int, bytes int64) bool {
-	return bytes >= bcastLongBytes && ranks >= bcastLongRanks
-}
-
-func chooseReduce(p *Params, bytes int64) Algorithm {
-	switch {
-	case !p.Commutative:
-		return Binomial
-	case p.Layout.pays():
-		return TwoLevel
-	case bytes >= reduceLongBytes:
-		return Rabenseifner
-	}
-	return Binomial
-}
-
-func chooseAllreduce(p *Params, bytes int64) Algorithm {
-	switch {
-	case !p.Commutative:
-		return RecursiveDoubling
-	case p.Layout.pays() && (bytes < ringBytes || bytes/int64(p.Size) < ringChunkBytes):
-		return TwoLevel
-	}
-	return flatAllreduce(p.Size, bytes)
-}
-
-// flatAllreduce chooses among commutative algorithms without regard to pods.
-func flatAllreduce(ranks int, bytes int64) Algorithm {
-	switch {
-	case bytes <= allreduceShortBytes:
-		return RecursiveDoubling
-	case bytes/int64(ranks) >= ringChunkBytes, ranks <= ringRanks && ranks != floorPower(ranks) && bytes/int64(ranks) >= ringShortBytes:
-		return Ring
-	}
-	return Rabenseifner
-}
-
-func chooseReduceScatter(p *Params, block int64) Algorithm {
-	bytes := block * int64(p.Size)
-	if p.Counts != nil {
-		bytes = 0
-		for _, c := range p.Counts {
-			bytes += c * int64(p.Elem)
-		}
-	}
-	switch {
-	case !p.Commutative && bytes <= orderedShortBytes:
-		return RecursiveDoubling
-	case p.Commutative && bytes <= reduceScatterShortBytes:
-		return RecursiveHalving
-	}
-	return Pairwise
-}
-
-func chooseAllgather(p *Params, block int64) Algorithm {
-	switch {
-	case p.Layout.gathers() && block < ringChunkBytes && gatherRounds(p.Layout.pods()) <= max(gatherRoundsMax, levels(p.Size)):
-		return TwoLevel
-	case block*int64(p.Size) > allgatherShortBytes:
-		return Ring
-	case p.Size&(p.Size-1) == 0:
-		return RecursiveDoubling
-	}
-	return Bruck
+	return true
 }

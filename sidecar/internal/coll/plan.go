@@ -39,11 +39,7 @@ func (l *Plan) init(p Params) error {
 	l.bytes = int64(p.Count) * int64(p.Elem)
 	l.setBuffers()
 	if p.Size > 1 {
-		l.algorithm = p.Algorithm
-		if l.algorithm == Auto {
-			l.algorithm = choose(&l.p)
-		}
-		if err := l.algorithm.fits(&l.p); err != nil {
+		if err := l.setAlgorithm(); err != nil {
 			return err
 		}
 	}
@@ -54,6 +50,16 @@ func (l *Plan) init(p Params) error {
 		l.setLevels()
 	}
 	return l.measure()
+}
+
+// setAlgorithm sets the algorithm that p names or, for Auto, the one that is chosen.
+func (l *Plan) setAlgorithm() error {
+	if l.algorithm = l.p.Algorithm; l.algorithm != Auto {
+		return l.algorithm.fits(&l.p)
+	}
+	s := l.p.shape()
+	l.algorithm = s.choose()
+	return nil
 }
 
 // measure sets the number of rounds and the scratch memory of the algorithm.

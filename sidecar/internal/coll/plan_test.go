@@ -181,11 +181,11 @@ func TestChoices(t *testing.T) {
 		bytes []int
 	}{
 		{Barrier, []int{0}},
-		{Bcast, []int{bcastLongBytes - 1, bcastLongBytes}},
-		{Reduce, []int{reduceLongBytes - 1, reduceLongBytes}},
+		{Bcast, []int{bcastShortBytes, bcastShortBytes + 1}},
+		{Reduce, []int{reduceShortBytes, reduceShortBytes + 1}},
 		{Allreduce, []int{allreduceShortBytes, allreduceShortBytes + 1, 16 * ringChunkBytes}},
 		{ReduceScatter, []int{reduceScatterShortBytes / 16, reduceScatterShortBytes/16 + 1}},
-		{Gather, []int{rootedLongBytes - 1, rootedLongBytes}},
+		{Gather, []int{rootedShortBytes, rootedShortBytes + 1}},
 		{Allgather, []int{allgatherShortBytes / 16, allgatherShortBytes/16 + 1, ringChunkBytes}},
 		{Alltoall, []int{alltoallShortBytes, alltoallShortBytes + 1}},
 	} {

@@ -25,24 +25,21 @@ func (l *Plan) stages() (up, across, down int) {
 	case Barrier:
 		return within, levels(l.leaders.size), within
 	case Bcast:
-		return 0, broadcastRounds(l.leaderBcast(), l.leaders.size), within
+		return 0, broadcastRounds(l.acrossLeaders(), l.leaders.size), within
 	case Reduce:
 		return within, levels(l.leaders.size), 0
 	case Allgather:
 		return 1, gatherRounds(l.leaders.size), within
 	}
-	across, _ = combineSize(&l.leaders, l.leaderAllreduce(), int64(l.p.Count), int64(l.p.Elem))
+	across, _ = combineSize(&l.leaders, l.acrossLeaders(), int64(l.p.Count), int64(l.p.Elem))
 	return within, across, within
 }
 
-func (l *Plan) leaderBcast() Algorithm {
-	if longBcast(l.leaders.size, l.bytes) {
-		return ScatterAllgather
-	}
-	return Binomial
+// acrossLeaders returns the algorithm by which the leaders broadcast or combine.
+func (l *Plan) acrossLeaders() Algorithm {
+	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true}
+	return s.choose()
 }
-
-func (l *Plan) leaderAllreduce() Algorithm { return flatAllreduce(l.leaders.size, l.bytes) }
 
 func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
 	up, across, down := l.stages()
@@ -93,7 +90,7 @@ func (l *Plan) levelAcross(w *round, i int) {
 	case Barrier:
 		disseminate(w, &l.leaders, i)
 	case Bcast:
-		broadcast(w, &l.leaders, l.leaderBcast(), l.leaderRoot(), int64(l.p.Count), int64(l.p.Elem), i)
+		broadcast(w, &l.leaders, l.acrossLeaders(), l.leaderRoot(), int64(l.p.Count), int64(l.p.Elem), i)
 	case Reduce:
 		v := l.reduceVector()
 		l.combined(&v)
@@ -101,7 +98,7 @@ func (l *Plan) levelAcross(w *round, i int) {
 	case Allreduce:
 		v := l.outVector()
 		l.combined(&v)
-		combine(w, &l.leaders, l.leaderAllreduce(), &v, i)
+		combine(w, &l.leaders, l.acrossLeaders(), &v, i)
 	}
 }
 
