@@ -30,6 +30,8 @@ type Tuning struct {
 	Helpers       int      `json:"helpers,omitempty"`     // threads of a sidecar that copy large messages, at most HelpersMax; 0: one if there is a processor for it; -1: none
 	Exposure      string   `json:"exposure,omitempty"`    // memory that ranks register themselves with an RDMA device: denied or allowed; default denied
 	Encrypt       string   `json:"encrypt,omitempty"`     // encryption of data between sidecars: none or tls; default none
+
+	Collectives []CollectiveRule `json:"collectives,omitempty"` // algorithms of collectives; at most CollectiveRulesMax
 }
 
 // HelpersMax is the largest value of Tuning.Helpers.
@@ -172,6 +174,9 @@ func (d *Document) validateTuning(bad func(string, ...any) error) error {
 		case slices.Contains(d.Tuning.Require[:i], t):
 			return bad("tuning.require names %q twice", t)
 		}
+	}
+	if err := d.validateCollectives(bad); err != nil {
+		return err
 	}
 	return d.validateTransport(bad)
 }

@@ -2,6 +2,7 @@ package jobdoc
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -82,5 +83,28 @@ func TestCredit(t *testing.T) {
 		if err := d.Validate(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestCollectives: each algorithm of each collective that a document may name has a value of a
+// profile, which becomes that name again.
+func TestCollectives(t *testing.T) {
+	var rules []bootstrap.CollectiveRule
+	for i, c := range bootstrap.Collectives {
+		for _, a := range bootstrap.Algorithms(c) {
+			rules = append(rules, bootstrap.CollectiveRule{Collective: c, Algorithm: a, Ranks: i, Pods: 2 * i, MaxBytes: 1 << 40})
+		}
+	}
+	a := attempt()
+	a.Profile.Collectives = CollectiveRules(rules)
+	d := a.Document("id")
+	if !slices.Equal(rules, d.Tuning.Collectives) {
+		t.Errorf("given %+v, in the document %+v", rules, d.Tuning.Collectives)
+	}
+	if err := d.Validate(); err != nil {
+		t.Error(err)
+	}
+	if first := a.Profile.Collectives[1]; first.Collective != "Barrier" || first.Algorithm != "TwoLevel" {
+		t.Errorf("the second rule is %+v", first)
 	}
 }

@@ -1,7 +1,9 @@
 package jobdoc
 
 import (
+	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -43,6 +45,7 @@ func (a *Attempt) tuning() bootstrap.Tuning {
 		Heartbeat: milliseconds(p.HeartbeatMilliseconds), DeadAfter: milliseconds(p.DeadAfterMilliseconds),
 		StartWithin: bootstrap.Duration(startWithin), Transport: transport[t.Type], Require: require, Rendezvous: rendezvous[p.Rendezvous], LargePath: largePath[p.LargePath], Channel: channel[p.EagerChannel],
 		Wait: Wait(p), Encrypt: encryption[p.Encryption], Exposure: exposure[p.Exposure],
+		Collectives: Collectives(p),
 	}
 }
 
@@ -53,6 +56,50 @@ func (a *Attempt) credit() int64 {
 		return c
 	}
 	return bytes(a.Profile.Credit)
+}
+
+// Collectives returns the rules of a profile in the words of the job document.
+func Collectives(p *v1alpha1.FabricProfileSpec) (rules []bootstrap.CollectiveRule) {
+	for _, r := range p.Collectives {
+		rules = append(rules, bootstrap.CollectiveRule{
+			Collective: hyphened(string(r.Collective)), Ranks: int(r.Ranks), Pods: int(r.Pods), MaxBytes: r.MaxBytes, Algorithm: hyphened(string(r.Algorithm)),
+		})
+	}
+	return rules
+}
+
+// CollectiveRules is the inverse of Collectives.
+func CollectiveRules(rules []bootstrap.CollectiveRule) (list []v1alpha1.CollectiveRule) {
+	for _, r := range rules {
+		list = append(list, v1alpha1.CollectiveRule{
+			Collective: v1alpha1.Collective(ProfileWord(r.Collective)), Ranks: int32(r.Ranks), Pods: int32(r.Pods), MaxBytes: r.MaxBytes,
+			Algorithm: v1alpha1.CollectiveAlgorithm(ProfileWord(r.Algorithm)),
+		})
+	}
+	return list
+}
+
+// hyphened returns the document's word for a value of a profile: "two-level" for "TwoLevel".
+func hyphened(value string) string {
+	var word strings.Builder
+	for i, c := range value {
+		if unicode.IsUpper(c) && i > 0 {
+			word.WriteByte('-')
+		}
+		word.WriteRune(unicode.ToLower(c))
+	}
+	return word.String()
+}
+
+// ProfileWord is the inverse of hyphened.
+func ProfileWord(word string) string {
+	var value strings.Builder
+	for part := range strings.SplitSeq(word, "-") {
+		if part != "" {
+			value.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return value.String()
 }
 
 // Wait returns the profile's wait policy in the form for sidecars and ranks

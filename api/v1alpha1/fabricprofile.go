@@ -83,6 +83,56 @@ const (
 // +kubebuilder:validation:Enum=Auto;Poll;Yield;Block
 type WaitPolicy string
 
+// Collective is a collective of which a rule may choose the algorithm.
+//
+// +kubebuilder:validation:Enum=Barrier;Bcast;Reduce;Allreduce;ReduceScatter;Gather;Scatter;Allgather;Alltoall
+type Collective string
+
+// CollectiveAlgorithm is an algorithm of collectives.
+//
+// +kubebuilder:validation:Enum=Dissemination;TwoLevel;Binomial;ScatterAllgather;Rabenseifner;RecursiveDoubling;Ring;RecursiveHalving;Pairwise;Linear;Bruck
+type CollectiveAlgorithm string
+
+// CollectiveRule chooses the algorithm of some collectives.
+//
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Barrier' || self.algorithm in ['Dissemination', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Barrier is Dissemination or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Bcast' || self.algorithm in ['Binomial', 'ScatterAllgather', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Bcast is Binomial, ScatterAllgather or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Reduce' || self.algorithm in ['Binomial', 'Rabenseifner', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Reduce is Binomial, Rabenseifner or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Allreduce' || self.algorithm in ['RecursiveDoubling', 'Rabenseifner', 'Ring', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Allreduce is RecursiveDoubling, Rabenseifner, Ring or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'ReduceScatter' || self.algorithm in ['RecursiveHalving', 'RecursiveDoubling', 'Pairwise']",fieldPath=".algorithm",message="algorithm of ReduceScatter is RecursiveHalving, RecursiveDoubling or Pairwise"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Gather' || self.algorithm in ['Binomial', 'Linear']",fieldPath=".algorithm",message="algorithm of Gather is Binomial or Linear"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Scatter' || self.algorithm in ['Binomial', 'Linear']",fieldPath=".algorithm",message="algorithm of Scatter is Binomial or Linear"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Allgather' || self.algorithm in ['Ring', 'RecursiveDoubling', 'Bruck', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Allgather is Ring, RecursiveDoubling, Bruck or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Alltoall' || self.algorithm in ['Pairwise', 'Bruck']",fieldPath=".algorithm",message="algorithm of Alltoall is Pairwise or Bruck"
+type CollectiveRule struct {
+	// collective that the rule is for.
+	// +required
+	Collective Collective `json:"collective,omitempty"`
+	// ranks: the rule is for communicators of exactly so many ranks. Absent: of any number.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=524288
+	// +optional
+	Ranks int32 `json:"ranks,omitempty"`
+	// pods: the rule is for communicators whose ranks are in exactly so many pods. Absent:
+	// in any number.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	// +optional
+	Pods int32 `json:"pods,omitempty"`
+	// maxBytes is the largest vector of Bcast, Reduce and Allreduce, the largest sum of
+	// all blocks of ReduceScatter, and the largest block of a rank of the others. Absent:
+	// any size.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1099511627776
+	// +optional
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+	// algorithm of these collectives. One that cannot serve a collective (TwoLevel within
+	// one pod, an order of operands that the operation does not allow, more scratch memory
+	// than the contract with clients grants) is not used for it.
+	// +required
+	Algorithm CollectiveAlgorithm `json:"algorithm,omitempty"`
+}
+
 // FabricProfileSpec is the tuning.
 //
 // +kubebuilder:validation:MinProperties=0
@@ -151,4 +201,13 @@ type FabricProfileSpec struct {
 	// +kubebuilder:validation:Maximum=3600000
 	// +optional
 	DeadAfterMilliseconds *int32 `json:"deadAfterMilliseconds,omitempty"`
+	// collectives choose algorithms for the collectives of programs that use Outrigger's Go
+	// client; an MPI makes its collectives itself. The first rule that applies is followed,
+	// and collectives without one get the engine's choice. `outrigger bench collectives
+	// --tune` writes rules.
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.filter(b, b.collective == a.collective && (has(b.ranks) ? b.ranks : 0) == (has(a.ranks) ? a.ranks : 0) && (has(b.pods) ? b.pods : 0) == (has(a.pods) ? a.pods : 0)).map(b, has(b.maxBytes) ? b.maxBytes : 1099511627777).isSorted())",message="rules for the same collective, ranks and pods are in ascending order of maxBytes, and the one without it is the last"
+	// +listType=atomic
+	// +optional
+	Collectives []CollectiveRule `json:"collectives,omitempty"`
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm/segment"
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/certify"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/dns"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
@@ -212,11 +213,21 @@ func (d *daemon) coreConfig() core.Config {
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
 		Rendezvous: rendezvous.Named(t.Rendezvous), Channel: eagerring.Named(t.Channel),
-		Spare: d.spare(),
+		Spare: d.spare(), Collectives: rules(t.Collectives),
 	}
 	c.StartWithin, c.HungAfter = cmp.Or(c.StartWithin, d.startWithin()), d.hung()
 	c.Answers = func(p link.Peer) bool { return d.sockets.Answers(p) || d.mesh.Answers(p) }
 	return c
+}
+
+// rules returns the rules of a document, whose words Validate has checked.
+func rules(list []bootstrap.CollectiveRule) (rules []coll.Rule) {
+	for _, r := range list {
+		kind, _ := coll.ParseKind(r.Collective) // NewTable refuses the 0 of an unknown word
+		algorithm, _ := coll.ParseAlgorithm(r.Algorithm)
+		rules = append(rules, coll.Rule{Kind: kind, Ranks: r.Ranks, Pods: r.Pods, Bytes: r.MaxBytes, Algorithm: algorithm})
+	}
+	return rules
 }
 
 // startWithin returns the time that peers may take to start if the document has none. In a

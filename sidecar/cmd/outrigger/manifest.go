@@ -25,7 +25,7 @@ const (
 // it has fields for them.
 var (
 	manifestFlags = []string{"dry-run", "status", "quiet-ignored"}
-	programFlags  = []string{"ranks", "pods", "mpi", "arena", "wait", "rendezvous", "large-path", "channel", "transport", "encrypt", "timeout", "deadlock-after", "deadlock-fails"}
+	programFlags  = []string{"ranks", "pods", "mpi", "arena", "wait", "rendezvous", "large-path", "channel", "collectives", "transport", "encrypt", "timeout", "deadlock-after", "deadlock-fails"}
 )
 
 // runManifest runs an MPIJob, or prints what would run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/manifest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/mpi"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/outlet"
@@ -28,7 +30,7 @@ type runOptions struct {
 	reportFlag           bool
 	noPrefix, encrypt    bool
 	noStatus             bool
-	plots                string
+	plots, collectives   string
 	file, dryRun, status string
 	quietIgnored         bool
 	line                 *statusLine
@@ -109,6 +111,7 @@ func (o *runOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&s.Tuning.Helpers, "helpers", 0, "threads of each sidecar that copy large messages within the machine, at most 8; -1: none (default: one if a processor is left for it)")
 	f.StringVar(&s.Tuning.Channel, "channel", "", "how small messages travel over RDMA: piggyback, basic, pipeline or zerocopy")
 	f.StringVar(&s.Tuning.Rendezvous, "rendezvous", "", "protocol of large messages: auto, getcqe, get, put, putnr, rput or stream")
+	f.StringVar(&o.collectives, "collectives", "", "algorithms of collectives, by the rules of the FabricProfile in this file, such as outrigger bench collectives --tune writes")
 	f.StringVar(&s.Tuning.LargePath, "large-path", "", "way of large messages with --transport ether: tcp, pull (by packets) or auto (measured with each pod; pull if that is faster by a quarter) (default: tcp, or pull with --rendezvous get or getcqe)")
 	f.StringVar(&s.Tuning.Transport, "transport", "", "transport between pods: auto (memory of this machine, or RDMA where there is a device), node (memory), tcp, ether (small messages by UDP, large ones by TCP), or rdma")
 	f.BoolVar(&o.encrypt, "encrypt", false, "encrypt data between pods by TLS 1.3 with a certificate authority of the job")
@@ -168,6 +171,9 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	if s.Deadlock.After == 0 && s.Deadlock.Fails {
 		return errors.New("--deadlock-fails with --deadlock-after 0: deadlocks are not searched for; leave one of them out")
 	}
+	if s.Tuning.Collectives, err = readCollectives(o.collectives); err != nil {
+		return err
+	}
 	s.Program, s.ArenaBytes, s.Name = args, int64(o.arena), filepath.Base(args[0])
 	s.Stdin = input()
 	if o.encrypt {
@@ -175,6 +181,27 @@ func (o *runOptions) runProgram(ctx context.Context, args []string) error {
 	}
 	_, err = o.run(ctx, s, o.showReport())
 	return jobError(err)
+}
+
+// readCollectives returns the rules in a file; "": none.
+func readCollectives(path string) ([]bootstrap.CollectiveRule, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--collectives: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(f, manifest.SizeMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("--collectives: %w", err)
+	}
+	rules, err := manifest.ReadCollectives(text)
+	if err != nil {
+		return nil, fmt.Errorf("--collectives %s: %w", path, err)
+	}
+	return rules, nil
 }
 
 // jobError returns the error of a job with its context: a warning if all ranks ended

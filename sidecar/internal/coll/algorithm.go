@@ -118,7 +118,7 @@ func (s *shape) misfit(a Algorithm) misfit {
 		return noPower
 	case s.kind == Alltoall && a == Bruck && s.ranks > bruckRanksMax:
 		return manyRanks
-	case a == TwoLevel && (s.layout == nil || s.layout.pods() < 2):
+	case a == TwoLevel && s.layout.pods() < 2:
 		return onePod
 	case a == TwoLevel && s.kind == Allgather && !s.layout.gathers():
 		return notPodByPod

@@ -7,6 +7,8 @@ type row struct {
 	bytes     int64 // applies up to this size (shape.bytes); 0: to all
 	total     int64 // applies up to this size of the blocks of all ranks; 0: to all
 	from      int   // applies from this number of ranks on
+	ranks     int   // applies to this number of ranks only; 0: to all
+	pods      int   // applies to ranks in this number of pods only; 0: to all
 	class     class
 }
 
@@ -133,21 +135,33 @@ func Choose(p Params) Algorithm {
 		return Auto
 	}
 	s := p.shape()
-	return s.choose()
+	return s.choose(p.Table)
 }
 
-func (s *shape) choose() Algorithm {
-	for i := range builtin[s.kind] {
-		if r := &builtin[s.kind][i]; r.applies(s) && s.serves(r.algorithm) {
+// choose returns the algorithm by a job's table, which may be nil, or else by the built-in one.
+func (s *shape) choose(t *Table) Algorithm {
+	if t != nil {
+		if a := s.chooseFrom(t.rows[s.kind]); a != Auto {
+			return a
+		}
+	}
+	return s.chooseFrom(builtin[s.kind])
+}
+
+// chooseFrom returns Auto if no row serves the collective, which the last built-in row does.
+func (s *shape) chooseFrom(rows []row) Algorithm {
+	for i := range rows {
+		if r := &rows[i]; r.applies(s) && s.serves(r.algorithm) {
 			return r.algorithm
 		}
 	}
-	return Auto // the last row of each kind applies to all
+	return Auto
 }
 
 func (r *row) applies(s *shape) bool {
 	switch {
-	case r.bytes != 0 && s.bytes > r.bytes, r.total != 0 && s.total > r.total, s.ranks < r.from:
+	case r.bytes != 0 && s.bytes > r.bytes, r.total != 0 && s.total > r.total, s.ranks < r.from,
+		r.ranks != 0 && s.ranks != r.ranks, r.pods != 0 && s.layout.pods() != r.pods:
 		return false
 	}
 	switch r.class {

@@ -16,6 +16,8 @@
 // section 4.2.2, for the groups of four in alltoall.
 package coll
 
+import "fmt"
+
 // Kind is a collective operation. MPI 4.1, chapter 6, defines them.
 type Kind uint8
 
@@ -53,7 +55,7 @@ const (
 )
 
 // Params describes an operation, and this rank's part in it. Kind, Size, Root, Elem,
-// Commutative, Algorithm and Pods must be the same on all ranks, and so must Count or Counts
+// Commutative, Algorithm, Table and Pods must be the same on all ranks, and so must Count or Counts
 // where MPI requires that.
 type Params struct {
 	Kind Kind
@@ -82,6 +84,7 @@ type Params struct {
 	InPlace bool
 
 	Algorithm Algorithm // Auto, or one by name
+	Table     *Table    // the job's own choice for Auto; nil: none
 
 	// Pods has the pod of each rank, by any numbering, for TwoLevel; nil if pods do not
 	// matter. A caller that makes several plans for one communicator makes the Layout itself;
@@ -146,6 +149,16 @@ func (k Kind) reducing() bool {
 var kindNames = [...]string{
 	"no collective", "barrier", "bcast", "reduce", "allreduce", "scan", "reduce-scatter",
 	"gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv",
+}
+
+// ParseKind returns the kind with the given name, the inverse of String.
+func ParseKind(name string) (Kind, error) {
+	for i, n := range kindNames[1:] {
+		if n == name {
+			return Kind(i + 1), nil
+		}
+	}
+	return 0, fmt.Errorf("coll: no collective is named %q; use one of %v", name, kindNames[1:])
 }
 
 func (k Kind) String() string {

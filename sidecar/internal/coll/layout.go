@@ -74,7 +74,13 @@ func (l *Layout) blocks(base position, bytes int64) partition {
 	return partition{base: base, counts: l.sizes, displs: l.offsets, elem: bytes}
 }
 
-func (l *Layout) pods() int { return len(l.leaders) }
+// pods returns the number of pods; without a layout it is 1.
+func (l *Layout) pods() int {
+	if l == nil {
+		return 1
+	}
+	return len(l.leaders)
+}
 
 // pays reports whether two levels differ from one level.
 func (l *Layout) pays() bool { return l != nil && l.pods() > 1 && l.largest > 1 }

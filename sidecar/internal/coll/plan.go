@@ -58,7 +58,7 @@ func (l *Plan) setAlgorithm() error {
 		return l.algorithm.fits(&l.p)
 	}
 	s := l.p.shape()
-	l.algorithm = s.choose()
+	l.algorithm = s.choose(l.p.Table)
 	return nil
 }
 

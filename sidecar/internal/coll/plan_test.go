@@ -131,39 +131,53 @@ func TestSameBits(t *testing.T) {
 }
 
 // TestAutoAgrees checks that the choice does not depend on parameters that may differ between
-// ranks.
+// ranks, without rules and with one for each algorithm.
 func TestAutoAgrees(t *testing.T) {
 	for _, kind := range everyKind {
-		for _, count := range []int{1, 300, 10_000, 1 << 20} {
-			s := story{base: Params{Kind: kind, Size: 12, Root: 3, Count: count, Elem: 8, Commutative: true}, counts: uneven(count)}
-			first := Choose(s.params(0))
-			if first == Auto {
-				t.Errorf("%v of %d: Choose returned Auto", kind, count)
+		autoAgrees(t, kind, nil)
+		for _, a := range Algorithms(kind) {
+			autoAgrees(t, kind, tableOf(t, Rule{Kind: kind, Bytes: 100_000, Algorithm: a}))
+		}
+	}
+}
+
+func autoAgrees(t *testing.T, kind Kind, table *Table) {
+	t.Helper()
+	pods := []int32{0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 3}
+	for _, count := range []int{1, 300, 10_000, 1 << 20} {
+		s := story{base: Params{Kind: kind, Size: 12, Root: 3, Count: count, Elem: 8, Commutative: true, Pods: pods, Table: table}, counts: uneven(count)}
+		first := Choose(s.params(0))
+		if first == Auto {
+			t.Errorf("%v of %d: Choose returned Auto", kind, count)
+		}
+		for rank := range 12 {
+			p := s.params(rank)
+			p.InPlace = rank%2 == 0 && kind < Alltoall
+			if a := Choose(p); a != first {
+				t.Errorf("%v of %d: rank %d chooses %v, rank 0 %v", kind, count, rank, a, first)
 			}
-			for rank := range 12 {
-				p := s.params(rank)
-				p.InPlace = rank%2 == 0 && kind < Alltoall
-				if a := Choose(p); a != first {
-					t.Errorf("%v of %d: rank %d chooses %v, rank 0 %v", kind, count, rank, a, first)
-				}
-				plan, err := NewPlan(p)
-				if err != nil || plan.Algorithm() != first {
-					t.Errorf("%v of %d: rank %d: plan %+v, error %v; want algorithm %v", kind, count, rank, plan, err, first)
-				}
+			plan, err := NewPlan(p)
+			if err != nil || plan.Algorithm() != first {
+				t.Errorf("%v of %d: rank %d: plan %+v, error %v; want algorithm %v", kind, count, rank, plan, err, first)
 			}
 		}
 	}
 }
 
 // TestAutoKeepsOrder checks that an operation that is not commutative gets an algorithm that
-// accepts it, for all sizes and pods.
+// accepts it, for all sizes and pods, also if a rule names another one.
 func TestAutoKeepsOrder(t *testing.T) {
 	pods := []int32{0, 0, 0, 1, 1, 1, 2, 2}
 	for _, kind := range []Kind{Reduce, Allreduce, Scan, ReduceScatter} {
 		for count := 1; count < 1<<24; count *= 4 {
-			p := Params{Kind: kind, Size: 8, Count: count, Elem: 8, Pods: pods}
-			if a := Choose(p); a.reorders() {
-				t.Errorf("%v of %d elements: Choose takes %v, which reorders", kind, count, a)
+			for _, rule := range Algorithms(kind) {
+				p := Params{Kind: kind, Size: 8, Count: count, Elem: 8, Pods: pods}
+				for range 2 {
+					if a := Choose(p); a.reorders() {
+						t.Errorf("%v of %d elements: Choose takes %v, which reorders", kind, count, a)
+					}
+					p.Table = tableOf(t, Rule{Kind: kind, Algorithm: rule})
+				}
 			}
 		}
 	}

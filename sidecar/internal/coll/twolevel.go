@@ -35,10 +35,11 @@ func (l *Plan) stages() (up, across, down int) {
 	return within, across, within
 }
 
-// acrossLeaders returns the algorithm by which the leaders broadcast or combine.
+// acrossLeaders returns the algorithm by which the leaders broadcast or combine. It is not a rule's:
+// those are for the ranks of a communicator.
 func (l *Plan) acrossLeaders() Algorithm {
 	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true}
-	return s.choose()
+	return s.choose(nil)
 }
 
 func (l *Plan) twoLevelSize() (rounds int, scratch int64) {

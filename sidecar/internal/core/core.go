@@ -21,6 +21,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
@@ -117,6 +118,7 @@ type Config struct {
 	HungAfter     time.Duration        // silence after which a peer is dead although its machine Answers; default DeadAfter
 	Rendezvous    rendezvous.Protocol  // how large messages travel (DESIGN §5)
 	Channel       eagerring.Kind       // how small messages go by remote write; the same on all sidecars
+	Collectives   []coll.Rule          `json:",omitempty"` // the job's choice of algorithms; the same on all sidecars
 	FastPeers     int                  // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
 	Seed          uint64               // seed of the matching tables' hash
 

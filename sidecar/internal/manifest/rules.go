@@ -116,12 +116,13 @@ func hasHCA(s *v1alpha1.MPIJobSpec) bool {
 
 func profileRules(p *v1alpha1.FabricProfileSpec) []error {
 	dead, beat := p.DeadAfterMilliseconds, p.HeartbeatMilliseconds
-	return complaints([]rule{
+	wrong := complaints([]rule{
 		{"spec", dead != nil && beat != nil && *dead < 2**beat, "deadAfterMilliseconds is at least twice heartbeatMilliseconds"},
 		{"spec.eagerLimit", outside(p.EagerLimit, "1", "64Ki", false), "eagerLimit is 1 to 64Ki"},
 		{"spec.fragment", outside(p.Fragment, "64", "1Mi", false), "fragment is 64 to 1Mi"},
 		{"spec.credit", outside(p.Credit, "128Ki", "1Gi", false), "credit is 128Ki to 1Gi"},
 	})
+	return append(wrong, collectiveRules(p.Collectives)...)
 }
 
 // beyond reports whether an amount of memory exceeds a container's limit.

@@ -188,11 +188,15 @@ func TestRefused(t *testing.T) {
 // change of it.
 func (s *schema) messages() []string {
 	var list []string
-	collect := func(_ string, s *schema, _ bool) {
+	var collect func(path string, s *schema, required bool)
+	collect = func(path string, s *schema, required bool) {
 		for _, v := range s.Validations {
 			if !strings.Contains(v.Rule, "oldSelf") {
 				list = append(list, v.Message)
 			}
+		}
+		if s.Items != nil {
+			collect(path+"[]", s.Items, required)
 		}
 	}
 	collect("", s, false)

@@ -194,7 +194,7 @@ func (st *call) setMemory(b *shm.CollBlock) (err error) {
 
 // begin starts a collective whose parameters and vectors are complete.
 func (r *Room) begin(id uint64, st *call, b *shm.CollBlock) {
-	if status, need := st.makePlan(b); status != shm.StatusOK {
+	if status, need := st.makePlan(b, r.table); status != shm.StatusOK {
 		r.reject(id, st, status, need)
 		return
 	}
@@ -239,12 +239,12 @@ func (r *Room) complete(s *ranks.Session, req uint32, status shm.Status, need, d
 
 // makePlan checks the parameters against the memory that they name. A fault that a correct
 // client can pass on from its program is a status, and not an error that ends the session.
-func (st *call) makePlan(b *shm.CollBlock) (status shm.Status, need uint64) {
+func (st *call) makePlan(b *shm.CollBlock, t *coll.Table) (status shm.Status, need uint64) {
 	m := st.comm
 	p := coll.Params{
 		Kind: st.kind, Rank: m.me, Size: m.size, Root: int(b.Root),
 		Count: int(min(b.Count, 1<<62)), Elem: int(min(b.Elem, 1<<31)), Algorithm: coll.Algorithm(min(b.Algorithm, 255)),
-		Commutative: b.Flags&shm.CollCommutative != 0, InPlace: b.Flags&shm.CollInPlace != 0, Layout: m.layout,
+		Commutative: b.Flags&shm.CollCommutative != 0, InPlace: b.Flags&shm.CollInPlace != 0, Layout: m.layout, Table: t,
 	}
 	if v := &st.vectors; b.Vectors == 2 {
 		p.Counts, p.Displs = v[0], v[1]

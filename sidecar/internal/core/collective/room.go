@@ -42,11 +42,12 @@ import (
 
 // Config is the configuration of a Room.
 type Config struct {
-	Self        link.Peer // this sidecar
-	PodOf       []int32   // pod of each world rank
-	Hosted      int       // ranks of this sidecar
-	VectorPiece int       // numbers of vectors that one turn copies for a collective
-	Folder      Folder    // nil: turns combine everything
+	Self        link.Peer   // this sidecar
+	PodOf       []int32     // pod of each world rank
+	Hosted      int         // ranks of this sidecar
+	VectorPiece int         // numbers of vectors that one turn copies for a collective
+	Folder      Folder      // nil: turns combine everything
+	Rules       []coll.Rule // the job's choice of algorithms
 }
 
 // Folder combines ranges outside of the turns.
@@ -77,6 +78,7 @@ type Room struct {
 	groups  map[uint64][]*group // groups by hash of their ranks
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // free vectors, at most vectorsKept
+	table   *coll.Table         // Config.Rules
 	effort  uint64              // bytes of rank lists and vectors read for descriptors
 	stats   Stats
 }
@@ -109,7 +111,9 @@ func New(cfg Config, ports Ports, sessions *ranks.Sessions, messages Messages, j
 	if err := r.initGroups(); err != nil {
 		return nil, err
 	}
-	return r, nil
+	var err error
+	r.table, err = coll.NewTable(cfg.Rules)
+	return r, err
 }
 
 // Attach adds the application of the index-th hosted rank, with the communicator of all
