@@ -76,6 +76,9 @@ var algorithmsOf = [...][]Algorithm{
 	Alltoallv:     {Pairwise},
 }
 
+// Counts counts collectives by Kind and Algorithm. Those of one rank have Auto.
+type Counts [len(algorithmsOf)][len(algorithmNames)]uint64
+
 // Algorithms returns the algorithms for k, without Auto. Some of them do not fit all Params;
 // then NewPlan returns the reason.
 func Algorithms(k Kind) []Algorithm {

@@ -305,6 +305,7 @@ func (c *Core) Stats() Stats {
 	s.Accesses, s.Reachable = one.Accesses, one.Reachable
 	colls := c.collectives.Stats()
 	s.Collective, s.Collectives = Traffic{Messages: colls.Begun, Bytes: colls.Bytes}, colls.Open
+	s.Algorithms = colls.By
 	ch := c.channel.Stats()
 	s.FramesIn, s.FramesOut, s.RingFrames, s.RingTaken, s.CreditStalls = ch.FramesIn, ch.FramesOut, ch.RingFrames, ch.RingTaken, ch.CreditStalls
 	s.Breaks, s.Reconnects, s.CreditUsed, s.CreditReturned, s.Rings, s.Peers = ch.Breaks, ch.Reconnects, ch.CreditUsed, ch.CreditReturned, ch.Rings, ch.Peers

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 )
@@ -43,6 +44,8 @@ type Stats struct {
 	Breaks, Reconnects   uint64
 	Sizes                [40]uint64 // messages sent by size: index is the number of bits of the length
 	Local, Remote        Traffic    // messages sent to ranks of this pod, and of others
+
+	Algorithms coll.Counts // collectives by algorithm
 
 	UnexpectedBytes, UnexpectedPeak uint64
 	CreditUsed, CreditReturned      uint64 // bytes of credit used at peers, and granted again to peers

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -39,6 +40,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	messagesDesc   = desc("messages_total", "Messages by protocol, counted where the data is moved.", "protocol")
 	bytesDesc      = desc("message_bytes_total", "Payload bytes by protocol.", "protocol")
+	collDesc       = desc("collectives_total", "Collectives that ranks have begun, by algorithm; none: of one rank.", "collective", "algorithm")
 	framesDesc     = desc("frames_total", "Frames of the wire protocol by direction.", "direction")
 	linkBytesDesc  = desc("link_bytes_total", "Bytes on the link between pods by direction.", "direction")
 	pathDropDesc   = desc("link_path_dropped_total", "Packets that the kernel dropped on this side, most often for want of room, by path.", "path")
@@ -66,7 +68,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		messagesDesc, bytesDesc, framesDesc, linkBytesDesc, pathBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
+		messagesDesc, bytesDesc, collDesc, framesDesc, linkBytesDesc, pathBytesDesc, matchesDesc, unexpectedDesc, peakDesc,
 		seenDesc, frequentDesc, spentDesc, pinnedDesc, bufferBytesDesc, stoppedDesc,
 		openDesc, stallsDesc, breaksDesc, reconnectsDesc, refusedDesc, transportDesc, turnsDesc, sizesDesc,
 		lentReadsDesc, lentBytesDesc, lentPairsDesc, copiedDesc, pendingDesc, fallbacksDesc, threadCPUDesc,
@@ -92,6 +94,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		name := strings.ReplaceAll(t.Name, " ", "_") // without spaces, labels need no quoting
 		counter(messagesDesc, t.Messages, name)
 		counter(bytesDesc, t.Bytes, name)
+	}
+	for _, x := range Collectives(&p.Core) {
+		counter(collDesc, x.Calls, x.Collective, x.Algorithm)
 	}
 	counter(framesDesc, p.Core.FramesIn, "in")
 	counter(framesDesc, p.Core.FramesOut, "out")
@@ -169,4 +174,29 @@ func Protocols(s *core.Stats) []Protocol {
 		row("eager", s.Eager), row("rendezvous get", s.Get), row("rendezvous put", s.Put), row("rendezvous stream", s.Stream),
 		row("one-sided", s.OneSided), row("remote put", s.RemotePut), row("remote get", s.RemoteGet), row("collective", s.Collective),
 	}
+}
+
+// Collective counts the calls of a collective that one algorithm has served. A rank's call counts
+// once.
+type Collective struct {
+	Collective string `json:"collective"`
+	Algorithm  string `json:"algorithm"` // "none" of communicators of one rank
+	Calls      uint64 `json:"calls"`
+}
+
+// Collectives lists the collectives that ranks have begun, by algorithm.
+func Collectives(s *core.Stats) (list []Collective) {
+	for kind, by := range s.Algorithms {
+		for algorithm, n := range by {
+			if n == 0 {
+				continue
+			}
+			name := "none"
+			if a := coll.Algorithm(algorithm); a != coll.Auto {
+				name = a.String()
+			}
+			list = append(list, Collective{coll.Kind(kind).String(), name, n})
+		}
+	}
+	return list
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/why"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -46,6 +47,7 @@ func picture() Snapshot {
 		Local: core.Traffic{Messages: 1, Bytes: 1<<20 + 10}, Remote: core.Traffic{Messages: 3, Bytes: 300}, Peers: 1,
 	}
 	p.Core.Sizes[0], p.Core.Sizes[7] = 1, 3
+	p.Core.Algorithms[coll.Allreduce][coll.TwoLevel], p.Core.Algorithms[coll.Alltoallv][coll.Auto] = 81, 82
 	p.Paths = []link.Path{{Name: "raw", In: 71, Out: 72, Dropped: 73}, {Name: "tcp", In: 74, Out: 75}}
 	p.Lent = link.LentCounts{Reads: 51, Bytes: 52, Pairs: 53, Faults: 54}
 	p.Copies = copyeng.Stats{Kind: "helper", Inline: 61, Offloaded: 62, Pending: 63, Fallbacks: 64, EngineNS: 65e9, ChannelNS: 66e9}
@@ -126,6 +128,7 @@ func TestMetrics(t *testing.T) {
 		"messages_total rendezvous_stream": 0, "messages_total one-sided": 0, "messages_total remote_put": 0, "messages_total remote_get": 0, "messages_total collective": 0,
 		"message_bytes_total eager": 300, "message_bytes_total rendezvous_get": 1 << 20, "message_bytes_total rendezvous_put": 0,
 		"message_bytes_total rendezvous_stream": 0, "message_bytes_total one-sided": 0, "message_bytes_total remote_put": 0, "message_bytes_total remote_get": 0, "message_bytes_total collective": 0,
+		"collectives_total two-level allreduce": 81, "collectives_total none alltoallv": 82,
 		"frames_total in": 21, "frames_total out": 22, "link_bytes_total in": 15, "link_bytes_total out": 16,
 		"link_path_bytes_total in raw": 71, "link_path_bytes_total out raw": 72, "link_path_dropped_total raw": 73,
 		"link_path_bytes_total in tcp": 74, "link_path_bytes_total out tcp": 75, "link_path_dropped_total tcp": 0,
@@ -156,7 +159,8 @@ func TestReport(t *testing.T) {
 	p := picture()
 	want := Report{
 		Pod: 1, Ranks: 4, FirstRank: 2, Protocols: Protocols(&p.Core),
-		Cells: []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}}, Rest: Cell{Messages: 5, Bytes: 6},
+		Collectives: []Collective{{"allreduce", "two-level", 81}, {"alltoallv", "none", 82}},
+		Cells:       []Cell{{2, 1, 3, 300}, {3, 3, 1, 1<<20 + 10}}, Rest: Cell{Messages: 5, Bytes: 6},
 		Transport: []podlife.Traffic{
 			{Transport: "local", Messages: 1, Bytes: 1<<20 + 10}, {Transport: "tcp", Peers: 1, Messages: 3, Bytes: 300},
 		},

@@ -18,9 +18,11 @@ type Report struct {
 	Ranks     int        `json:"ranks"`
 	FirstRank int        `json:"firstRank"`
 	Protocols []Protocol `json:"protocols"`
-	Cells     []Cell     `json:"cells"`
-	Rest      Cell       `json:"rest,omitzero"` // to partners beyond the 4,096 of a rank that have cells of their own; it names no ranks
-	Totals    Totals     `json:"totals"`
+	// Collectives has the algorithms that collectives have used.
+	Collectives []Collective `json:"collectives,omitempty"`
+	Cells       []Cell       `json:"cells"`
+	Rest        Cell         `json:"rest,omitzero"` // to partners beyond the 4,096 of a rank that have cells of their own; it names no ranks
+	Totals      Totals       `json:"totals"`
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
 	Paths     []link.Path       `json:"paths,omitempty"`   // bytes by path, if the link between pods has several for a peer
@@ -65,7 +67,7 @@ type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 // NewReport makes the report from a snapshot and the cells.
 func NewReport(s *Sources, p *Snapshot, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Collectives: Collectives(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

@@ -72,6 +72,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	if err := collectives(w, all); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	if text := paths(all); text != "" {
 		_, _ = fmt.Fprintf(w, "\n%s\n", text)
 	}

@@ -61,6 +61,32 @@ func TestMergeByName(t *testing.T) {
 	}
 }
 
+// TestShowCollectives checks that calls are added up over the pods, and that a job without
+// collectives has no such table.
+func TestShowCollectives(t *testing.T) {
+	all := pods()
+	all[0].Collectives = []obs.Collective{{Collective: "barrier", Algorithm: "two-level", Calls: 4}, {Collective: "allreduce", Algorithm: "ring", Calls: 2}}
+	all[1].Collectives = []obs.Collective{{Collective: "allreduce", Algorithm: "two-level", Calls: 1}, {Collective: "allreduce", Algorithm: "ring", Calls: 1}}
+	var b strings.Builder
+	if err := Show(&b, all, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Collectives: calls of ranks by algorithm
+  collective  algorithm  calls
+     barrier  two-level      4
+   allreduce       ring      3
+   allreduce  two-level      1
+`
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("the report has no\n%s\nin\n%s", want, &b)
+	}
+	b.Reset()
+	if err := Show(&b, pods(), ""); err != nil || strings.Contains(b.String(), "Collectives") {
+		t.Errorf("error %v, report of a job without collectives:\n%s", err, &b)
+	}
+}
+
 // TestShowBuffers checks the report of each rank's buffers if links chose between copying
 // and gathering.
 func TestShowBuffers(t *testing.T) {

@@ -213,6 +213,7 @@ func (r *Room) begin(id uint64, st *call, b *shm.CollBlock) {
 	_, out := st.plan.Extents()
 	st.bytes = uint64(out)
 	r.stats.Begun++
+	r.stats.By[st.kind][st.plan.Algorithm()]++
 	r.stats.Bytes += uint64(out)
 	r.ports.Note(ranks.NoteColl, r.cfg.Self, st.member.session.Rank(), uint64(st.kind), uint64(out), uint64(st.seq))
 	r.startRound(id, st)

@@ -93,7 +93,8 @@ type member struct {
 
 // Stats are counters since the room's start; the last group are levels.
 type Stats struct {
-	Begun, Bytes uint64 // collectives, and bytes of their results on this sidecar
+	Begun, Bytes uint64      // collectives, and bytes of their results on this sidecar
+	By           coll.Counts // collectives by algorithm
 
 	Open   int    // collectives that have begun and not ended
 	Groups uint64 // ranks in groups other than the world; bound: memory.GroupsMax

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ import (
 //	eager | lazy              sends end before they return | by done
 //	leave R                   a rank has left
 //	end RANK | gone RANK      the session's collective is ended | the session is gone
+//	rule kind=KIND by=NAME    the job has this rule
+//	algorithms                collectives by algorithm
 //	turn                      Advance, until it has nothing to do, and the dispute
 func TestTranscripts(t *testing.T) {
 	golden.Transcripts(t, func(t *testing.T) func([]string) string {
@@ -131,10 +134,35 @@ func (s *stage) command(name string, args []string) {
 	case "gone":
 		s.each[session].Leave()
 		s.sessions.Unhold(session)
+	case "rule":
+		s.rule(named["kind"], named["by"])
+	case "algorithms":
+		s.algorithms()
 	case "turn":
 		s.turn()
 	default:
 		s.t.Fatalf("unknown command %s", name)
+	}
+}
+
+func (s *stage) rule(kind, by string) {
+	k, err := coll.ParseKind(kind)
+	a, err2 := coll.ParseAlgorithm(by)
+	if err := errors.Join(err, err2); err != nil {
+		s.t.Fatal(err)
+	}
+	if s.room.table, err = coll.NewTable([]coll.Rule{{Kind: k, Algorithm: a}}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) algorithms() {
+	for kind, by := range s.room.Stats().By {
+		for algorithm, n := range by {
+			if n > 0 {
+				s.say("%d %v by %v", n, coll.Kind(kind), coll.Algorithm(algorithm))
+			}
+		}
 	}
 }
 
