@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/bootstrap"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/bench"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/jobrun"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 )
 
 // benchOptions holds the flags of outrigger bench and its output.
@@ -25,6 +26,8 @@ type benchOptions struct {
 	asJSON       bool
 	plots, wait  string
 	trace        string
+	tune         bool
+	table        string // file of the table that tune writes
 	upTo         int
 	private      bool
 	quick        bool
@@ -72,6 +75,12 @@ run in turn, with the gain of each over the first one in the same turn:
   channels     small messages and large ones by each eager channel (paper 004);
                over TCP they are the same
 
+With --tune, the test collectives measures each algorithm of each collective and size, for
+--ranks ranks in --pods pods, and writes the fastest ones as rules of a FabricProfile:
+for outrigger run --collectives, for a job file, or for kubectl apply. The algorithm that
+is used without a rule is kept unless another one is faster by 5 %, and in four of five
+turns. Rules hold where they were measured: on this machine, over --transport.
+
 A job has one sidecar for each pod. With fewer cores than processes, the figures
 measure the scheduler of this machine rather than Outrigger.`,
 		Example: `  outrigger bench                              # two pods, by memory that their sidecars share
@@ -79,6 +88,7 @@ measure the scheduler of this machine rather than Outrigger.`,
   outrigger bench --pods 1                     # one pod
   outrigger bench latency rate                 # only these
   outrigger bench collectives -n 8             # 8 ranks in two pods
+  outrigger bench collectives --tune -n 8 --pods 4 -o tuned.yaml # rules for run --collectives
   outrigger bench fairness                     # latency while other ranks move data
   outrigger bench bowtie -n 8 --plots out/     # rendezvous protocols, 4 pairs
   outrigger bench --encrypt                    # with encryption, for its cost
@@ -98,7 +108,9 @@ measure the scheduler of this machine rather than Outrigger.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.pods, "pods", 2, "1: all ranks in one pod; 2: half of them in each of two")
+	f.IntVar(&o.pods, "pods", 2, "1: all ranks in one pod; 2: half of them in each of two; with --tune also more")
+	f.BoolVar(&o.tune, "tune", false, "with the test collectives: measure their algorithms, and write a FabricProfile with rules that choose the fastest")
+	f.StringVarP(&o.table, "output", "o", "", "with --tune: file to write (default: standard output)")
 	f.IntVarP(&o.ranks, "ranks", "n", 4, "number of ranks of the collectives, and of bowtie")
 	f.StringSliceVar(&o.tests, "tests", bench.Pairwise, "tests to run, the same as the arguments: "+strings.Join(bench.Tests, ", "))
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON object for each figure instead of tables")
@@ -119,7 +131,10 @@ func (o *benchOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.pods != 1 && o.pods != 2 {
+	if err := o.checkTune(tests); err != nil {
+		return err
+	}
+	if o.pods != 1 && o.pods != 2 && !o.tune {
 		return fmt.Errorf("--pods %d: want 1 or 2", o.pods)
 	}
 	if !slices.Contains([]string{bootstrap.TransportNode, bootstrap.TransportTCP, bootstrap.TransportEther}, o.transport) {
@@ -130,6 +145,9 @@ func (o *benchOptions) run(ctx context.Context) error {
 	}
 	if o.ranks < 2 {
 		return fmt.Errorf("--ranks %d: a collective needs at least 2", o.ranks)
+	}
+	if o.tune {
+		return o.runTune(ctx)
 	}
 	if err := plotsFolder(o.plots); err != nil {
 		return err
@@ -150,6 +168,7 @@ type benchJob struct {
 	ranks, pods int
 	tests       []string
 	variant     string // setting of the sidecars that this job measures; "": the default
+	pass        *pass  // algorithms of the collectives that this job measures; nil: all collectives, by the sidecars' choice
 }
 
 // jobs returns the jobs that run the tests. All tests between two ranks share one job,
@@ -160,13 +179,13 @@ func (o *benchOptions) jobs(tests []string) []benchJob {
 	for _, t := range tests {
 		switch t {
 		case bench.Self:
-			all = append(all, benchJob{1, 1, []string{t}, ""})
+			all = append(all, benchJob{ranks: 1, pods: 1, tests: []string{t}})
 		case bench.Collectives:
-			all = append(all, benchJob{o.ranks, o.pods, []string{t}, ""})
+			all = append(all, benchJob{ranks: o.ranks, pods: o.pods, tests: []string{t}})
 		case bench.Reuse, bench.OneSided, bench.Bowtie, bench.Channels:
 			all = append(all, o.turns(t)...)
 		case bench.Fairness:
-			j := benchJob{4, 1, []string{t}, ""}
+			j := benchJob{ranks: 4, pods: 1, tests: []string{t}}
 			if o.pods == 2 {
 				j.ranks, j.pods = 6, 3
 			}
@@ -176,7 +195,7 @@ func (o *benchOptions) jobs(tests []string) []benchJob {
 		}
 	}
 	if len(pairwise) > 0 {
-		all = slices.Insert(all, 0, benchJob{2, o.pods, pairwise, ""})
+		all = slices.Insert(all, 0, benchJob{ranks: 2, pods: o.pods, tests: pairwise})
 	}
 	return all
 }
@@ -189,7 +208,7 @@ func (o *benchOptions) turns(test string) (all []benchJob) {
 	}
 	for range (bench.Method{Quick: o.quick}).Turns() {
 		for _, v := range bench.Variants(test) {
-			all = append(all, benchJob{ranks, o.pods, []string{test}, v})
+			all = append(all, benchJob{ranks: ranks, pods: o.pods, tests: []string{test}, variant: v})
 		}
 	}
 	return all
@@ -230,6 +249,11 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 		"--tests", strings.Join(j.tests, ","), "--variant", j.variant, "--private=" + strconv.FormatBool(o.private), "--quick=" + strconv.FormatBool(o.quick), "--bytes-max", strconv.Itoa(o.upTo),
 	}
 	show := o.showFigure
+	var check func([]obs.Report) error
+	if j.pass != nil {
+		s.Tuning.Collectives, check = j.pass.rules(), j.pass.check
+		s.Program = append(s.Program, "--ops", strings.Join(j.pass.ops(), ","))
+	}
 	if j.tests[0] == bench.Fairness {
 		s.ArenaBytes = int64(bench.Method{Quick: o.quick}.FairnessArena())
 		if j.pods > 1 {
@@ -249,7 +273,7 @@ func (o *benchOptions) job(ctx context.Context, j benchJob) ([]bench.Figure, err
 		figures, err = bench.Read(r, show)
 		read <- errors.Join(err, r.CloseWithError(err)) // an error wakes the writer
 	}()
-	err = jobrun.Run(ctx, &s, w, jobErrors{o}, nil)
+	err = jobrun.Run(ctx, &s, w, jobErrors{o}, check)
 	err = errors.Join(err, w.Close(), <-read)
 	o.progress("")
 	return figures, err

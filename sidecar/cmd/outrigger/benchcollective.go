@@ -29,7 +29,7 @@ func (m *meter) collectives() error {
 	for i := range v.in {
 		v.in[i] = float64(m.c.Rank() + 1)
 	}
-	for _, call := range m.method.Calls(m.c.Size()) {
+	for _, call := range m.method.Calls(m.o.ops, m.c.Size()) {
 		f, err := m.collective(&v, call)
 		if err == nil {
 			err = m.print(f)
@@ -95,6 +95,16 @@ func (m *meter) call(v *vectors, op string, n int) error {
 		return outrigger.Reduce(m.ctx, m.c, v.in[:n], v.out[:n], outrigger.Sum, 0)
 	case "allreduce":
 		return outrigger.Allreduce(m.ctx, m.c, v.in[:n], v.out[:n], outrigger.Sum)
+	case "reduce-scatter":
+		counts := make([]int, m.c.Size())
+		for i := range counts {
+			counts[i] = n
+		}
+		return outrigger.ReduceScatter(m.ctx, m.c, v.in[:all], v.out[:n], counts, outrigger.Sum)
+	case "gather":
+		return outrigger.Gather(m.ctx, m.c, v.in[:n], v.out[:all], 0)
+	case "scatter":
+		return outrigger.Scatter(m.ctx, m.c, v.in[:all], v.out[:n], 0)
 	case "allgather":
 		return outrigger.Allgather(m.ctx, m.c, v.in[:n], v.out[:all])
 	case "alltoall":
@@ -118,7 +128,12 @@ func (m *meter) check(v *vectors, op string, n int) error {
 		if op == "bcast" {
 			want = func(int) float64 { return 1 }
 		}
-	case "allgather", "alltoall":
+	case "scatter":
+		want = func(int) float64 { return 1 }
+	case "gather", "allgather", "alltoall":
+		if op == "gather" && !m.first() {
+			return nil
+		}
 		want, results = func(i int) float64 { return float64(i/n + 1) }, n*ranks
 	}
 	for i, got := range v.out[:results] {

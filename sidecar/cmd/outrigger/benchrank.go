@@ -22,6 +22,7 @@ type rankOptions struct {
 	upTo    int // bytes
 	trips   int
 	only    []string
+	ops     []string
 }
 
 func rankCommand() *cobra.Command {
@@ -39,6 +40,7 @@ func rankCommand() *cobra.Command {
 	f.BoolVar(&o.quick, "quick", false, "few iterations")
 	f.IntVar(&o.trips, "trips", 0, "round trips of each pattern of buffers")
 	f.StringSliceVar(&o.only, "patterns", nil, "patterns of buffers to measure; default all")
+	f.StringSliceVar(&o.ops, "ops", bench.Operations, "collectives to measure")
 	f.IntVar(&o.upTo, "bytes-max", 0, "largest size in bytes")
 	return cmd
 }

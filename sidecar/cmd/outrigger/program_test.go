@@ -86,7 +86,7 @@ func TestBenchMeasuresEverything(t *testing.T) {
 	}
 	quick := bench.Method{Quick: true}
 	for test, want := range map[string]int{
-		bench.Self: 1, bench.Latency: 20, bench.Bandwidth: 7, bench.Rate: 1, bench.Overlap: 8, bench.Collectives: len(quick.Calls(4)),
+		bench.Self: 1, bench.Latency: 20, bench.Bandwidth: 7, bench.Rate: 1, bench.Overlap: 8, bench.Collectives: len(quick.Calls(bench.Operations, 4)),
 		bench.Reuse: 2 * (2*len(bench.ReuseSizes) + 4), bench.OneSided: 2 * 2 * len(bench.ReuseSizes),
 		bench.Bowtie: 5 * 2 * len(bench.BowtieSizes), bench.Channels: 4 * (len(bench.ChannelSmall) + len(bench.ChannelLarge)),
 	} {

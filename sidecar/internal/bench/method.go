@@ -94,7 +94,7 @@ func (m Method) Triples() int { return m.times(50) }
 var Operations = []string{"barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall"}
 
 // Call is one size of a collective. Bytes is the size of what one rank sends to, or
-// receives from, one other rank (of bcast and the reductions: of the whole vector).
+// receives from, one other rank (of bcast, reduce and allreduce: of the whole vector).
 type Call struct {
 	Op                   string
 	Bytes, WarmUp, Count int
@@ -116,11 +116,11 @@ func CollectiveBytesMax(ranks int) int {
 	return n
 }
 
-// Calls returns the collectives: each size is eight times the one before, from 8 B on; the
-// barrier has no size.
-func (m Method) Calls(ranks int) []Call {
+// Calls returns the sizes of the collectives: each is eight times the one before, from 8 B on;
+// the barrier has no size.
+func (m Method) Calls(ops []string, ranks int) []Call {
 	var all []Call
-	for _, op := range Operations {
+	for _, op := range ops {
 		if op == "barrier" {
 			all = append(all, Call{Op: op, WarmUp: m.times(100), Count: m.times(1000)})
 			continue

@@ -52,7 +52,7 @@ func TestMethodIsThatOfThePeers(t *testing.T) {
 
 func TestQuickMethodDoesEverythingAtLeastOnce(t *testing.T) {
 	quick, full := Method{Quick: true}, Method{}
-	if len(quick.Latency()) != len(full.Latency()) || len(quick.Bandwidth()) != len(full.Bandwidth()) || len(quick.Calls(4)) != len(full.Calls(4)) {
+	if len(quick.Latency()) != len(full.Latency()) || len(quick.Bandwidth()) != len(full.Bandwidth()) || len(quick.Calls(Operations, 4)) != len(full.Calls(Operations, 4)) {
 		t.Error("the quick method leaves sizes out")
 	}
 	for i, s := range append(append(quick.Latency(), quick.Bandwidth()...), quick.Rate()) {
@@ -60,7 +60,7 @@ func TestQuickMethodDoesEverythingAtLeastOnce(t *testing.T) {
 			t.Errorf("series %d: %+v", i, s)
 		}
 	}
-	for _, c := range quick.Calls(4) {
+	for _, c := range quick.Calls(Operations, 4) {
 		if c.Count < 1 || c.WarmUp < 1 {
 			t.Errorf("%+v", c)
 		}
@@ -69,7 +69,7 @@ func TestQuickMethodDoesEverythingAtLeastOnce(t *testing.T) {
 
 func TestCollectivesFitTheArena(t *testing.T) {
 	for _, ranks := range []int{2, 4, 32, 64, 1000, 4096} {
-		calls := Method{}.Calls(ranks)
+		calls := Method{}.Calls(Operations, ranks)
 		largest := 0
 		for _, c := range calls {
 			largest = max(largest, c.Bytes)
