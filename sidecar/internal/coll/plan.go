@@ -11,9 +11,10 @@ type Plan struct {
 	// rank sends to all, and the blocks that a root or every rank gathers.
 	in, out partition
 
-	byPod          group // all ranks, pod by pod, if the layout pays
-	local, leaders group // groups of two-level plans
-	leader         int   // number within local of the rank that is in leaders
+	byPod          group     // all ranks, pod by pod, if the layout pays
+	local, leaders group     // groups of two-level plans
+	leader         int       // number within local of the rank that is in leaders
+	across         Algorithm // by which the leaders broadcast or combine
 
 	rounds                       int
 	inExtent, outExtent, scratch int64

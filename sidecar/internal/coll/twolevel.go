@@ -10,6 +10,9 @@ func (l *Plan) setLevels() {
 	l.local = l.p.Layout.podOf(l.p.Rank)
 	l.leaders = l.p.Layout.leadersWith(l.p.Root, l.p.Rank)
 	l.leader = int(l.p.Layout.index[l.leaders.members[l.leaders.rank]])
+	// Rules are for the ranks of a communicator, and not for the leaders.
+	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true}
+	l.across = s.choose(nil)
 }
 
 func (l *Plan) leads() bool { return l.leader == l.local.rank }
@@ -25,21 +28,14 @@ func (l *Plan) stages() (up, across, down int) {
 	case Barrier:
 		return within, levels(l.leaders.size), within
 	case Bcast:
-		return 0, broadcastRounds(l.acrossLeaders(), l.leaders.size), within
+		return 0, broadcastRounds(l.across, l.leaders.size), within
 	case Reduce:
 		return within, levels(l.leaders.size), 0
 	case Allgather:
 		return 1, gatherRounds(l.leaders.size), within
 	}
-	across, _ = combineSize(&l.leaders, l.acrossLeaders(), int64(l.p.Count), int64(l.p.Elem))
+	across, _ = combineSize(&l.leaders, l.across, int64(l.p.Count), int64(l.p.Elem))
 	return within, across, within
-}
-
-// acrossLeaders returns the algorithm by which the leaders broadcast or combine. It is not a rule's:
-// those are for the ranks of a communicator.
-func (l *Plan) acrossLeaders() Algorithm {
-	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true}
-	return s.choose(nil)
 }
 
 func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
@@ -91,7 +87,7 @@ func (l *Plan) levelAcross(w *round, i int) {
 	case Barrier:
 		disseminate(w, &l.leaders, i)
 	case Bcast:
-		broadcast(w, &l.leaders, l.acrossLeaders(), l.leaderRoot(), int64(l.p.Count), int64(l.p.Elem), i)
+		broadcast(w, &l.leaders, l.across, l.leaderRoot(), int64(l.p.Count), int64(l.p.Elem), i)
 	case Reduce:
 		v := l.reduceVector()
 		l.combined(&v)
@@ -99,7 +95,7 @@ func (l *Plan) levelAcross(w *round, i int) {
 	case Allreduce:
 		v := l.outVector()
 		l.combined(&v)
-		combine(w, &l.leaders, l.acrossLeaders(), &v, i)
+		combine(w, &l.leaders, l.across, &v, i)
 	}
 }
 
