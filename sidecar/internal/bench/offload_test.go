@@ -12,7 +12,13 @@ import (
 // TestOffload measures an engine that is the calling thread itself, which cannot win against
 // itself, and one that cannot be opened.
 func TestOffload(t *testing.T) {
-	r := Offload(OffloadEngine{Name: "cpu", Open: func() (copyeng.Channel, error) { return new(copyeng.CPU), nil }}, 3)
+	var r OffloadResult
+	for range 20 { // a measurement ends early if other work has the processors
+		r = Offload(OffloadEngine{Name: "cpu", Open: func() (copyeng.Channel, error) { return new(copyeng.CPU), nil }}, 3)
+		if !strings.Contains(r.Error, "took longer") {
+			break
+		}
+	}
 	if r.Threshold != 0 || r.Error != "" || len(r.Rows) != 2*len(offloadSizes) {
 		t.Fatalf("%+v", r)
 	}
