@@ -265,17 +265,22 @@ func TestReplaced(t *testing.T) {
 	r.start()
 	k.expect(hca, bothPFs)
 	older := r.stop
+	deadline := time.Now().Add(patience)
+	wait := func(until func() bool, fault string) {
+		t.Helper()
+		for !until() {
+			if time.Now().After(deadline) {
+				t.Fatal(fault)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	wait(r.plugin.Registered, "the kubelet has the devices of a plugin that is not registered")
 	replaced := New(r.config(), r.ledger)
 	ctx, cancel := context.WithCancel(t.Context())
 	younger := make(chan error, 1)
 	go func() { younger <- replaced.Run(ctx) }()
-	deadline := time.Now().Add(patience)
-	for !replaced.Registered() || r.plugin.Registered() {
-		if time.Now().After(deadline) {
-			t.Fatal("both plugins are still there")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	wait(func() bool { return replaced.Registered() && !r.plugin.Registered() }, "both plugins are still there")
 	if err := older(); !errors.Is(err, ErrReplaced) {
 		t.Errorf("the older plugin ended with %v", err)
 	}
