@@ -36,6 +36,13 @@ const ManyPods = 256
 // FarWindow is the receive buffer of each connection in a job of more than ManyPods, in bytes.
 const FarWindow = 128 << 10
 
+// PoolWarm is the most bytes of free memory for eager messages that a sidecar keeps if windows of
+// credit widen (decision 035).
+const PoolWarm = 4 << 20
+
+// CopiesMax is the most bytes in copies of eager messages on the sending side.
+const CopiesMax = 256 << 20
+
 // CreditOf returns the default credit of each peer in a job of that many pods, in bytes. The
 // total for ManyPods is divided among more pods, down to the least that the protocol allows.
 func CreditOf(pods int) int64 {
@@ -111,8 +118,6 @@ const (
 	// is the same if the connection's window is small.
 	pumpBytes = 2 << 20
 	farPump   = 1 << 20
-	// copiesMax is the most bytes in copies of eager messages on the sending side.
-	copiesMax = 256 << 20
 	// cellBytes is the memory of a cell of the traffic matrix, which has a row for each rank of
 	// this pod and a column for each rank with which that rank has communicated, at most
 	// cellsMax: the counters, in a table that may be only three eighths full, their copies, and
@@ -192,7 +197,7 @@ func ofPeers(peers, near, far int64) int64 {
 // not been acknowledged.
 func (s Sizes) Eager(pods int) int64 {
 	from := int64(pods)
-	return from*(poolClasses*s.Credit+poolBytes) + min(from*s.Credit, copiesMax)
+	return from*(poolClasses*s.Credit+poolBytes) + min(from*s.Credit, CopiesMax)
 }
 
 // Need returns the memory of a sidecar in a pod of here ranks. All of it is charged to the

@@ -33,6 +33,7 @@ const FrameMax = 1 << 20
 const (
 	FeatureAgain uint64 = 1 << iota // the sender supports further generations of attachments (§9)
 	FeatureElem                     // the sender also accepts headers with Elem
+	FeatureYield                    // the sender widens windows of credit, and answers Yield (§3.4)
 )
 
 // ErrMalformed means that bytes are not a frame of this protocol.
@@ -83,7 +84,9 @@ const (
 	Place     Type = 38 // not sent any more; earlier releases announce the CPUs of their ranks, and it is ignored
 	Look      Type = 39 // unsequenced; A: 1 the sender polls its ring all the time, so that writes there need no notification; 0 it may sleep
 	Again     Type = 40 // A: first frame not received, B: the generation of attachments that the sender has begun
-	typeMax   Type = 40
+	Yield     Type = 41 // A: bytes of unused credit that the sender asks back
+	Yielded   Type = 42 // A: bytes of credit that the sender has given up
+	typeMax   Type = 42
 )
 
 func (t Type) String() string {
@@ -94,7 +97,7 @@ func (t Type) String() string {
 		"", "ack", "heartbeat", "eager", "matched", "rts", "pull", "data", "fin", "written",
 		"retract", "retracted", "put", "get", "got", "acc", "fetch", "fetched", "lock", "locked", "unlock",
 		"flush", "flushed", "abort", "bye", "ready", "ring", "ended", "left", "taken", "withdraw", "withdrawn",
-		"expose", "exposed", "conceal", "concealed", "post", "complete", "place", "look", "again",
+		"expose", "exposed", "conceal", "concealed", "post", "complete", "place", "look", "again", "yield", "yielded",
 	}[t]
 }
 

@@ -188,7 +188,7 @@ func TestMalformed(t *testing.T) {
 		"fin with a payload of 274960 bytes":           func(b *[HeaderBytes]byte) { b[1] = byte(Fin) },
 		"left with a payload of 274960 bytes":          func(b *[HeaderBytes]byte) { b[1] = byte(Left) },
 		"withdrawn with a payload of 274960 bytes":     func(b *[HeaderBytes]byte) { b[1] = byte(Withdrawn) },
-		"type(41)":                                     func(b *[HeaderBytes]byte) { b[1] = 41 },
+		"type(43)":                                     func(b *[HeaderBytes]byte) { b[1] = 43 },
 		"data with flags 0x8":                          func(b *[HeaderBytes]byte) { b[2] = 8 },
 		"data":                                         func(b *[HeaderBytes]byte) { b[3] = 1 },
 		"payload of 1048577 bytes":                     func(b *[HeaderBytes]byte) { b[4], b[5], b[6], b[7] = 1, 0, 0x10, 0 },

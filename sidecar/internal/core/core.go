@@ -16,6 +16,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -66,6 +67,8 @@ type Remote interface {
 	// Expose is Register for a window: its registration is shared with no other memory, so that
 	// only Deregister ends it.
 	Expose(peer link.Peer, ref link.Ref) (link.Key, error)
+	// Discard gives memory of RegionPool back to the kernel. Its content is lost.
+	Discard(ref link.Ref)
 	// Deregister ends a registration whose operation has ended early, at once.
 	Deregister(peer link.Peer, key link.Key)
 	// Release ends the use of a registration whose operation has ended in order: the peer has
@@ -111,7 +114,9 @@ type Config struct {
 	Folder        Folder               // nil: collectives combine in turns
 	Caster        link.Caster          // takes writes to rings whose end is not reported; nil: each end is reported
 	FragmentBytes uint32               // payload of a Data frame; default 256 KiB, most wire.FrameMax
-	CreditBytes   uint64               // eager bytes in flight from one peer; default 1 MiB
+	CreditBytes   uint64               // eager bytes in flight from one peer, at most; default 1 MiB
+	CreditFirst   uint64               // the same at first; default CreditBytes: it does not change
+	CreditBudget  uint64               // bytes by which all peers together may have more than CreditFirst
 	Heartbeat     time.Duration        // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration        // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
 	StartWithin   time.Duration        // how long a peer may take to be reached for the first time; default 60 s
@@ -141,9 +146,8 @@ func (c *Config) setDefaults() error {
 	if c.FragmentBytes == 0 {
 		c.FragmentBytes = 256 << 10
 	}
-	if c.CreditBytes == 0 {
-		c.CreditBytes = 1 << 20
-	}
+	c.CreditBytes = cmp.Or(c.CreditBytes, creditDefault)
+	c.CreditFirst = cmp.Or(c.CreditFirst, c.CreditBytes)
 	c.limits.setDefaults(c.EagerBytes)
 	switch {
 	case len(c.PodOf) == 0 || c.Pods < 1 || int(c.Self) >= c.Pods || c.Self < 0:
@@ -152,6 +156,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("core: fragments of %d bytes, want 64 to %d", c.FragmentBytes, wire.FrameMax)
 	case c.CreditBytes < 2*p2p.EagerLimit || c.CreditBytes > 1<<30:
 		return fmt.Errorf("core: credit of %d bytes, want %d to %d", c.CreditBytes, 2*p2p.EagerLimit, 1<<30)
+	case c.CreditFirst > c.CreditBytes || c.CreditFirst < wire.CreditUnit:
+		return fmt.Errorf("core: first credit of %d bytes, want %d to %d", c.CreditFirst, wire.CreditUnit, c.CreditBytes)
 	}
 	for r, p := range c.PodOf {
 		if p < 0 || int(p) >= c.Pods {
@@ -182,7 +188,7 @@ func (c *Config) channel() channel.Config {
 	}
 	return channel.Config{
 		Self: c.Self, Peers: c.Pods, First: uint32(min(first, last)), Last: uint32(last),
-		CreditBytes: c.CreditBytes, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, HungAfter: c.HungAfter, Answers: c.Answers, AckDelay: c.limits.AckDelay,
+		CreditBytes: c.CreditBytes, CreditFirst: c.CreditFirst, CreditBudget: c.CreditBudget, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, HungAfter: c.HungAfter, Answers: c.Answers, AckDelay: c.limits.AckDelay,
 		FragmentBytes: uint64(c.FragmentBytes), AheadBytes: c.limits.AheadBytes,
 		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter,
 	}
@@ -194,12 +200,18 @@ func (c Config) RingBytes() uint64 {
 	return rings.RingBytes()
 }
 
+const creditDefault = 1 << 20
+
+// creditOfAll returns the most credit that all peers have at a time, in bytes.
+func (c *Config) creditOfAll() uint64 {
+	first, pods := cmp.Or(c.CreditFirst, c.CreditBytes), uint64(c.Pods)
+	return min(pods*first+c.CreditBudget, pods*c.CreditBytes)
+}
+
 // PoolBytes returns the number of bytes of address space that RegionPool needs.
 func (c Config) PoolBytes() uint64 {
-	if c.CreditBytes == 0 {
-		c.CreditBytes = 1 << 20
-	}
-	return p2p.PoolBytes(c.Pods, c.CreditBytes)
+	c.CreditBytes = cmp.Or(c.CreditBytes, creditDefault)
+	return p2p.PoolBytes(c.Pods, c.creditOfAll())
 }
 
 // Core is the state machine. It is owned by the turn goroutine.
@@ -308,7 +320,9 @@ func (c *Core) Stats() Stats {
 	s.Algorithms = colls.By
 	ch := c.channel.Stats()
 	s.FramesIn, s.FramesOut, s.RingFrames, s.RingTaken, s.CreditStalls = ch.FramesIn, ch.FramesOut, ch.RingFrames, ch.RingTaken, ch.CreditStalls
-	s.Breaks, s.Reconnects, s.CreditUsed, s.CreditReturned, s.Rings, s.Peers = ch.Breaks, ch.Reconnects, ch.CreditUsed, ch.CreditReturned, ch.Rings, ch.Peers
+	s.Discards = m.Discards
+	s.Widened, s.Asked, s.Narrowed = ch.Widened, ch.Asked, ch.Narrowed
+	s.Breaks, s.Reconnects, s.CreditUsed, s.CreditTaken, s.CreditReturned, s.Rings, s.Peers = ch.Breaks, ch.Reconnects, ch.CreditUsed, ch.CreditTaken, ch.CreditReturned, ch.Rings, ch.Peers
 	s.Unregistered += ch.Unregistered
 	return s
 }

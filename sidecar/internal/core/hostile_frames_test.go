@@ -67,6 +67,9 @@ func (h *hostile) connect(p link.Peer) {
 func (h *hostile) greet(p link.Peer) {
 	x := &h.core.peers[p]
 	f := wire.Header{Type: wire.Ack, Ack: x.Out().Kept(), Credit: x.Credit().Granted()}
+	if p > 0 { // else it is of an earlier release
+		f.A = wire.FeatureYield
+	}
 	switch h.r.IntN(20) {
 	case 0:
 		f.Ack += uint64(h.r.IntN(4))
@@ -150,7 +153,7 @@ func (h *hostile) frame(p link.Peer) (f wire.Header, payload []byte) {
 	case k < 15:
 		f, payload = h.anyFrame(p, requests[h.r.IntN(len(requests))])
 	default:
-		f, payload = h.anyFrame(p, anyType(h.r.IntN(int(wire.Concealed)+1)))
+		f, payload = h.anyFrame(p, anyType(h.r.IntN(int(wire.Concealed)+3)))
 	}
 	x := &h.core.peers[p]
 	if f.Type != wire.Ring && f.Type != wire.Look && f.Type > wire.Heartbeat {
@@ -224,6 +227,8 @@ func (h *hostile) answerTo(q wire.Header) (f wire.Header, payload []byte) {
 		}
 	case wire.Conceal:
 		f.Type, f.A = wire.Concealed, q.B
+	case wire.Yield:
+		f.Type, f.A = wire.Yielded, q.A*coin
 	}
 	return f, payload
 }
@@ -240,10 +245,10 @@ var requests = []wire.Type{
 	wire.Flush, wire.Expose, wire.Expose, wire.Ready, wire.Ring, wire.Heartbeat, wire.Place, wire.Look,
 }
 
-// anyType returns a type that a peer may send: those up to Concealed, and Again.
+// anyType returns a type that a peer may send: those up to Concealed, and from Again on.
 func anyType(n int) wire.Type {
-	if n == int(wire.Concealed) {
-		return wire.Again
+	if n >= int(wire.Concealed) {
+		return wire.Again + wire.Type(n) - wire.Concealed
 	}
 	return wire.Type(1 + n)
 }

@@ -259,6 +259,7 @@ func (h *hostilePorts) forget(p link.Peer) {
 	}
 }
 
+func (h *hostilePorts) Discard(link.Ref)                                         {}
 func (h *hostilePorts) Retire(SessionID, uint64)                                 {}
 func (h *hostilePorts) Failed(SessionID, string)                                 {}
 func (h *hostilePorts) Connect(link.Peer)                                        {}

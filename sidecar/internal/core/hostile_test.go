@@ -117,7 +117,12 @@ func newHostile(seed uint64) *hostile {
 	if seed%3 == 0 {
 		h.caps.RegisterMax = 1 << (8 + seed%7)
 	}
+	first := uint64(128 << 10)
+	if seed%3 == 1 {
+		first = 2 << 10
+	}
 	c, err := New(Config{
+		CreditFirst: first, CreditBudget: 192 << 10,
 		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10,
 		limits:  Limits{VectorPiece: []int{1, 3, 0}[r.IntN(3)], AheadFrames: []int{2, 0}[r.IntN(2)]},
 		Channel: eagerring.Kind(r.IntN(4)), Rendezvous: protocol, Seed: seed,

@@ -37,6 +37,7 @@ func (l *lone) Bytes(r link.Ref) []byte {
 	return l.regions[r.Region][r.Off : r.Off+r.Len]
 }
 func (l *lone) Complete(SessionID, *shm.Descriptor)              {}
+func (l *lone) Discard(link.Ref)                                 {}
 func (l *lone) Retire(SessionID, uint64)                         {}
 func (l *lone) Failed(SessionID, string)                         {}
 func (l *lone) Freed(SessionID)                                  {}

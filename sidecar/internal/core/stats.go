@@ -39,6 +39,9 @@ type Stats struct {
 	Exposed              uint64  // windows that were registered for peers
 	Expected, Unexpected uint64  // arrivals that found a receive, receives that found a message
 	CreditStalls         uint64  // eager messages that had to go by rendezvous
+	Widened, Narrowed    uint64  // windows of credit that were widened, and that were narrowed
+	Asked                uint64  // peers that were asked for unused credit
+	Discards             uint64  // ranges of free memory that the kernel has got back
 	Unregistered         uint64  // registrations refused
 	RemoteErrors         uint64
 	Breaks, Reconnects   uint64
@@ -49,6 +52,7 @@ type Stats struct {
 
 	UnexpectedBytes, UnexpectedPeak uint64
 	CreditUsed, CreditReturned      uint64 // bytes of credit used at peers, and granted again to peers
+	CreditTaken                     uint64 // bytes of credit that peers have used
 	Sends, Receives, Parked, Rings  int
 	Collectives, Probes, Accesses   int
 	Reachable                       int // windows that are registered now

@@ -371,6 +371,7 @@ type playedPorts struct{ p *player }
 func (q playedPorts) Bytes(ref link.Ref) []byte { return q.p.bytes(ref) }
 
 func (q playedPorts) Complete(id core.SessionID, d *shm.Descriptor) { q.p.steps.completion(id, d) }
+func (q playedPorts) Discard(link.Ref)                              {}
 func (q playedPorts) Retire(id core.SessionID, n uint64)            { q.p.steps.act("retire", uint64(id), n) }
 func (q playedPorts) Failed(id core.SessionID, text string)         { q.p.steps.failure(id, text) }
 func (q playedPorts) Freed(id core.SessionID)                       { q.p.steps.act("freed", uint64(id)) }

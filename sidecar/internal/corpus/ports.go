@@ -20,6 +20,9 @@ func (p recordedPorts) Complete(id core.SessionID, d *shm.Descriptor) {
 	p.r.ports.Complete(id, d)
 }
 
+// Discard is not recorded: free memory has no content that matters.
+func (p recordedPorts) Discard(ref link.Ref) { p.r.ports.Discard(ref) }
+
 func (p recordedPorts) Retire(id core.SessionID, n uint64) {
 	p.r.steps.act("retire", uint64(id), n)
 	p.r.ports.Retire(id, n)

@@ -15,7 +15,15 @@ func reserveMemory(n uint64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: reserving %d MiB of address space: %w", n>>20, err)
 	}
+	// A huge page would back addresses that were never used, or were given back. A kernel without
+	// huge pages refuses that.
+	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
 	return mem, nil
+}
+
+// discardMemory gives whole pages back to the kernel. They read as zeros afterwards.
+func discardMemory(mem []byte) {
+	_ = unix.Madvise(mem, unix.MADV_DONTNEED) // otherwise they stay in memory
 }
 
 func releaseMemory(mem []byte) error {

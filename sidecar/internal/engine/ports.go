@@ -28,6 +28,9 @@ func (e *Engine) Complete(id core.SessionID, d *shm.Descriptor) {
 	}
 }
 
+// Discard gives memory of the pool back to the kernel.
+func (e *Engine) Discard(ref link.Ref) { discardMemory(e.Bytes(ref)) }
+
 // Retire reports n silent sends as taken over to the application.
 func (e *Engine) Retire(id core.SessionID, n uint64) {
 	if a := e.sessions[id]; a != nil {

@@ -81,6 +81,10 @@ type Coverage struct {
 	Quiet    int    // sleeps of engines in which a frame was written without a notification
 	Early    int    // attachments that waited for the end of other ranks' sessions
 	Absent   int    // ranks whose processes ended before those of other ranks
+	Widened  uint64 // windows of credit that were widened
+	Asked    uint64 // peers that were asked for credit
+	Narrowed uint64 // windows of credit that were narrowed
+	Discards uint64 // ranges of free memory that the kernel has got back
 	Lent     lentCount
 }
 
@@ -107,6 +111,10 @@ func (c *Coverage) add(d Coverage) {
 	c.Quiet += d.Quiet
 	c.Early += d.Early
 	c.Absent += d.Absent
+	c.Widened += d.Widened
+	c.Asked += d.Asked
+	c.Narrowed += d.Narrowed
+	c.Discards += d.Discards
 	c.Lent.add(&d.Lent)
 }
 
@@ -124,6 +132,7 @@ func (w *world) coverage() Coverage {
 		c.add(Coverage{
 			Offered: s.Offered, Offers: s.Offers, Rings: s.RingFrames, Reads: s.Get.Messages, Collided: s.Collisions,
 			Puts: s.RemotePut.Messages, Gets: s.RemoteGet.Messages, Exposed: s.Exposed,
+			Widened: s.Widened, Asked: s.Asked, Narrowed: s.Narrowed, Discards: s.Discards,
 		})
 	}
 	return c
@@ -244,10 +253,12 @@ func (w *world) config(self linkPeer) core.Config {
 			EagerBytes: 4 << 10, FragmentBytes: fairFragment, StartWithin: 5 * time.Second, CreditBytes: w.credit,
 		}.Within(core.Limits{AheadBytes: fairAhead, AheadFrames: fairFrames})
 	}
-	return core.Config{
+	c := core.Config{
 		Self: self, PodOf: w.podOf, Pods: len(w.net.ports), Rendezvous: w.rdv, Seed: w.seed,
-		Channel: eagerring.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, CreditBytes: 128 << 10, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
-	}.Within(core.Limits{VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.sleep.lookAfter})
+		Channel: eagerring.Kind(w.seed / 2 % 4), EagerBytes: 1 << (8 + w.rng.IntN(9)), FastPeers: w.rng.IntN(5) - 1, StartWithin: 5 * time.Second, FragmentBytes: uint32(1<<10 + w.rng.IntN(32<<10)),
+	}
+	drawCredit(&c)
+	return c.Within(core.Limits{WarmBytes: warmBytes, VectorPiece: 1 + int(w.seed/8%16), LookAfter: w.sleep.lookAfter})
 }
 
 // perPoll returns the bytes that the link within a sidecar moves in one poll.
@@ -461,10 +472,10 @@ func (w *world) settle() error {
 			}
 		}
 	}
-	used, returned := uint64(0), uint64(0)
+	used, taken, returned := uint64(0), uint64(0), uint64(0)
 	for i, e := range w.engines {
 		s := e.Counters()
-		used, returned = used+s.CreditUsed, returned+s.CreditReturned
+		used, taken, returned = used+s.CreditUsed, taken+s.CreditTaken, returned+s.CreditReturned
 		if open(s) != 0 || s.Parked != 0 || s.UnexpectedBytes != 0 {
 			return fmt.Errorf("pod %d has left %d sends, %d receives, %d collectives, %d probes, %d accesses, %d messages, %d bytes",
 				i, s.Sends, s.Receives, s.Collectives, s.Probes, s.Accesses, s.Parked, s.UnexpectedBytes)
@@ -479,8 +490,8 @@ func (w *world) settle() error {
 			return err
 		}
 	}
-	if used != returned {
-		return fmt.Errorf("eager credit of %d bytes was used, of %d bytes given back", used, returned)
+	if used != returned || used != taken {
+		return fmt.Errorf("eager credit of %d bytes was used, of %d bytes counted by receivers, of %d bytes given back", used, taken, returned)
 	}
 	if w.net.fault != "" {
 		return fmt.Errorf("%s", w.net.fault)

@@ -118,6 +118,7 @@ func (r *Room) Rest(p *Peer) { p.state, p.times.down = Idle, 0 }
 
 // Bury ends a peer: its connection is closed and its frames are dropped.
 func (r *Room) Bury(p *Peer) {
+	r.closeWindow(p)
 	p.state = Dead
 	r.closeRings(p)
 	r.ports.Disconnect(p.id)

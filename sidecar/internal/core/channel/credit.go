@@ -7,10 +7,19 @@ import "github.com/outrigger-hpc/outrigger/api/wire"
 // (P§3.4). All values are in units of wire.CreditUnit.
 type Credit struct {
 	granted uint32 // credit granted by the peer, cumulative
-	used    uint32 // the part of granted that was used
+	used    uint32 // the part of granted that was used, or given up
 	grant   uint32 // credit granted to the peer, cumulative
 	told    uint32 // the part of grant that was reported to the peer
-	taken   uint32 // the part of grant that messages of the peer have used, cumulative
+	taken   uint32 // the part of grant that messages of the peer have used, or that it has given up, cumulative
+	width   uint32 // the window of the peer: what it may use before something of it is returned
+
+	// State of the peer's window (windows.go).
+	met    bool   // the peer has greeted
+	yields bool   // the peer answers Yield
+	wider  bool   // the window was widened, and no frame has told the peer yet
+	asked  uint32 // credit that the peer was asked for, and has not answered; 0: none
+	seen   uint32 // taken when the window was last looked at
+	seenAt int64  // time since which taken was seen
 }
 
 // Units converts bytes to units of credit.
@@ -23,7 +32,9 @@ func (x *Credit) Init(window uint64) {
 }
 
 // Renew grants the peer a new window.
-func (x *Credit) Renew(window uint64) { x.grant, x.told = Units(window), Units(window) }
+func (x *Credit) Renew(window uint64) {
+	x.grant, x.told, x.width, x.wider = Units(window), Units(window), Units(window), false
+}
 
 // Granted returns the sum that the peer grants.
 func (x *Credit) Granted() uint32 { return x.granted }
@@ -41,7 +52,11 @@ func (x *Credit) Grows(granted uint32) bool {
 	return d != 0 && d < 1<<31
 }
 
-// Learn sets the sum that the peer grants. It reports false if that is more than a window.
+// Returned returns the part of Grant that was granted in place of used credit.
+func (x *Credit) Returned() uint32 { return x.grant - x.width }
+
+// Learn sets the sum that the peer grants. It reports false if that is more than a window, the
+// widest one that the peer may grant.
 func (x *Credit) Learn(granted uint32, window uint64) bool {
 	if uint64(granted-x.used)*wire.CreditUnit > window {
 		return false
@@ -68,11 +83,38 @@ func (x *Credit) Charge(units uint32) bool {
 // Return grants the peer the units that a message has used.
 func (x *Credit) Return(units uint32) { x.grant += units }
 
-// Own sets Granted to Grant, for the stream of a sidecar to itself.
-func (x *Credit) Own() { x.granted = x.grant }
+// Widen grants the peer units in addition to its window.
+func (x *Credit) Widen(units uint32) {
+	x.grant, x.width, x.wider = x.grant+units, x.width+units, true
+}
 
-// Unreported returns how many bytes of granted credit no frame has reported to the peer yet.
-func (x *Credit) Unreported() uint64 { return uint64(x.grant-x.told) * wire.CreditUnit }
+// Yield gives up credit that the peer has granted, at most the given units, and returns how much.
+func (x *Credit) Yield(most uint32) uint32 {
+	units := min(most, x.granted-x.used)
+	x.used += units
+	return units
+}
+
+// Narrow counts credit that the peer has given up. It reports false if the peer did not have that
+// much.
+func (x *Credit) Narrow(units uint32) bool {
+	x.width -= units
+	return x.Charge(units)
+}
+
+// Lacks reports whether the peer has less credit than the given units. In the order of its frames
+// the peer has used just what was taken, and knows of no more than told.
+func (x *Credit) Lacks(units uint32) bool { return x.told-x.taken < units }
+
+// Own sets Granted to Grant, for the stream of a sidecar to itself.
+func (x *Credit) Own() {
+	x.granted = x.grant
+	x.Said()
+}
+
+// Reports reports whether a quarter of the window was returned that no frame has reported to the
+// peer yet.
+func (x *Credit) Reports() bool { return uint64(x.grant-x.told)*4 >= uint64(x.width) }
 
 // Said notes that a frame has carried the latest grant.
-func (x *Credit) Said() { x.told = x.grant }
+func (x *Credit) Said() { x.told, x.wider = x.grant, false }

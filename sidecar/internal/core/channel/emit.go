@@ -121,7 +121,10 @@ func (r *Room) Consumed(p *Peer, bytes uint64) {
 		p.credit.Own()
 		return
 	}
-	if p.credit.Unreported() >= r.cfg.CreditBytes/4 {
+	if p.credit.Reports() {
+		if p.credit.Lacks(p.credit.width / 4) {
+			r.widen(p)
+		}
 		p.arrivals.Hurry(r.now)
 		r.Touch(p)
 	}

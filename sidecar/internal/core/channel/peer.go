@@ -92,7 +92,7 @@ type rings struct {
 func (p *Peer) init(id link.Peer, cfg *Config, allowed *ranks.Allowance) {
 	p.id, p.self = id, id == cfg.Self
 	p.knowsElem = p.self
-	p.credit.Init(cfg.CreditBytes)
+	p.credit.Init(cfg.CreditFirst)
 	p.account.Open(id, allowed)
 	p.out.Init()
 	p.ackFrames[0] = &p.ackFrame

@@ -81,6 +81,9 @@ func (r *Room) greeted(p *Peer, h *wire.Header) error {
 		return fmt.Errorf("%w: frame %d before the greeting", link.ErrProtocol, h.Seq)
 	}
 	p.knowsElem = h.A&wire.FeatureElem != 0
+	if err := r.meet(p, h.A&wire.FeatureYield != 0); err != nil {
+		return err
+	}
 	p.forgets = h.Ack < p.out.Came()
 	if p.forgets && h.Ack > 0 {
 		return p.forgotten(h.Ack)
@@ -145,6 +148,10 @@ func (r *Room) Deliver(now int64, id link.Peer, h *wire.Header, payload []byte) 
 		if _, err = r.destination(p, h); err == nil {
 			err = r.fill(p, h, payload)
 		}
+	case h.Type == wire.Yield:
+		r.onYield(p, h)
+	case h.Type == wire.Yielded:
+		err = r.onYielded(p, h)
 	default:
 		err = r.user.Frame(id, h, payload)
 	}

@@ -24,7 +24,7 @@ func (r *Room) connectedDead(p *Peer) {
 	}
 	p.state, p.greet, p.denial, p.times.down = Rejected, true, 0, r.now
 	p.arrivals = Arrivals{}
-	p.credit.Renew(r.cfg.CreditBytes)
+	p.credit.Renew(r.cfg.CreditFirst)
 	r.Watch(p)
 	r.Touch(p)
 }

@@ -83,7 +83,9 @@ type Config struct {
 	Peers       int
 	First, Last uint32 // lowest and highest rank of this sidecar
 
-	CreditBytes   uint64        // eager bytes in flight from one peer
+	CreditBytes   uint64        // eager bytes in flight from one peer: the widest window
+	CreditFirst   uint64        // the window of a peer at first; CreditBytes: windows are neither widened nor narrowed
+	CreditBudget  uint64        // bytes by which all windows together may be wider than CreditFirst
 	Heartbeat     time.Duration // silence after which a heartbeat is sent
 	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead
 	StartWithin   time.Duration // how long a peer may take to be reached for the first time
@@ -124,7 +126,8 @@ type Room struct {
 	dirty   []link.Peer     // peers with frames to post or acknowledgements owed
 	held    []link.Peer     // peers of dirty that this Flush leaves for the next one
 	budget  budget          // budget of the current Flush
-	owed    []link.Peer     // peers that are owed an acknowledgement by a certain time
+	windows windows
+	owed    []link.Peer // peers that are owed an acknowledgement by a certain time
 	timers  Timers
 	tickDue int64   // when Tick is to be called again at the latest; 0: it never was
 	waiting []int32 // messages that no link has taken, by rank from cfg.First on
@@ -137,17 +140,21 @@ type Stats struct {
 	RingFrames          uint64 // frames of FramesOut that were sent by remote write
 	RingTaken           uint64 // slots of rings that peers have filled, and that were emptied
 	CreditStalls        uint64 // eager messages for which there was no credit
+	Widened             uint64 // windows that were widened
+	Asked               uint64 // peers that were asked to give credit back
+	Narrowed            uint64 // windows that were narrowed by that
 	Unregistered        uint64 // registrations refused
 	Breaks, Reconnects  uint64
 
-	CreditUsed, CreditReturned uint64 // bytes of credit used at peers, and granted again to peers
-	Rings                      int
-	Peers                      int // other sidecars that were connected once
+	CreditUsed, CreditTaken, CreditReturned uint64 // bytes of credit used at peers, used by peers, and granted again to peers
+	Rings                                   int
+	Peers                                   int // other sidecars that were connected once
 }
 
 // New makes the room of a sidecar. All peers share allowed.
 func New(cfg Config, ports Ports, user Handler, allowed *ranks.Allowance) *Room {
 	r := &Room{cfg: cfg, ports: ports, user: user}
+	r.windows.init(&r.cfg)
 	r.peers = make([]Peer, cfg.Peers)
 	for i := range r.peers {
 		r.peers[i].init(link.Peer(i), &r.cfg, allowed)
@@ -178,7 +185,8 @@ func (r *Room) Stats() Stats {
 			s.Peers++
 		}
 		s.CreditUsed += uint64(p.credit.Used()) * wire.CreditUnit
-		s.CreditReturned += uint64(p.credit.Grant())*wire.CreditUnit - r.cfg.CreditBytes
+		s.CreditTaken += uint64(p.credit.taken) * wire.CreditUnit
+		s.CreditReturned += uint64(p.credit.Returned()) * wire.CreditUnit
 	}
 	return s
 }

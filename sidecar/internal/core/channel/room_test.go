@@ -52,7 +52,7 @@ func connected(t *testing.T, pods int) (*Room, *idle) {
 	t.Helper()
 	allowed := ranks.NewAllowance(1<<20, 1<<20)
 	u := &idle{}
-	u.room = New(Config{Peers: pods, CreditBytes: 1 << 20, Heartbeat: 500e6, DeadAfter: 4500e6, StartWithin: 60e9, AckDelay: 200e3}, u, u, &allowed)
+	u.room = New(Config{Peers: pods, CreditBytes: 1 << 20, CreditFirst: 1 << 20, Heartbeat: 500e6, DeadAfter: 4500e6, StartWithin: 60e9, AckDelay: 200e3}, u, u, &allowed)
 	for i := 1; i < pods; i++ {
 		p := u.room.Peer(link.Peer(i))
 		u.room.Reach(p)

@@ -164,7 +164,7 @@ func (rx *receiver) Eager(id link.Peer, h *wire.Header, payload []byte) error {
 			rx.endRecv(id, r, shm.StatusOK)
 			return nil
 		}
-		ref, err := rx.poolFor(h)
+		ref, err := rx.poolFor(p, h)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (rx *receiver) Eager(id link.Peer, h *wire.Header, payload []byte) error {
 		rx.requestChunks(r)
 		return nil
 	}
-	ref, err := rx.poolFor(h)
+	ref, err := rx.poolFor(p, h)
 	if err != nil {
 		return err
 	}
@@ -199,11 +199,11 @@ func (rx *receiver) checkEager(p *peer, h *wire.Header) (*endpoint, error) {
 
 // poolFor returns memory for an unexpected message. There is always some for a sender that keeps
 // within its credit.
-func (rx *receiver) poolFor(h *wire.Header) (link.Ref, error) {
+func (rx *receiver) poolFor(p *peer, h *wire.Header) (link.Ref, error) {
 	if h.Length == 0 {
 		return link.Ref{}, nil
 	}
-	ref, ok := rx.pool.get(uint64(h.Length))
+	ref, ok := rx.pool.keep(&p.pages, uint64(h.Length))
 	if !ok {
 		return ref, fmt.Errorf("%w: eager messages beyond the granted credit", link.ErrProtocol)
 	}
@@ -229,7 +229,7 @@ func (rx *receiver) placeEager(p *peer, h *wire.Header) (link.Ref, error) {
 			return rx.target(p, placeRecv, id, r.buf.Slice(0, r.want), e.session), nil
 		}
 	}
-	ref, err := rx.poolFor(h)
+	ref, err := rx.poolFor(p, h)
 	if err != nil {
 		return ref, err
 	}

@@ -4,7 +4,6 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/match"
@@ -112,17 +111,13 @@ func (rx *receiver) deliverParked(r *recv, rid uint64, m *message, mid uint64) {
 // dropEager gives back the pool memory and the credit of r's eager message.
 func (rx *receiver) dropEager(r *recv) {
 	r.parked = false
-	rx.pool.put(r.eager)
-	rx.consumed(&rx.peers[r.peer], r.length)
+	rx.unpark(&rx.peers[r.peer], r.eager, r.length)
 }
 
 // freeMessage ends a parked message; its credit goes back to its sender.
 func (rx *receiver) freeMessage(id uint64, m *message) {
 	if m.eager {
-		if m.payload.Region != channel.RegionNone {
-			rx.pool.put(m.payload)
-		}
-		rx.consumed(&rx.peers[m.peer], m.length)
+		rx.unpark(&rx.peers[m.peer], m.payload, m.length)
 	} else {
 		p := &rx.peers[m.peer]
 		p.announced--

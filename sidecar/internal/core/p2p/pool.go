@@ -1,6 +1,9 @@
 package p2p
 
-import "github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+import (
+	"github.com/outrigger-hpc/outrigger/api/memory"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+)
 
 // pool allocates ranges of the region of unexpected messages. There are five classes of sizes, 256 B
 // to 64 KiB, each four times the one before. A sender is charged the size of the class, so that
@@ -10,7 +13,9 @@ type pool struct {
 	region link.Region
 	next   uint64
 	limit  uint64
-	free   [len(poolClasses)][]uint64
+	free   [len(poolClasses)][]uint64 // ranges that are free and in memory
+	cold   [len(poolClasses)][]uint64 // ranges that the kernel has got back
+	warm   uint64                     // bytes of free
 	inUse  uint64
 	peak   uint64
 }
@@ -38,15 +43,15 @@ func charge(n uint64) uint64 {
 	return poolClasses[poolClass(n)]
 }
 
-// poolReserve returns the address space that the pool needs for peers senders with window
-// bytes of credit each: each class may in turn hold a whole window, and one payload may pass
-// through at the same time.
-func poolReserve(peers int, window uint64) uint64 {
-	return uint64(peers) * (window*uint64(len(poolClasses)) + EagerLimit)
+// poolReserve returns the address space that the pool needs for peers senders with credit for so
+// many bytes together: each class may in turn hold all of it, and one payload of each sender may
+// pass through at the same time.
+func poolReserve(peers int, credit uint64) uint64 {
+	return credit*uint64(len(poolClasses)) + uint64(peers)*EagerLimit
 }
 
 // copyReserve is the address space for eager copies of the sending side.
-const copyReserve = 256 << 20
+const copyReserve = memory.CopiesMax
 
 // get returns n bytes. ok is false if the region is used up, which only a peer that exceeds its
 // credit can cause.
@@ -61,6 +66,12 @@ func (p *pool) get(n uint64) (link.Ref, bool) {
 	if f := p.free[k]; len(f) > 0 {
 		off := f[len(f)-1]
 		p.free[k] = f[:len(f)-1]
+		p.warm -= size
+		return link.Ref{Region: p.region, Off: off, Len: n}, true
+	}
+	if f := p.cold[k]; len(f) > 0 {
+		off := f[len(f)-1]
+		p.cold[k] = f[:len(f)-1]
 		return link.Ref{Region: p.region, Off: off, Len: n}, true
 	}
 	if p.next+size > p.limit {
@@ -75,7 +86,22 @@ func (p *pool) get(n uint64) (link.Ref, bool) {
 func (p *pool) put(r link.Ref) {
 	k := poolClass(r.Len)
 	p.inUse -= poolClasses[k]
+	p.warm += poolClasses[k]
 	p.free[k] = append(p.free[k], r.Off)
+}
+
+// cool returns the largest range that is free and in memory, which the caller gives back to the
+// kernel. Preconditions: there is one.
+func (p *pool) cool() link.Ref {
+	k := len(poolClasses) - 1
+	for len(p.free[k]) == 0 {
+		k--
+	}
+	last := len(p.free[k]) - 1
+	off := p.free[k][last]
+	p.free[k], p.cold[k] = p.free[k][:last], append(p.cold[k], off)
+	p.warm -= poolClasses[k]
+	return link.Ref{Region: p.region, Off: off, Len: poolClasses[k]}
 }
 
 // passing returns n bytes for a payload that passes through the pool and costs no credit: each

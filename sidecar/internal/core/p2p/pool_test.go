@@ -12,7 +12,7 @@ import (
 // message.
 func TestPoolHoldsWhatIsGranted(t *testing.T) {
 	const peers, window = 3, 1 << 20
-	p := pool{region: RegionPool, limit: poolReserve(peers, window)}
+	p := pool{region: RegionPool, limit: poolReserve(peers, peers*window)}
 	for _, size := range poolClasses {
 		var all, passing []link.Ref
 		for range peers * window / size {

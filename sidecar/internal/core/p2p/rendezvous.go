@@ -85,6 +85,9 @@ func (rx *receiver) onRTS(p *peer, h *wire.Header, payload []byte) error {
 		rx.refuseMessage(&message{head: *h, peer: p.ID()}, rx.job.Refusal())
 		return nil
 	}
+	if h.A <= EagerLimit {
+		rx.channel.Announced(p.Peer, charge(h.A))
+	}
 	data := ranks.Carried(h, uint64(body.Data)|uint64(body.About)<<32)
 	if r, id := rx.arrive(e, h); r != nil {
 		rx.bind(r, p, h, h.A, data)

@@ -24,6 +24,8 @@ type Ports interface {
 	Note(kind ranks.NoteKind, peer link.Peer, rank uint32, tag, size, seq uint64)
 	Register(peer link.Peer, ref link.Ref) (link.Key, error)
 	Deregister(peer link.Peer, key link.Key)
+	// Discard gives memory of RegionPool back to the kernel. Its content is lost.
+	Discard(ref link.Ref)
 	Release(peer link.Peer, key link.Key)
 	Read(peer link.Peer, token uint64, dst link.Ref, src link.Key) error
 	Write(peer link.Peer, token uint64, src link.Ref, dst link.Key, notify uint64) error
@@ -60,7 +62,9 @@ type Collectives interface {
 type Config struct {
 	Hosted      []uint32 // ranks of this sidecar
 	Pods        int
-	CreditBytes uint64              // eager bytes in flight from one peer
+	CreditBytes uint64              // eager bytes in flight from all peers
+	Paged       bool                // CreditBytes also bounds the memory of unexpected messages (pages.go)
+	WarmBytes   uint64              // free memory that is kept then
 	EagerBytes  uint64              // largest eager message
 	CopyBytes   uint64              // largest eager message that is copied, so that its send ends at once
 	Rendezvous  rendezvous.Protocol // how large messages travel (DESIGN §5)
@@ -116,7 +120,8 @@ type receiver struct {
 	parked       ranks.Table[message]
 	retractables map[retractable]uint64 // parked messages that their senders may ask back
 	probes       ranks.Table[probe]
-	pool         pool               // unexpected messages
+	pool         paged              // unexpected messages
+	withheld     []link.Peer        // peers whose credit waits until memory has gone back to the kernel
 	unmet        map[uint64]bool    // receives that were offered, and whose rank left before their message arrived
 	polled       []uint64           // receives whose last byte shows their end
 	later        queue.FIFO[uint64] // receives whose memory is registered in a later turn
@@ -133,6 +138,8 @@ type peer struct {
 	announced int     // unmatched messages of the peer whose payload the peer still has
 	retracts  int     // unanswered requests to the peer to give a message back
 	in        inbound // the payload that is being placed
+	pages     pages   // memory of its small unexpected messages
+	withheld  uint64  // credit in bytes that waits for memory
 	offers    *offers // offered receives of the peer; nil: it has offered none
 	took      uint64  // from the peer's Bye: number of the first frame from here that it had not received; 0: all were received, or there was no Bye
 }
@@ -182,6 +189,7 @@ type Stats struct {
 	Expected, Unexpected    uint64        // arrivals that found a receive, receives that found a message
 	Unregistered            uint64        // registrations refused
 	RemoteErrors            uint64
+	Discards                uint64        // ranges of free memory that the kernel has got back
 	Sizes                   [40]uint64    // messages sent by size: index is the number of bits of the length
 	Local, Remote           ranks.Traffic // messages sent to ranks of this pod, and of others
 
@@ -210,7 +218,7 @@ func New(cfg Config, ports Ports, ch *channel.Room, sessions *ranks.Sessions, jo
 	rx := &receiver{common: x, retractables: map[retractable]uint64{}, unmet: map[uint64]bool{}, dice: cfg.Seed | 1}
 	tx := &sender{common: x, rx: rx}
 	reserve := poolReserve(cfg.Pods, cfg.CreditBytes)
-	rx.pool = pool{region: RegionPool, limit: reserve}
+	rx.pool = paged{pool: pool{region: RegionPool, limit: reserve}, whole: !cfg.Paged}
 	tx.copies = pool{region: RegionPool, next: reserve, limit: reserve + copyReserve}
 	return &Room{common: x, sender: tx, receiver: rx}
 }

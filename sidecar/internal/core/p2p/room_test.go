@@ -35,7 +35,7 @@ func alone(t *testing.T) *Room {
 	t.Helper()
 	allowed := ranks.NewAllowance(1<<30, 1<<30)
 	job := ranks.NewJob([]int32{0, 1}, 2)
-	ch := channel.New(channel.Config{Peers: 2, CreditBytes: 1 << 20, Heartbeat: 500e6, DeadAfter: 4500e6, StartWithin: 60e9, FragmentBytes: 1 << 18, AheadBytes: 1 << 17}, nothing{}, nothing{}, &allowed)
+	ch := channel.New(channel.Config{Peers: 2, CreditBytes: 1 << 20, CreditFirst: 1 << 20, Heartbeat: 500e6, DeadAfter: 4500e6, StartWithin: 60e9, FragmentBytes: 1 << 18, AheadBytes: 1 << 17}, nothing{}, nothing{}, &allowed)
 	rm := New(Config{Hosted: []uint32{0}, Pods: 2, CreditBytes: 1 << 20, EagerBytes: EagerLimit}, nothing{}, ch, ranks.NewSessions(nil, &allowed, nil), job)
 	ch.Reach(ch.Peer(1))
 	ch.LinkUp(1, 1, link.Caps{Write: true})
