@@ -66,12 +66,13 @@ func TestRules(t *testing.T) {
 
 func TestRulesRefused(t *testing.T) {
 	for text, r := range map[string]Rule{
-		"no collective cannot be done by ring":                {Algorithm: Ring},
-		"unknown collective cannot":                           {Kind: Alltoallv + 1, Algorithm: Ring},
-		"bcast cannot be done by ring":                        {Kind: Bcast, Algorithm: Ring},
-		"bcast cannot be done by auto":                        {Kind: Bcast},
-		"-1 ranks":                                            {Kind: Barrier, Algorithm: TwoLevel, Ranks: -1},
-		"-2 pods":                                             {Kind: Barrier, Algorithm: TwoLevel, Pods: -2},
+		"no collective cannot be done by ring": {Algorithm: Ring},
+		"unknown collective cannot":            {Kind: Alltoallv + 1, Algorithm: Ring},
+		"bcast cannot be done by ring":         {Kind: Bcast, Algorithm: Ring},
+		"bcast cannot be done by auto":         {Kind: Bcast},
+		"-1 ranks":                             {Kind: Barrier, Algorithm: TwoLevel, Ranks: -1},
+		"-2 pods":                              {Kind: Barrier, Algorithm: TwoLevel, Pods: -2},
+
 		"-9223372036854775808 bytes: want no negative number": {Kind: Barrier, Algorithm: TwoLevel, Bytes: math.MinInt64},
 	} {
 		if _, err := NewTable([]Rule{r}); err == nil || !strings.Contains(err.Error(), text) {
