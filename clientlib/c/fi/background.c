@@ -4,7 +4,7 @@
  * ranks, and, with the value "all" of OUTRIGGER_MPI_PROGRESS, calls the MPI's own progress
  * (clientlib/c/steps). Without a value it starts when memory is registered for accesses: otherwise
  * a rank that accesses it would wait for the end of the target's computation. The program then does
- * not hand over, so that its calls cost no more, and the attendant takes over within 30 ms.
+ * not hand over in its calls, and the attendant takes over after about 30 ms.
  *
  * The program hands over to the attendant by unlock_and_hand_over() when it is likely to compute next: after it
  * has started an operation or read a completion, and after an occasional poll. While the program

@@ -107,6 +107,7 @@ const (
 	notPodByPod        // the blocks of a pod do not follow each other
 )
 
+// misfit returns why algorithm a cannot serve a collective, or fitting.
 func (s *shape) misfit(a Algorithm) misfit {
 	known := false
 	for _, b := range algorithmsOf[s.kind] {

@@ -180,6 +180,7 @@ func (r *row) applies(s *shape) bool {
 // client allocates without knowing it (shm.CollScratch).
 func (s *shape) serves(a Algorithm) bool { return s.misfit(a) == fitting && s.granted(a) }
 
+// granted reports whether that scratch memory suffices for algorithm a.
 func (s *shape) granted(a Algorithm) bool {
 	switch s.kind {
 	case Allreduce:
