@@ -20,6 +20,7 @@ func Laws() []Law {
 		{"floors", importsGoDown},
 		{"core", coreKeepsItsRooms},
 		{"pure", pureRoomsArePure},
+		{"order", loopsHaveAnOrder},
 		{"cgo", cgoStaysInVerbs},
 		{"kubernetes", kubernetesStaysOut},
 		{"test rooms", testRoomsStayOutOfBinaries},

@@ -41,6 +41,8 @@ type File struct {
 	Lines     int
 	Imports   []string
 	Syntax    *ast.File
+
+	set *token.FileSet // of Syntax
 }
 
 // Load reads the module at root: its rooms, its source and, through the go
@@ -134,7 +136,8 @@ func readFile(name, path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	syntax, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.SkipObjectResolution)
+	set := token.NewFileSet()
+	syntax, err := parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +147,7 @@ func readFile(name, path string) (*File, error) {
 		Generated: ast.IsGenerated(syntax),
 		Lines:     bytes.Count(text, []byte("\n")),
 		Syntax:    syntax,
+		set:       set,
 	}
 	for _, spec := range syntax.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)

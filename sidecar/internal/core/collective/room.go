@@ -132,7 +132,7 @@ func (r *Room) Attach(s *ranks.Session, index int) {
 // SessionGone frees the communicators of an application, whose collectives must have
 // ended.
 func (r *Room) SessionGone(s ranks.SessionID) {
-	for context := range r.members[s].comms {
+	for context := range r.members[s].comms { // any order: nothing is sent
 		r.FreeComm(s, context)
 	}
 	r.members[s] = nil

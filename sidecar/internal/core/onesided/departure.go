@@ -1,6 +1,9 @@
 package onesided
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
@@ -32,12 +35,15 @@ func (r *Room) RankLeft(rank uint32) { r.left.Push(rank) }
 // CloseWindows closes the windows of a rank that has left. Each window, and each peer that is
 // sent a Conceal, counts 1 of the budget. It returns the rest; 0: there may be more.
 func (r *Room) CloseWindows(rank uint32, budget int) int {
-	for number, w := range r.hosts[rank].wins {
-		if budget == 0 {
-			return 0
-		}
+	h := r.hosts[rank]
+	if len(h.closing) == 0 {
+		h.closing = slices.Sorted(maps.Keys(h.wins)) // a rank that has left makes no more windows
+	}
+	for len(h.closing) > 0 && budget > 0 {
+		w := h.wins[h.closing[0]]
 		budget -= min(budget, r.concealCost(w))
-		delete(r.hosts[rank].wins, number)
+		delete(h.wins, h.closing[0])
+		h.closing = h.closing[1:]
 		r.closeWindow(w)
 		r.conceal(w, 0)
 	}

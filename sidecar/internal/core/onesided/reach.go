@@ -2,6 +2,8 @@ package onesided
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
@@ -251,7 +253,7 @@ func (r *Room) flushed(p *peer, o *origin) {
 
 // dropViews frees the views of a peer that is lost. Remote operations end by themselves.
 func (r *Room) dropViews(p *peer) {
-	for _, id := range p.views.ids {
+	for _, id := range slices.Sorted(maps.Values(p.views.ids)) {
 		r.views.Release(id)
 	}
 	p.views.ids, p.views.asked = nil, 0

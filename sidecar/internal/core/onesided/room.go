@@ -117,9 +117,10 @@ type peer struct {
 
 // host is a rank that this sidecar hosts.
 type host struct {
-	rank  uint32
-	index int // among the hosted ranks
-	wins  map[uint32]*window
+	rank    uint32
+	index   int // among the hosted ranks
+	wins    map[uint32]*window
+	closing []uint32 // windows that CloseWindows has not closed, by number
 }
 
 // member is an attached application.
@@ -190,7 +191,7 @@ func (r *Room) SessionGone(s ranks.SessionID) { r.members[s] = nil }
 // Renew begins another generation of attachments. No operation may be open.
 func (r *Room) Renew() {
 	for _, h := range r.hosted {
-		h.wins = nil
+		h.wins, h.closing = nil, nil
 	}
 	r.left, r.leftAt = queue.FIFO[uint32]{}, 0
 	for _, p := range r.peers {

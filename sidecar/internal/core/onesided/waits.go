@@ -30,12 +30,12 @@ const (
 // Locks returns the locks of a rank's windows that other ranks wait for, those that have
 // been held longest first.
 func (r *Room) Locks(rank uint32) (locks []Lock) {
-	for number, w := range r.hosts[rank].wins {
+	for number, w := range r.hosts[rank].wins { // any order: sorted below
 		if w.waiting.Len() == 0 || len(w.holders) == 0 {
 			continue
 		}
 		l := Lock{Window: number}
-		for rank, since := range w.since {
+		for rank, since := range w.since { // any order: sorted below
 			l.Holders = append(l.Holders, Holder{rank, since})
 		}
 		slices.SortFunc(l.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Rank, b.Rank)) })

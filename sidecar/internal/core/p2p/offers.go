@@ -282,7 +282,7 @@ func (x *offers) dropRank(rank uint32) {
 	if x == nil {
 		return
 	}
-	for key, q := range x.open {
+	for key, q := range x.open { // any order: nothing is sent
 		if key.src == rank || key.dst == rank {
 			x.count -= q.Len()
 			delete(x.open, key)
@@ -292,7 +292,7 @@ func (x *offers) dropRank(rank uint32) {
 
 // drop forgets the offer of a request.
 func (x *offers) drop(request uint64) {
-	for key, q := range x.open {
+	for key, q := range x.open { // any order: one of them has the request
 		for i, o := range q.Rest() {
 			if o.request == request {
 				q.Remove(i)
