@@ -8,7 +8,7 @@ type Sizes struct {
 	Arena     int64 // bytes of the largest arena of a rank
 	First     bool  // only the first piece of the arena is counted (Counted)
 	Slab      int64 // bytes of the slab of a rank
-	Credit    int64 // bytes of eager messages in flight from a peer
+	Credit    int64 // bytes of eager messages in flight from a peer, at most
 	Encrypted bool  // data between sidecars is encrypted
 	Registers bool  // the link registers memory with a card: RDMA
 	MPI       bool  // ranks find each other by process management
@@ -36,12 +36,31 @@ const ManyPods = 256
 // FarWindow is the receive buffer of each connection in a job of more than ManyPods, in bytes.
 const FarWindow = 128 << 10
 
-// PoolWarm is the most bytes of free memory for eager messages that a sidecar keeps if windows of
-// credit widen (decision 035).
+// CreditLeast is the least credit of each peer, in bytes: one message of the largest class, 256 of
+// the smallest.
+const CreditLeast = 64 << 10
+
+// CreditBudget returns the bytes by which the credit of all peers of a sidecar together may exceed
+// CreditLeast each. A peer that needs it has up to credit.
+func CreditBudget(credit int64) int64 { return max(32<<20, 8*credit) }
+
+// CreditFirst returns the credit of each peer at first, in bytes. Half of the budget is divided
+// among all peers from the start, so that a job of few pods begins with its full credit. All
+// sidecars of a job have the same (PROTOCOL §3.4).
+func CreditFirst(credit int64, pods int) int64 {
+	share := CreditBudget(credit) / 2 / int64(max(pods, 1))
+	return min(CreditLeast+share&^(CreditLeast-1), credit)
+}
+
+// CreditOfSpare returns how much larger the budget may be if the sidecar has more memory than the
+// formula requires.
+func CreditOfSpare(spare int64) int64 { return spare / 4 }
+
+// PoolWarm is the most bytes of free memory for eager messages that a sidecar keeps.
 const PoolWarm = 4 << 20
 
 // CopiesMax is the most bytes in copies of eager messages on the sending side.
-const CopiesMax = 256 << 20
+const CopiesMax = 32 << 20
 
 // CreditOf returns the default credit of each peer in a job of that many pods, in bytes. The
 // total for ManyPods is divided among more pods, down to the least that the protocol allows.
@@ -101,12 +120,10 @@ const (
 	// of the kernel each, and 1.7 MiB if the kernel chose the window.
 	peerBytes = 2 << 20
 	farBytes  = 768 << 10
-	// poolClasses is the number of sizes of buffers for eager messages that wait for their
-	// receive. A buffer of one size is never used for another, so that a peer that fills its
-	// credit with each size in turn makes the sidecar touch this many windows of credit.
-	// poolBytes is the excess if the window is not a multiple of a size.
-	poolClasses = 5
-	poolBytes   = 64 << 10
+	// poolBytes is the memory of a peer in the pool of eager messages beyond its credit: a
+	// payload that passes through without credit, and a page for small messages of each of two
+	// sizes that is not full.
+	poolBytes = 64<<10 + 2*4<<10
 	// etherBytes is the memory of the ether link: EtherStore twice, half as much of it again as
 	// garbage, 4 MiB of free packets, 0.8 MiB of buffers of system calls, 1 MiB of pulls, and 0.3 MiB
 	// of trials.
@@ -197,7 +214,8 @@ func ofPeers(peers, near, far int64) int64 {
 // not been acknowledged.
 func (s Sizes) Eager(pods int) int64 {
 	from := int64(pods)
-	return from*(poolClasses*s.Credit+poolBytes) + min(from*s.Credit, CopiesMax)
+	credit := min(from*s.Credit, from*CreditLeast+CreditBudget(s.Credit))
+	return credit + from*poolBytes + PoolWarm + min(credit, CopiesMax)
 }
 
 // Need returns the memory of a sidecar in a pod of here ranks. All of it is charged to the

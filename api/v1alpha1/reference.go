@@ -81,7 +81,7 @@
 // Request and limit of the sidecar are the sum of
 //
 //	ranks of the pod × (arena + slab + 1 MiB) × 129/128
-//	pods × (5 × credit + 64 KiB) + (pods × credit, at most 256 MiB)
+//	eager + pods × 72 KiB + 4 MiB + (eager, at most 32 MiB)
 //	(pods − 1) × 2 MiB, over 256 pods 512 MiB or (pods − 1) × 768 KiB, whichever is more
 //	ranks of the pod × (ranks of the job, at most 4096) × 384 bytes
 //	16 MiB
@@ -99,10 +99,12 @@
 //     +claim of memory: api/jobdoc TestArenaCounted
 //     `slab` is for small messages and for memory that is not from `Alloc`. The 129th part
 //     is page tables, and in a job with cards the sidecar's own maps of the same pages.
-//  2. `credit` is that of the profile, by default 1 MiB, and in a job of more than 256
-//     pods 256 MiB divided by their number, at least 128 KiB. Messages that wait for their
-//     receive are kept in five sizes, each of which may take the whole credit in turn, and
-//     a sender keeps copies until they are acknowledged.
+//  2. `eager` is the memory for messages that wait for their receive: pods × 64 KiB, and
+//     32 MiB (8 × credit, if that is more) for peers that need more than 64 KiB; at most
+//     pods × credit. A peer gets up to `credit`: that of the profile, by default 1 MiB, and
+//     in a job of more than 256 pods 256 MiB divided by their number, at least 128 KiB.
+//     +claim of memory: sidecar/cmd/outrigger-sidecar TestEagerMemory
+//     A sender keeps copies until they are acknowledged.
 //  3. Connections to peers.
 //  4. Counters of how much each rank sent to which, and the text of a report of them.
 //  5. 32 connections at each of two ports for metrics and health. More are closed, the
@@ -133,9 +135,9 @@
 // +claim of memory: e2e/memory TestEveryRankAtTheLimit
 //
 // Examples: 64 ranks with `ranksPerPod: 16`, `arena: 1Gi` and the defaults: 16 × (1024 + 4
-// + 1) × 129/128 + 4 × 6 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16812 MiB for each
-// sidecar; of an MPI program that requests no arena 481 MiB. A sidecar of 4,096 pods keeps
-// 9 GiB in addition to its ranks' memory.
+// + 1) × 129/128 + 12 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16800 MiB for each
+// sidecar; of an MPI program that requests no arena 469 MiB. A sidecar of 4,096 pods keeps
+// 7 GiB in addition to its ranks' memory.
 //
 // The launcher, and the PMIx server for Open MPI, run in the application's container and
 // take some megabytes each of its limit. `kubectl exec POD -- sh -c 'grep VmHWM

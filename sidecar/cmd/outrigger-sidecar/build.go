@@ -215,6 +215,7 @@ func (d *daemon) coreConfig() core.Config {
 		Rendezvous: rendezvous.Named(t.Rendezvous), Channel: eagerring.Named(t.Channel),
 		Spare: d.spare(), Collectives: rules(t.Collectives),
 	}
+	c.CreditFirst, c.CreditBudget = credit(d.sizes().Credit, c.Pods, c.Spare)
 	c.StartWithin, c.HungAfter = cmp.Or(c.StartWithin, d.startWithin()), d.hung()
 	c.Answers = func(p link.Peer) bool { return d.sockets.Answers(p) || d.mesh.Answers(p) }
 	return c
@@ -321,12 +322,19 @@ func (d *daemon) spare() int64 {
 	return min(max(int64(min(limit, unlimited))-s.Need(pod.Ranks, d.doc.Ranks, len(d.doc.Pods)), 0), unlimited-1)
 }
 
+// credit returns the window of each peer at first, and the bytes by which all windows together may
+// be wider. Memory beyond the formula is for wider windows.
+func credit(widest int64, pods int, spare int64) (first, budget uint64) {
+	least := memory.CreditFirst(widest, pods)
+	return uint64(least), uint64(memory.CreditBudget(widest) - int64(pods)*(least-memory.CreditLeast) + memory.CreditOfSpare(spare))
+}
+
 // limitHeap sets the memory limit of Go's runtime if a control group limits the sidecar, so
 // that the collector runs more often near the limit and the kernel does not kill the sidecar
 // for uncollected garbage.
 func limitHeap(bytes, spare int64) {
 	if spare < unlimited && debug.SetMemoryLimit(-1) == math.MaxInt64 { // else GOMEMLIMIT is set
-		debug.SetMemoryLimit(bytes + spare)
+		debug.SetMemoryLimit(bytes + spare - memory.CreditOfSpare(spare)) // messages are not in the heap
 	}
 }
 

@@ -6,7 +6,8 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// setAllowances sets the bounds by the formula of the sidecar's memory.
+// setAllowances sets the bounds by the formula of the sidecar's memory. The rest of the spare memory
+// is for windows of credit (memory.CreditOfSpare).
 func (c *Core) setAllowances() {
 	here := 0
 	for _, pod := range c.cfg.PodOf {
@@ -16,5 +17,5 @@ func (c *Core) setAllowances() {
 	}
 	n := len(c.cfg.PodOf)
 	c.ofRanks = ranks.NewAllowance(memory.RanksKept+c.cfg.Spare/2, memory.RankShare(n))
-	c.ofPeers = ranks.NewAllowance(memory.PeersKept(here, n)+c.cfg.Spare/2, memory.PeerShare)
+	c.ofPeers = ranks.NewAllowance(memory.PeersKept(here, n)+c.cfg.Spare/4, memory.PeerShare)
 }

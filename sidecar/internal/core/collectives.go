@@ -20,7 +20,7 @@ func (c *Core) openCollectives() (err error) {
 // openMessages makes the room of messages.
 func (c *Core) openMessages() {
 	cfg := p2p.Config{
-		Pods: c.cfg.Pods, CreditBytes: c.cfg.creditOfAll(), Paged: c.cfg.CreditFirst < c.cfg.CreditBytes, WarmBytes: c.cfg.limits.WarmBytes, EagerBytes: c.cfg.EagerBytes, CopyBytes: c.cfg.limits.CopyBytes,
+		Pods: c.cfg.Pods, CreditBytes: c.cfg.creditOfAll(), Paged: c.cfg.widens(), WarmBytes: c.cfg.limits.WarmBytes, EagerBytes: c.cfg.EagerBytes, CopyBytes: c.cfg.limits.CopyBytes,
 		Rendezvous: c.cfg.Rendezvous, Gatherer: c.cfg.Gatherer, Seed: c.cfg.Seed,
 	}
 	for _, e := range c.hosted {

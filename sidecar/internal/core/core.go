@@ -115,7 +115,7 @@ type Config struct {
 	Caster        link.Caster          // takes writes to rings whose end is not reported; nil: each end is reported
 	FragmentBytes uint32               // payload of a Data frame; default 256 KiB, most wire.FrameMax
 	CreditBytes   uint64               // eager bytes in flight from one peer, at most; default 1 MiB
-	CreditFirst   uint64               // the same at first; default CreditBytes: it does not change
+	CreditFirst   uint64               // the same at first; default CreditBytes, which does not change
 	CreditBudget  uint64               // bytes by which all peers together may have more than CreditFirst
 	Heartbeat     time.Duration        // silence after which a heartbeat is sent; default 500 ms
 	DeadAfter     time.Duration        // silence, or failed reconnecting, after which a peer is dead; default 4.5 s
@@ -147,7 +147,6 @@ func (c *Config) setDefaults() error {
 		c.FragmentBytes = 256 << 10
 	}
 	c.CreditBytes = cmp.Or(c.CreditBytes, creditDefault)
-	c.CreditFirst = cmp.Or(c.CreditFirst, c.CreditBytes)
 	c.limits.setDefaults(c.EagerBytes)
 	switch {
 	case len(c.PodOf) == 0 || c.Pods < 1 || int(c.Self) >= c.Pods || c.Self < 0:
@@ -156,7 +155,7 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("core: fragments of %d bytes, want 64 to %d", c.FragmentBytes, wire.FrameMax)
 	case c.CreditBytes < 2*p2p.EagerLimit || c.CreditBytes > 1<<30:
 		return fmt.Errorf("core: credit of %d bytes, want %d to %d", c.CreditBytes, 2*p2p.EagerLimit, 1<<30)
-	case c.CreditFirst > c.CreditBytes || c.CreditFirst < wire.CreditUnit:
+	case c.CreditFirst > c.CreditBytes || c.widens() && c.CreditFirst < wire.CreditUnit:
 		return fmt.Errorf("core: first credit of %d bytes, want %d to %d", c.CreditFirst, wire.CreditUnit, c.CreditBytes)
 	}
 	for r, p := range c.PodOf {
@@ -188,7 +187,7 @@ func (c *Config) channel() channel.Config {
 	}
 	return channel.Config{
 		Self: c.Self, Peers: c.Pods, First: uint32(min(first, last)), Last: uint32(last),
-		CreditBytes: c.CreditBytes, CreditFirst: c.CreditFirst, CreditBudget: c.CreditBudget, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, HungAfter: c.HungAfter, Answers: c.Answers, AckDelay: c.limits.AckDelay,
+		CreditBytes: c.CreditBytes, CreditFirst: cmp.Or(c.CreditFirst, c.CreditBytes), Widens: c.widens(), CreditBudget: c.CreditBudget, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, HungAfter: c.HungAfter, Answers: c.Answers, AckDelay: c.limits.AckDelay,
 		FragmentBytes: uint64(c.FragmentBytes), AheadBytes: c.limits.AheadBytes,
 		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter,
 	}
@@ -201,6 +200,10 @@ func (c Config) RingBytes() uint64 {
 }
 
 const creditDefault = 1 << 20
+
+// widens reports whether windows of credit are widened and narrowed, and their memory is that of
+// the credit (decision 035).
+func (c *Config) widens() bool { return c.CreditFirst > 0 }
 
 // creditOfAll returns the most credit that all peers have at a time, in bytes.
 func (c *Config) creditOfAll() uint64 {

@@ -117,10 +117,7 @@ func newHostile(seed uint64) *hostile {
 	if seed%3 == 0 {
 		h.caps.RegisterMax = 1 << (8 + seed%7)
 	}
-	first := uint64(128 << 10)
-	if seed%3 == 1 {
-		first = 2 << 10
-	}
+	first := [...]uint64{0, 2 << 10, 128 << 10}[seed%3]
 	c, err := New(Config{
 		CreditFirst: first, CreditBudget: 192 << 10,
 		PodOf: hostileJob, Pods: hostilePods, CreditBytes: 128 << 10,

@@ -14,10 +14,16 @@ const warmBytes = 8 << 10
 
 // drawCredit makes the windows of one job in four begin so small that a few messages use them up,
 // with a budget that does not suffice for all peers. In some of these jobs a pod is of an earlier
-// release, whose windows are fixed: its peers have memory for that.
+// release, whose windows are fixed: its peers have memory for that. The windows of another job in
+// four are full from the start, as in a job of few pods.
 func drawCredit(c *core.Config) {
 	c.CreditBytes = creditBytes
-	if c.Seed%4 != 1 {
+	switch c.Seed % 4 {
+	case 1:
+	case 3:
+		c.CreditFirst = creditBytes
+		return
+	default:
 		return
 	}
 	rng := rand.New(rand.NewPCG(c.Seed, 30))

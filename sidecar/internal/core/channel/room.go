@@ -84,7 +84,8 @@ type Config struct {
 	First, Last uint32 // lowest and highest rank of this sidecar
 
 	CreditBytes   uint64        // eager bytes in flight from one peer: the widest window
-	CreditFirst   uint64        // the window of a peer at first; CreditBytes: windows are neither widened nor narrowed
+	CreditFirst   uint64        // the window of a peer at first
+	Widens        bool          // windows are widened and narrowed
 	CreditBudget  uint64        // bytes by which all windows together may be wider than CreditFirst
 	Heartbeat     time.Duration // silence after which a heartbeat is sent
 	DeadAfter     time.Duration // silence, or failed reconnecting, after which a peer is dead

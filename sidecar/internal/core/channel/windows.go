@@ -30,6 +30,7 @@ import (
 
 // windows are the windows of credit of all peers, in units of wire.CreditUnit.
 type windows struct {
+	widens bool
 	first  uint32
 	widest uint32
 	budget uint64      // units by which all windows together may be wider than first
@@ -47,18 +48,15 @@ const (
 )
 
 func (w *windows) init(cfg *Config) {
-	w.first, w.widest = Units(cfg.CreditFirst), Units(cfg.CreditBytes)
+	w.widens, w.first, w.widest = cfg.Widens, Units(cfg.CreditFirst), Units(cfg.CreditBytes)
 	w.budget = min(cfg.CreditBudget/wire.CreditUnit, uint64(cfg.Peers)*uint64(w.widest-w.first))
 	w.left = int64(w.budget) // at most 2^14 peers with 2^24 units each
 }
 
-// widens reports whether windows are widened.
-func (w *windows) widens() bool { return w.first < w.widest }
-
 // features returns what this sidecar supports, for its greeting.
 func (r *Room) features() uint64 {
 	f := wire.FeatureAgain | wire.FeatureElem
-	if r.windows.widens() {
+	if r.windows.widens {
 		f |= wire.FeatureYield
 	}
 	return f
@@ -72,7 +70,7 @@ func (r *Room) meet(p *Peer, yields bool) error {
 		return nil
 	}
 	c.met, c.yields = true, yields
-	if yields || !w.widens() {
+	if yields || !w.widens {
 		return nil
 	}
 	add := w.widest - c.width
@@ -87,7 +85,7 @@ func (r *Room) meet(p *Peer, yields bool) error {
 	missing := -w.left
 	for i := len(w.wide) - 1; i >= 0 && missing > 0; i-- {
 		q := &r.peers[w.wide[i]]
-		if q.credit.asked == 0 && q.state == Ready {
+		if q.answersSoon() {
 			units := min(int64(q.credit.width-w.first), missing)
 			missing -= units
 			r.ask(q, uint32(units))
@@ -155,7 +153,7 @@ func (r *Room) reclaim(p *Peer, add uint32) {
 			w.hand = 0
 		}
 		q := &r.peers[w.wide[w.hand]]
-		if q == p || q.credit.asked != 0 || q.state != Ready {
+		if q == p || !q.answersSoon() {
 			continue
 		}
 		// A peer whose messages wait for their receives has nothing to give.
@@ -176,6 +174,12 @@ func (r *Room) reclaim(p *Peer, add uint32) {
 	if rich != nil {
 		r.ask(rich, excess)
 	}
+}
+
+// answersSoon reports whether a Yield to the peer can go out now. It would wait for a walled peer to
+// come to this generation.
+func (p *Peer) answersSoon() bool {
+	return p.credit.asked == 0 && p.state == Ready && !p.walled
 }
 
 // silent reports whether the peer has used no credit since a visit silentAfter ago.
@@ -207,6 +211,7 @@ func (r *Room) ask(p *Peer, units uint32) {
 func (r *Room) onYield(p *Peer, h *wire.Header) {
 	units := p.credit.Yield(uint32(min(h.A/wire.CreditUnit, uint64(r.windows.widest))))
 	r.Answer(p, wire.Yielded).Head.A = uint64(units) * wire.CreditUnit
+	p.Pass()
 }
 
 // onYielded counts the credit that a peer has given back.

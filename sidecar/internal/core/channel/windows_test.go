@@ -56,11 +56,11 @@ func newJob(t *testing.T, pods int, features ...uint64) *job {
 		allowed := ranks.NewAllowance(1<<20, 1<<20)
 		x := &pod{out: map[link.Peer][]link.Frame{}, kept: map[link.Peer][]uint64{}}
 		cfg := Config{
-			Self: link.Peer(i), Peers: pods, First: uint32(i), Last: uint32(i), CreditBytes: testWidest, CreditFirst: testFirst, CreditBudget: testBudget,
+			Self: link.Peer(i), Peers: pods, First: uint32(i), Last: uint32(i), CreditBytes: testWidest, CreditFirst: testFirst, Widens: true, CreditBudget: testBudget,
 			Heartbeat: 500e6, DeadAfter: 4500e6, StartWithin: 60e9, AckDelay: testDelay,
 		}
 		if i > 0 && len(features) >= i { // a peer of an earlier release
-			cfg.CreditFirst = testWidest
+			cfg.CreditFirst, cfg.Widens = testWidest, false
 		}
 		x.r = New(cfg, x, x, &allowed)
 		x.room = x.r
