@@ -28,13 +28,17 @@ const (
 // 2 MiB of it for messages in flight, and works with less.
 const ArenaFirst = 4 << 20
 
-// ManyPods is the most pods of a job with full buffers for each connection. In a job with
-// more, connections have a smaller window and senders less credit, because a sidecar has
-// buffers for every pod.
+// ManyPods is the most pods of a job in which each peer may have CreditDefault.
 const ManyPods = 256
 
-// FarWindow is the receive buffer of each connection in a job of more than ManyPods, in bytes.
-const FarWindow = 128 << 10
+// Connections of a job of more than ManyConns pods. The kernel chooses the buffers of those of a
+// smaller job.
+const (
+	ManyConns  = 128
+	ConnBuffer = 32 << 10  // buffer in each direction, in bytes
+	WideBuffer = 256 << 10 // the same of a connection that moves much
+	WideConns  = 64        // the most such connections of a sidecar
+)
 
 // CreditLeast is the least credit of each peer, in bytes: one message of the largest class, 256 of
 // the smallest.
@@ -114,12 +118,13 @@ const (
 	// rankBytes is the memory of a rank's two rings, its requests and its records.
 	rankBytes = 1 << 20
 	// peerBytes is the memory of a connection: the buffers of the link and of the kernel, and
-	// the rings of small messages if the link writes to remote memory. In a job of more than
-	// ManyPods no connection has more than FarWindow to receive into, and needs farBytes: both
-	// ends of 1,000 connections over loopback whose reader was too slow used at most 0.46 MiB
-	// of the kernel each, and 1.7 MiB if the kernel chose the window.
+	// the rings of small messages if the link writes to remote memory. The kernel used 1.7 MiB for
+	// each end of 1,000 connections over loopback whose reader was too slow. In a job of more than
+	// ManyConns pods it uses up to 5.5 times the buffer of one direction (link/tcp
+	// TestBuffersOfLargeJobs), the link has 42 KiB of output, and there are wideBytes for all.
 	peerBytes = 2 << 20
-	farBytes  = 768 << 10
+	farBytes  = 224 << 10
+	wideBytes = WideConns * 11 * WideBuffer / 2
 	// poolBytes is the memory of a peer in the pool of eager messages beyond its credit: a
 	// payload that passes through without credit, and a page for small messages of each of two
 	// sizes that is not full.
@@ -132,9 +137,9 @@ const (
 	etherBytes = 3*EtherStore + 7<<20
 	etherPeer  = 4 << 10
 	// pumpBytes is the memory that encryption adds to a connection, a pair of sockets; farPump
-	// is the same if the connection's window is small.
+	// is the same in a job of more than ManyConns pods.
 	pumpBytes = 2 << 20
-	farPump   = 1 << 20
+	farPump   = 960 << 10
 	// cellBytes is the memory of a cell of the traffic matrix, which has a row for each rank of
 	// this pod and a column for each rank with which that rank has communicated, at most
 	// cellsMax: the counters, in a table that may be only three eighths full, their copies, and
@@ -173,9 +178,9 @@ func Piece(n int64) int64 { return n + n/tableShare }
 // ranks in pods pods.
 func (s Sizes) Own(here, ranks, pods int) int64 {
 	peers := int64(pods - 1)
-	n := s.Heap(here, ranks, pods) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes)
+	n := s.Heap(here, ranks, pods) + s.Eager(pods) + ofPeers(peers, peerBytes, farBytes, wideBytes)
 	if s.Encrypted {
-		n += ofPeers(peers, pumpBytes, farPump)
+		n += ofPeers(peers, pumpBytes, farPump, 0)
 	}
 	switch {
 	case s.Raw:
@@ -205,8 +210,11 @@ func (s Sizes) Heap(here, ranks, pods int) int64 {
 
 // ofPeers returns the bytes of the connections to all peers, which never decrease with the
 // number of peers.
-func ofPeers(peers, near, far int64) int64 {
-	return max(min(peers, ManyPods)*near, peers*far)
+func ofPeers(peers, near, far, wide int64) int64 {
+	if peers < ManyConns {
+		return peers * near
+	}
+	return max(ManyConns*near, peers*far+wide)
 }
 
 // Eager returns the bytes that eager messages of all pods of the job, this one's included, can

@@ -82,7 +82,7 @@
 //
 //	ranks of the pod × (arena + slab + 1 MiB) × 129/128
 //	eager + pods × 72 KiB + 4 MiB + (eager, at most 32 MiB)
-//	(pods − 1) × 2 MiB, over 256 pods 512 MiB or (pods − 1) × 768 KiB, whichever is more
+//	(pods − 1) × 2 MiB, over 128 pods 256 MiB or 88 MiB + (pods − 1) × 224 KiB, whichever is more
 //	ranks of the pod × (ranks of the job, at most 4096) × 384 bytes
 //	16 MiB
 //	24 MiB + 32 MiB + 12 MiB + 9 MiB
@@ -130,14 +130,15 @@
 // A job with `devices` whose transport is not TCP gets 96 MiB more, for registrations
 // (docs/reuse.md).
 // +claim of memory: e2e/memory TestRegistrationsAtTheLimit
-// `encryption: TLS` takes 2 MiB more for each other pod, over 256 pods 1 MiB. The sidecar
+// `encryption: TLS` takes 2 MiB more for each other pod, over 128 pods 960 KiB. The sidecar
 // gives memory to its ranks by the same formula, so that all of them can attach.
 // +claim of memory: e2e/memory TestEveryRankAtTheLimit
 //
 // Examples: 64 ranks with `ranksPerPod: 16`, `arena: 1Gi` and the defaults: 16 × (1024 + 4
 // + 1) × 129/128 + 12 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16800 MiB for each
-// sidecar; of an MPI program that requests no arena 469 MiB. A sidecar of 4,096 pods keeps
-// 7 GiB in addition to its ranks' memory.
+// sidecar; of an MPI program that requests no arena 469 MiB. In a job of 4,096 pods
+// it is 2 GiB with one rank in each pod, and 4.5 GiB with 128, in addition to the memory that
+// is shared with the ranks.
 //
 // The launcher, and the PMIx server for Open MPI, run in the application's container and
 // take some megabytes each of its limit. `kubectl exec POD -- sh -c 'grep VmHWM

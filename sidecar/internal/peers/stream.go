@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -33,8 +34,10 @@ const (
 	// about 2^24.5 full records, 390 GiB; crypto/tls never asks for new keys, so the
 	// connection ends before that and is made again.
 	rekeyDefault = 256 << 30
-	pumpBytes    = 64 << 10 // four records
-	pairBytes    = 1 << 20  // buffer of the socket pair, in each direction
+	pumpBytes    = 64 << 10  // four records
+	pairBytes    = 1 << 20   // buffer of the socket pair, in each direction
+	farPair      = 64 << 10  // the same in a job of more than memory.ManyConns pods
+	farData      = 128 << 10 // buffers of the data connection in such a job, in each direction
 )
 
 // secure executes the TLS handshake on the proven data connection fd, which it owns, and
@@ -54,8 +57,15 @@ func (m *Mesh) secure(peer link.Peer, fd int, dialler bool) (int, error) {
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("data connection: %w", err), raw.Close())
 	}
+	buffer := pairBytes
+	if len(m.cfg.Addresses) > memory.ManyConns { // the kernel would allow each connection megabytes
+		buffer = farPair
+		if c, ok := raw.(*net.TCPConn); ok {
+			_, _ = c.SetReadBuffer(farData), c.SetWriteBuffer(farData) // other sizes work, too
+		}
+	}
 	for _, end := range pair {
-		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_SNDBUF, pairBytes) // the default size works, too
+		_ = unix.SetsockoptInt(end, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer) // the default size works, too
 	}
 	s.local = os.NewFile(uintptr(pair[0]), "stream")
 	if !m.start(s) {

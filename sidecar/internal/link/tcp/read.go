@@ -75,6 +75,7 @@ func (c *conn) read(sink link.Sink) (work int) {
 			break
 		}
 		l.stats.BytesIn += uint64(n)
+		c.count(n)
 		c.use()
 		room := len(in.dst) + len(l.input) - in.end
 		work++

@@ -10,11 +10,13 @@ import (
 
 // tune sets the options of a connection for messages. A socket that is not TCP, such as
 // one of a socket pair, has none of these options and needs none.
-func (l *Link) tune(fd int) {
+func (c *conn) tune() {
+	fd := c.fd
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	// Data in the socket cannot be overtaken either. It is enough that the kernel has
 	// data to send until the next turn.
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMax)
+	large := len(c.link.conns) > memory.ManyConns
 	if sameMachine(fd) {
 		// There is no congestion inside a machine, but BBR, a common default, paces the
 		// data: measured over loopback, 1 MiB messages went at 3.3 GB/s with it and at
@@ -23,11 +25,13 @@ func (l *Link) tune(fd int) {
 		// The kernel's automatic tuning takes the pause between two messages for the
 		// round trip, and leaves the window at 64 KiB for seconds: 1 MiB then takes 570
 		// us instead of 135 us.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, nearWindow)
-	}
-	if len(l.conns) > memory.ManyPods {
-		// The kernel would allow each of thousands of connections megabytes.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, memory.FarWindow)
+		window := nearWindow
+		if large {
+			window = nearFarWindow
+		}
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, window)
+	} else if large {
+		c.narrow() // the kernel would allow each of thousands of connections megabytes
 	}
 }
 
@@ -39,6 +43,10 @@ const unsentMax = 128 << 10
 // stayed behind, at 2 GB/s instead of 7 GB/s, because every page came from memory. The
 // kernel limits it to net.core.rmem_max.
 const nearWindow = 512 << 10
+
+// nearFarWindow is the same in a large job. A window of less than the loopback's segment, 64 KiB,
+// makes the sender wait for delayed acknowledgements: 640 KiB then took 44 ms at times.
+const nearFarWindow = 128 << 10
 
 // sameMachine reports whether both sides of a connection have the same address.
 func sameMachine(fd int) bool {

@@ -10,6 +10,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 const (
 	coalesceMax = 1024      // payloads up to this size are copied behind their header: the copy costs less than another piece of writev
 	streamBytes = 128 << 10 // output buffer for headers and coalesced payloads: all frames of a turn of small messages
+	farStream   = 32 << 10  // the same in a job of many pods (far.go)
 	readBytes   = 256 << 10 // input buffer: what one read may return, at least restMax
 	directMin   = 4 << 10   // a larger payload that has not arrived completely is read straight to its destination
 	vectorMax   = 256       // pieces of one writev
@@ -69,6 +71,7 @@ type Link struct {
 	turn    int               // index in inUse of the connection in turn, when all are read
 	input   []byte            // buffer of a read
 	vec     [vectorMax]iovec
+	wide    []*conn     // connections with large buffers (far.go)
 	outputs []*outgoing // free output buffers
 	rests   [][]byte    // free buffers of incomplete frames
 	stats   Stats
@@ -119,12 +122,12 @@ func (l *Link) Attach(peer link.Peer, fd int) error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return errors.Join(fmt.Errorf("tcp: %w", err), unix.Close(fd))
 	}
-	l.tune(fd)
+	c := &conn{link: l, peer: peer, fd: fd, widenAt: math.MaxInt}
+	c.tune()
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(peer)}
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return errors.Join(fmt.Errorf("tcp: watching connection to %d: %w", peer, err), unix.Close(fd))
 	}
-	c := &conn{link: l, peer: peer, fd: fd}
 	l.conns[peer] = c
 	l.list = append(l.list, c)
 	c.use()
@@ -145,7 +148,7 @@ func (l *Link) Forget(peer link.Peer) {
 		l.waiting--
 	}
 	isC := func(x *conn) bool { return x == c }
-	l.list, l.inUse = slices.DeleteFunc(l.list, isC), slices.DeleteFunc(l.inUse, isC)
+	l.list, l.inUse, l.wide = slices.DeleteFunc(l.list, isC), slices.DeleteFunc(l.inUse, isC), slices.DeleteFunc(l.wide, isC)
 	_ = unix.Close(c.fd) // an error changes nothing: the descriptor is closed in any case
 	c.fd = -1
 }
@@ -298,6 +301,8 @@ type conn struct {
 	waiting bool // EPOLLOUT is armed
 	inUse   bool // it is in the list inUse of the link
 	used    bool // something was read or posted since the last retire
+	moved   int  // bytes read and written since the connection was last narrowed, or could not be widened
+	widenAt int  // moved at which it is widened
 }
 
 // use notes that the connection carries something: each Poll reads it until it is silent.

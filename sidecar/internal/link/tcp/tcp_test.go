@@ -1,14 +1,12 @@
 package tcp_test
 
 import (
-	"errors"
 	"net"
 	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/linktest"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
 )
@@ -134,27 +132,4 @@ func own(t testing.TB, c net.Conn) int {
 		t.Fatal(err, dupErr)
 	}
 	return fd
-}
-
-// TestWindowsOfLargeJobs checks that in a job of many pods no connection receives into
-// more than its share, on which api/memory relies.
-func TestWindowsOfLargeJobs(t *testing.T) {
-	for peers, small := range map[int]bool{memory.ManyPods: false, memory.ManyPods + 1: true} {
-		l, err := tcp.New(linktest.NewMemory(), peers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, y := loopback(t)
-		attach(t, l, x)
-		got, err := unix.GetsockoptInt(x, unix.SOL_SOCKET, unix.SO_RCVBUF)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if (got <= 2*memory.FarWindow) != small { // the kernel doubles the value, for its own records
-			t.Errorf("%d peers: a connection may receive %d bytes", peers, got)
-		}
-		if err := errors.Join(l.Close(), unix.Close(y)); err != nil {
-			t.Error(err)
-		}
-	}
 }

@@ -29,7 +29,7 @@ func (l *Link) newOutput() *outgoing {
 		l.outputs = l.outputs[:n-1]
 		return o
 	}
-	return &outgoing{stream: make([]byte, streamBytes), pieces: make([]piece, 0, vectorMax)}
+	return &outgoing{stream: make([]byte, streamRoom(len(l.conns))), pieces: make([]piece, 0, vectorMax)}
 }
 
 // dropOutput releases the connection's output buffer, with its content. The link retains
@@ -145,6 +145,7 @@ func (c *conn) flush() {
 			return
 		}
 		c.link.stats.BytesOut += uint64(n)
+		c.count(n)
 		c.out.written(n)
 	}
 	c.dropOutput()
