@@ -23,9 +23,10 @@ const (
 
 	// peersKept is the bytes that open announcements and requests of all peers may use
 	// together: 87,000 announcements. PeerShare is the bytes that each peer has in addition,
-	// which other peers cannot use up.
+	// which other peers cannot use up: 341 announcements, as many as small messages without
+	// credit of a peer that sends 512 of them before its window is widened.
 	peersKept = 32 << 20
-	PeerShare = 64 << 10
+	PeerShare = 128 << 10
 	// AnnounceCost is the bytes of an announced message that waits for its receive;
 	// AnswerCost those of a frame that a peer has requested and not acknowledged; LockCost
 	// those of a lock for which a rank of a peer waits.

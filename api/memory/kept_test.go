@@ -17,7 +17,7 @@ func TestEverythingKeptIsCounted(t *testing.T) {
 		"operations, all ranks":         64 * mib,
 		"operations, each rank's share": here * 2048 * 1000,
 		"announcements, answers, locks": 32 * mib,
-		"the same, each peer's share":   pods * 64 * kib,
+		"the same, each peer's share":   pods * 128 * kib,
 		"lists of ranks":                512 * 1024 * 24,
 		"handshakes of peers":           128 * 48 * kib,
 		"sessions without a Hello":      (256 + 64) * 8 * kib,

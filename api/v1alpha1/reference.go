@@ -86,7 +86,7 @@
 //	ranks of the pod × (ranks of the job, at most 4096) × 384 bytes
 //	16 MiB
 //	24 MiB + 32 MiB + 12 MiB + 9 MiB
-//	64 MiB + ranks of the pod × (1024 + 2 × ranks of the job, at least 2048 and at most 16384) × 1000 bytes + pods × 64 KiB
+//	64 MiB + ranks of the pod × (1024 + 2 × ranks of the job, at least 2048 and at most 16384) × 1000 bytes + pods × 128 KiB
 //	programs of an MPI: 113 MiB + pods × 320 KiB + ranks of the pod × 64 KiB
 //
 // Line by line:

@@ -64,5 +64,5 @@ func (a *Account) Judge() error {
 var errAnswered = fmt.Errorf("%w: it has not acknowledged %d answers", link.ErrProtocol, AnswerLimit)
 
 func (a *Account) full() error {
-	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer large messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, a.bytes, a.peer, a.allowed.Used(), a.allowed.Share(), a.allowed.Most())
+	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, a.bytes, a.peer, a.allowed.Used(), a.allowed.Share(), a.allowed.Most())
 }
