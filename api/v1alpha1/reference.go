@@ -137,7 +137,7 @@
 // Examples: 64 ranks with `ranksPerPod: 16`, `arena: 1Gi` and the defaults: 16 × (1024 + 4
 // + 1) × 129/128 + 12 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16800 MiB for each
 // sidecar; of an MPI program that requests no arena 469 MiB. In a job of 4,096 pods
-// it is 2 GiB with one rank in each pod, and 4.5 GiB with 128, in addition to the memory that
+// it is 2.2 GiB with one rank in each pod, and 4.7 GiB with 128, in addition to the memory that
 // is shared with the ranks.
 //
 // The launcher, and the PMIx server for Open MPI, run in the application's container and
