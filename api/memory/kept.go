@@ -22,10 +22,13 @@ const (
 	ChunkCost = 96
 
 	// peersKept is the bytes that open announcements and requests of all peers may use
-	// together: 87,000 announcements. PeerShare is the bytes that each peer has in addition,
+	// together: 87,000 announcements. In a job of many pods, whose first windows are smaller, it is
+	// peersEach for each pod, up to peersMost. PeerShare is the bytes that each peer has in addition,
 	// which other peers cannot use up: 341 announcements, as many as small messages without
 	// credit of a peer that sends 512 of them before its window is widened.
 	peersKept = 32 << 20
+	peersEach = 512 << 10
+	peersMost = 128 << 20
 	PeerShare = 128 << 10
 	// AnnounceCost is the bytes of an announced message that waits for its receive;
 	// AnswerCost those of a frame that a peer has requested and not acknowledged; LockCost
@@ -63,8 +66,8 @@ func RankShare(ranks int) int64 { return int64(max(2048, min(1024+2*ranks, 16384
 // PeersKept returns the bytes that peers may make a sidecar keep in addition to their shares.
 // In a large job each rank may announce a large message to each of the here ranks of this pod,
 // up to 256 MiB.
-func PeersKept(here, ranks int) int64 {
-	return max(peersKept, min(int64(here)*int64(ranks)*AnnounceCost, 256<<20))
+func PeersKept(here, ranks, pods int) int64 {
+	return max(peersKept, min(int64(pods)*peersEach, peersMost), min(int64(here)*int64(ranks)*AnnounceCost, 256<<20))
 }
 
 // GroupsMax returns the bound of the ranks in all lists of a sidecar, plus GroupFixed for each
@@ -73,7 +76,7 @@ func GroupsMax(ranks int) int64 { return max(groupsLeast, groupsOf*int64(ranks))
 
 // kept returns the bytes that ranks and peers can make a sidecar keep, without eager messages.
 func kept(here, ranks, pods int) int64 {
-	return RanksKept + int64(here)*RankShare(ranks) + PeersKept(here, ranks) + int64(pods)*PeerShare + GroupsMax(ranks)*groupRank + PeerSlots*handshake + (SessionSlots+RefusedSlots)*greeting
+	return RanksKept + int64(here)*RankShare(ranks) + PeersKept(here, ranks, pods) + int64(pods)*PeerShare + GroupsMax(ranks)*groupRank + PeerSlots*handshake + (SessionSlots+RefusedSlots)*greeting
 }
 
 // Bounds of the state that processes of a pod, and sidecars of other pods, can make a sidecar

@@ -16,7 +16,8 @@ func TestEverythingKeptIsCounted(t *testing.T) {
 	for what, bytes := range map[string]int64{
 		"operations, all ranks":         64 * mib,
 		"operations, each rank's share": here * 2048 * 1000,
-		"announcements, answers, locks": 32 * mib,
+		"announcements, answers, locks": max(32*mib, pods*512*kib),
+		"records of eager messages":     pods * mib / 256 * 300,
 		"the same, each peer's share":   pods * 128 * kib,
 		"lists of ranks":                512 * 1024 * 24,
 		"handshakes of peers":           128 * 48 * kib,
@@ -36,14 +37,14 @@ func TestEverythingKeptIsCounted(t *testing.T) {
 		}
 		all += bytes
 	}
-	if heap := (Sizes{MPI: true}).Heap(here, ranks, pods); heap != all {
+	if heap := (Sizes{MPI: true, Credit: CreditDefault}).Heap(here, ranks, pods); heap != all {
 		t.Errorf("%d bytes in the formula, %d by the bounds", heap, all)
 	}
 	if most := int64(shm.MaxRequests) * (RequestCost + NumberCost); most > RanksKept {
 		t.Errorf("one rank that has all of its requests open takes %d bytes of %d", most, RanksKept)
 	}
 	// The sum stays acceptable in the largest job.
-	if heap := (Sizes{MPI: true}).Heap(128, 128*4096, 4096); heap > 13<<30 {
+	if heap := (Sizes{MPI: true, Credit: CreditDefault}).Heap(128, 128*4096, 4096); heap > 13<<30 {
 		t.Errorf("the largest job: %d MiB", heap>>20)
 	}
 }

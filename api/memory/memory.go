@@ -57,8 +57,12 @@ func CreditFirst(credit int64, pods int) int64 {
 }
 
 // CreditOfSpare returns how much larger the budget may be if the sidecar has more memory than the
-// formula requires.
-func CreditOfSpare(spare int64) int64 { return spare / 4 }
+// formula requires. The records of as many messages take a little more than that again.
+func CreditOfSpare(spare int64) int64 { return spare / 10 }
+
+// EagerRecord is the bytes of the record of a message that waits for its receive, in addition to the
+// message (core TestRecordsOfMessages).
+const EagerRecord = 300
 
 // PoolWarm is the most bytes of free memory for eager messages that a sidecar keeps.
 const PoolWarm = 4 << 20
@@ -121,7 +125,9 @@ const (
 	// the rings of small messages if the link writes to remote memory. The kernel used 1.7 MiB for
 	// each end of 1,000 connections over loopback whose reader was too slow. In a job of more than
 	// ManyConns pods it uses up to 5.5 times the buffer of one direction (link/tcp
-	// TestBuffersOfLargeJobs), the link has 42 KiB of output, and there are wideBytes for all.
+	// TestBuffersOfLargeJobs), the link has 42 KiB of output, and there are wideBytes for all. A
+	// connection with segments of 64 KiB, as within a machine, may use 560 KiB: the sum still
+	// suffices for 435 of them.
 	peerBytes = 2 << 20
 	farBytes  = 224 << 10
 	wideBytes = WideConns * 11 * WideBuffer / 2
@@ -129,6 +135,10 @@ const (
 	// payload that passes through without credit, and a page for small messages of each of two
 	// sizes that is not full.
 	poolBytes = 64<<10 + 2*4<<10
+	// copyClasses is the number of sizes of copies: memory for one size is not used for another
+	// before all of CopiesMax is in use. wireUnit is the least credit of a message (PROTOCOL §3.4).
+	copyClasses = 5
+	wireUnit    = 256
 	// etherBytes is the memory of the ether link: EtherStore twice, half as much of it again as
 	// garbage, 4 MiB of free packets, 0.8 MiB of buffers of system calls, 1 MiB of pulls, and 0.3 MiB
 	// of trials.
@@ -195,7 +205,7 @@ func (s Sizes) Own(here, ranks, pods int) int64 {
 // of Go's runtime, without which there would be as much garbage as live memory. The rest of Own
 // is the kernel's, or mapped memory.
 func (s Sizes) Heap(here, ranks, pods int) int64 {
-	n := baseBytes + int64(WatchListeners*WatchSlots*watchBytes) + kept(here, ranks, pods) + int64(here)*int64(min(ranks, cellsMax))*cellBytes
+	n := baseBytes + int64(WatchListeners*WatchSlots*watchBytes) + kept(here, ranks, pods) + s.credit(pods)/wireUnit*EagerRecord + int64(here)*int64(min(ranks, cellsMax))*cellBytes
 	if s.MPI {
 		n += launch(here, ranks, pods)
 	}
@@ -221,9 +231,13 @@ func ofPeers(peers, near, far, wide int64) int64 {
 // make a sidecar keep: messages that wait for their receive, and copies of messages that have
 // not been acknowledged.
 func (s Sizes) Eager(pods int) int64 {
-	from := int64(pods)
-	credit := min(from*s.Credit, from*CreditLeast+CreditBudget(s.Credit))
-	return credit + from*poolBytes + PoolWarm + min(credit, CopiesMax)
+	credit := s.credit(pods)
+	return credit + int64(pods)*poolBytes + PoolWarm + min(copyClasses*credit, CopiesMax)
+}
+
+// credit returns the most credit that all peers have at a time.
+func (s Sizes) credit(pods int) int64 {
+	return min(int64(pods)*s.Credit, int64(pods)*CreditLeast+CreditBudget(s.Credit))
 }
 
 // Need returns the memory of a sidecar in a pod of here ranks. All of it is charged to the

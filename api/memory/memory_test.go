@@ -16,9 +16,9 @@ func TestNeed(t *testing.T) {
 		more              int64 // MiB in addition to the heap (TestEverythingKeptIsCounted)
 	}{
 		{Sizes{}, 0, 0, 1, 0},
-		{s, 1, 1, 1, 258 + 2},
-		{s, 2, 4, 2, 2*258 + 2*2 + 2},
-		{Sizes{Arena: 255 * mi, Credit: mi, Encrypted: true}, 2, 4, 2, 2*258 + 2*2 + 4},
+		{s, 1, 1, 1, 258 + 6},
+		{s, 2, 4, 2, 2*258 + 2*6 + 2},
+		{Sizes{Arena: 255 * mi, Credit: mi, Encrypted: true}, 2, 4, 2, 2*258 + 2*6 + 4},
 		{Sizes{Arena: 255 * mi, Credit: 512 * mi}, 1, 2, 2, 258 + 2*512 + 32 + 2},
 	} {
 		want := (c.s.Heap(c.here, c.ranks, c.pods) + int64(c.pods)*poolBytes + PoolWarm + c.more*mi + mi - 1) &^ (mi - 1)

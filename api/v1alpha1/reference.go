@@ -81,11 +81,11 @@
 // Request and limit of the sidecar are the sum of
 //
 //	ranks of the pod × (arena + slab + 1 MiB) × 129/128
-//	eager + pods × 72 KiB + 4 MiB + (eager, at most 32 MiB)
+//	eager × 2.2 + pods × 72 KiB + 4 MiB + (5 × eager, at most 32 MiB)
 //	(pods − 1) × 2 MiB, over 128 pods 256 MiB or 88 MiB + (pods − 1) × 224 KiB, whichever is more
 //	ranks of the pod × (ranks of the job, at most 4096) × 384 bytes
 //	16 MiB
-//	24 MiB + 32 MiB + 12 MiB + 9 MiB
+//	24 MiB + announcements + 12 MiB + 9 MiB
 //	64 MiB + ranks of the pod × (1024 + 2 × ranks of the job, at least 2048 and at most 16384) × 1000 bytes + pods × 128 KiB
 //	programs of an MPI: 113 MiB + pods × 320 KiB + ranks of the pod × 64 KiB
 //
@@ -104,15 +104,15 @@
 //     pods × credit. A peer gets up to `credit`: that of the profile, by default 1 MiB, and
 //     in a job of more than 256 pods 256 MiB divided by their number, at least 128 KiB.
 //     +claim of memory: sidecar/cmd/outrigger-sidecar TestEagerMemory
-//     A sender keeps copies until they are acknowledged.
+//     Each message has a record of 300 bytes. A sender keeps copies until they are acknowledged.
 //  3. Connections to peers.
 //  4. Counters of how much each rank sent to which, and the text of a report of them.
 //  5. 32 connections at each of two ports for metrics and health. More are closed, the
 //     oldest of the address with the most connections first.
 //     +claim of memory: e2e/memory TestIdleConnectionsAtTheLimit
-//  6. The program; what other pods have announced or requested, which is more in a job of
-//     which each rank may announce a message to each rank of the pod (384 bytes each, at
-//     most 256 MiB); lists of ranks of communicators, 24 bytes for each of 524,288 ranks
+//  6. The program; `announcements` of other pods, and what they have requested: 32 MiB, or
+//     pods × 512 KiB up to 128 MiB, or in a job of which each rank may announce a message to
+//     each rank of the pod 384 bytes each up to 256 MiB, whichever is most; lists of ranks of communicators, 24 bytes for each of 524,288 ranks
 //     in all of them, or for 16 times the ranks of the job if that is more; and
 //     connections that have not authenticated.
 //  7. Open operations: a rank may have 65,536, and each rank has a share that others
@@ -135,10 +135,9 @@
 // +claim of memory: e2e/memory TestEveryRankAtTheLimit
 //
 // Examples: 64 ranks with `ranksPerPod: 16`, `arena: 1Gi` and the defaults: 16 × (1024 + 4
-// + 1) × 129/128 + 12 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16800 MiB for each
-// sidecar; of an MPI program that requests no arena 469 MiB. In a job of 4,096 pods
-// it is 2.2 GiB with one rank in each pod, and 4.7 GiB with 128, in addition to the memory that
-// is shared with the ranks.
+// + 1) × 129/128 + 33 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16821 MiB for each
+// sidecar; of an MPI program that requests no arena 490 MiB. A sidecar of 4,096 pods
+// keeps 5 GiB in addition to the memory of its 128 ranks, and 2.6 GiB with one rank.
 //
 // The launcher, and the PMIx server for Open MPI, run in the application's container and
 // take some megabytes each of its limit. `kubectl exec POD -- sh -c 'grep VmHWM

@@ -16,7 +16,7 @@ import (
 )
 
 // TestManySendersAtTheLimit checks that 31 senders use no more than the part of the limit for eager
-// messages, and that a sidecar of 160 pods, whose connections have small buffers, has enough.
+// messages, and that a sidecar of 160 pods has enough.
 func TestManySendersAtTheLimit(t *testing.T) {
 	t.Run("31", func(t *testing.T) {
 		used, s := manySenders(t, 32, 3<<19)

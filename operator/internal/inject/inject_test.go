@@ -332,12 +332,12 @@ func TestSidecarResources(t *testing.T) {
 		request, limit, least, most string
 		guaranteed                  bool
 	}{
-		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "177Mi", "177Mi", false},
-		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "177Mi", "177Mi", true},
-		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "177Mi", "177Mi", false},
+		"nothing":       {v1alpha1.SidecarResources{}, "250m", "0", "188Mi", "188Mi", false},
+		"a core":        {v1alpha1.SidecarResources{Limits: list("1", "")}, "1", "1", "188Mi", "188Mi", true},
+		"more at times": {v1alpha1.SidecarResources{Requests: list("500m", ""), Limits: list("2", "")}, "500m", "2", "188Mi", "188Mi", false},
 		"more memory":   {v1alpha1.SidecarResources{Requests: list("", "1Gi")}, "250m", "0", "1Gi", "1Gi", false},
-		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "177Mi", "177Mi", true},
-		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "177Mi", "2Gi", false},
+		"less memory":   {v1alpha1.SidecarResources{Limits: list("1", "1Mi")}, "1", "1", "188Mi", "188Mi", true},
+		"a wider limit": {v1alpha1.SidecarResources{Limits: list("", "2Gi")}, "250m", "0", "188Mi", "2Gi", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings()

@@ -16,7 +16,7 @@ func TestEagerMemory(t *testing.T) {
 			c := core.Config{Pods: pods, CreditBytes: uint64(widest)}
 			c.CreditFirst, c.CreditBudget = credit(widest, pods, 0)
 			all := min(int64(pods)*widest, int64(pods)*memory.CreditLeast+memory.CreditBudget(widest))
-			may := all + int64(pods)*(64<<10+2*4<<10) + memory.PoolWarm + min(all, memory.CopiesMax)
+			may := all + int64(pods)*(64<<10+2*4<<10) + memory.PoolWarm + min(5*all, memory.CopiesMax)
 			if room := int64(c.PoolBytes()) - memory.CopiesMax; room < all*3+int64(pods)*(64<<10+2*4<<10) {
 				t.Errorf("credit %d, %d pods: %d bytes of address space for %d of credit", widest, pods, room, all)
 			}

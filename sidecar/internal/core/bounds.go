@@ -17,5 +17,5 @@ func (c *Core) setAllowances() {
 	}
 	n := len(c.cfg.PodOf)
 	c.ofRanks = ranks.NewAllowance(memory.RanksKept+c.cfg.Spare/2, memory.RankShare(n))
-	c.ofPeers = ranks.NewAllowance(memory.PeersKept(here, n)+c.cfg.Spare/4, memory.PeerShare)
+	c.ofPeers = ranks.NewAllowance(memory.PeersKept(here, n, c.cfg.Pods)+c.cfg.Spare/4, memory.PeerShare)
 }

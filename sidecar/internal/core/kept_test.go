@@ -193,7 +193,7 @@ func TestPeersKeepNoMoreThanIsCounted(t *testing.T) {
 					t.Errorf("peer %d is cut off after %d frames, its share is %d", 1+i, n, share)
 				}
 			}
-			if kept, most := inUse()-before, memory.PeersKept(peers, 2*peers)+peers*memory.PeerShare; kept > most {
+			if kept, most := inUse()-before, memory.PeersKept(peers, 2*peers, peers+1)+peers*memory.PeerShare; kept > most {
 				t.Errorf("%d bytes are kept, %d are counted", kept, most)
 			}
 			runtime.KeepAlive(c)

@@ -41,7 +41,7 @@ func TestMemoryExample(t *testing.T) {
 		},
 		referencePage: {
 			fmt.Sprintf("= %d MiB for each sidecar; of an MPI program that requests no arena %d MiB", m.Need(16, 64, 4)>>20, mpi.Need(16, 64, 4)>>20),
-			fmt.Sprintf("A sidecar of 4,096 pods keeps %.0f GiB", float64(large.Own(128, 128*4096, 4096))/(1<<30)),
+			fmt.Sprintf("A sidecar of 4,096 pods keeps %.0f GiB in addition to the memory of its 128 ranks, and %.1f GiB with one rank.", float64(large.Own(128, 128*4096, 4096))/(1<<30), float64(large.Own(1, 4096, 4096))/(1<<30)),
 		},
 	} {
 		for _, claim := range claims {

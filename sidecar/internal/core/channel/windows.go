@@ -225,7 +225,7 @@ func (r *Room) onYielded(p *Peer, h *wire.Header) error {
 	if !c.Narrow(units) {
 		return fmt.Errorf("%w: gives %d bytes of credit back that it has used", link.ErrProtocol, h.A)
 	}
-	c.seen = c.taken
+	c.seen += units // what it sent meanwhile stays unseen
 	if units > 0 {
 		r.stats.Narrowed++
 		r.giveBack(p, units)

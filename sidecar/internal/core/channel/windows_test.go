@@ -357,3 +357,25 @@ func TestWideningAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestBusyIsNotSilent checks that a peer that sends a message between a Yield and its answer does
+// not count as silent.
+func TestBusyIsNotSilent(t *testing.T) {
+	j := newJob(t, 2)
+	j.fill(1)
+	j.receive(1)
+	r, x := j.pods[0].r, j.pods[1].r
+	p := r.Peer(1)
+	j.now += 10 * silentAfter
+	p.credit.silent(j.now)
+	r.now = j.now
+	x.TakeCredit(x.Peer(0), 256)
+	r.ask(p, 64)
+	j.now += 2 * silentAfter
+	if !j.send(1, 16<<10) || p.credit.asked != 0 {
+		t.Fatal("the message has no credit, or the Yield no answer")
+	}
+	if p.credit.silent(j.now) {
+		t.Error("the peer has just sent a message and counts as silent")
+	}
+}

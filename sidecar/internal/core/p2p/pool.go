@@ -53,8 +53,8 @@ func poolReserve(peers int, credit uint64) uint64 {
 // copyReserve is the address space for eager copies of the sending side.
 const copyReserve = memory.CopiesMax
 
-// get returns n bytes. ok is false if the region is used up, which only a peer that exceeds its
-// credit can cause.
+// get returns n bytes. ok is false if the region is used up. In that of unexpected messages only a
+// peer that exceeds its credit can cause that; in that of copies, larger free ranges are split.
 func (p *pool) get(n uint64) (link.Ref, bool) {
 	k := poolClass(n)
 	if k < 0 {
@@ -76,11 +76,28 @@ func (p *pool) get(n uint64) (link.Ref, bool) {
 	}
 	if p.next+size > p.limit {
 		p.inUse -= size
+		if p.split(k) {
+			return p.get(n)
+		}
 		return link.Ref{}, false
 	}
 	off := p.next
 	p.next += size
 	return link.Ref{Region: p.region, Off: off, Len: n}, true
+}
+
+// split makes four free ranges of class k of one of the next class.
+func (p *pool) split(k int) bool {
+	if k+1 == len(poolClasses) || len(p.free[k+1]) == 0 && !p.split(k+1) {
+		return false
+	}
+	last := len(p.free[k+1]) - 1
+	off := p.free[k+1][last]
+	p.free[k+1] = p.free[k+1][:last]
+	for i := range poolClasses[k+1] / poolClasses[k] {
+		p.free[k] = append(p.free[k], off+i*poolClasses[k])
+	}
+	return true
 }
 
 func (p *pool) put(r link.Ref) {
