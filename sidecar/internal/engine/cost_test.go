@@ -87,34 +87,40 @@ func podWith(tb testing.TB, ranks int, cfg Config, clock func() int64) (*Engine,
 	loop.SetMemory(e)
 	apps := make([]*app, ranks)
 	for r := range apps {
-		g := segment.DefaultGeometry
-		c, err := segment.Format(pages(g.Bytes()), g, uint32(r))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		s, err := session.New(c, pages(1<<20), uint32(r))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		a := &app{slab: c.Slab(), control: c}
-		if a.bell, err = wake.NewDoorbell(); err == nil {
-			s.SetDoorbell(a.bell)
-			err = e.Attach(s)
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		mem, n := c.SubmitRing()
-		if a.submit, err = ring.NewProducer(mem, n); err == nil {
-			mem, n = c.CompleteRing()
-			a.complete, err = ring.NewConsumer(mem, n)
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		apps[r] = a
+		apps[r] = attach(tb, e, uint32(r))
 	}
 	return e, apps
+}
+
+// attach attaches the application of a rank.
+func attach(tb testing.TB, e *Engine, rank uint32) *app {
+	tb.Helper()
+	g := segment.DefaultGeometry
+	c, err := segment.Format(pages(g.Bytes()), g, rank)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := session.New(c, pages(1<<20), rank)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a := &app{slab: c.Slab(), control: c}
+	if a.bell, err = wake.NewDoorbell(); err == nil {
+		s.SetDoorbell(a.bell)
+		err = e.Attach(s)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	mem, n := c.SubmitRing()
+	if a.submit, err = ring.NewProducer(mem, n); err == nil {
+		mem, n = c.CompleteRing()
+		a.complete, err = ring.NewConsumer(mem, n)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a
 }
 
 // batch sends n 8-byte messages from rank 0 to rank 1, whose receives are posted first, and

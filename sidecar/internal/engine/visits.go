@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
+)
 
 // Limits of the silence of a rank. One that is silent is not visited in each turn.
 //
@@ -9,7 +13,7 @@ import "time"
 const (
 	silentTurns  = 1000
 	silentTime   = int64(time.Millisecond)
-	lookInterval = int64(20 * time.Microsecond)
+	lookInterval = int64(silence.LookInterval)
 )
 
 // visits are the sessions that a turn visits: those that submitted something lately, or got a

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 )
 
 // Wait configures how an engine with nothing to do waits. It polls, then polls and yields,
@@ -84,16 +85,12 @@ func (s *sleeper) forget(fd int) {
 // sleep blocks until a descriptor is readable or a doorbell was rung, at most d. It returns the
 // number of events.
 func (s *sleeper) sleep(d time.Duration) int {
-	return s.wait(int((d + time.Millisecond - 1) / time.Millisecond))
-}
-
-// poll returns the number of events that there are.
-func (s *sleeper) poll() int { return s.wait(0) }
-
-func (s *sleeper) wait(ms int) int {
-	n, err := unix.EpollWait(s.epoll, s.events[:], ms)
+	n, err := unix.EpollWait(s.epoll, s.events[:], int((d+time.Millisecond-1)/time.Millisecond))
 	if err != nil {
 		return 0 // a signal: poll again
 	}
 	return n
 }
+
+// poll returns the number of events that there are.
+func (s *sleeper) poll() int { return len(silence.Events(s.epoll, s.events[:])) }

@@ -12,11 +12,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 )
 
 // Limits of a connection, and of a Poll.
@@ -36,15 +36,6 @@ const (
 	spareBuffers = 16 // buffers of each kind that are retained for the next connection that needs one
 )
 
-// Limits of the silence of a connection. One that is silent is not read in each Poll. What it
-// brings first may wait for lookInterval: that is at most a fiftieth of the silence.
-const (
-	silentPolls  = 1000
-	silentTime   = time.Millisecond
-	lookPolls    = 8 // polls between two readings of the clock, which cost as much as some polls
-	lookInterval = 20 * time.Microsecond
-)
-
 // Stats counts the work of a link.
 type Stats struct {
 	BytesIn, BytesOut, Reads, Writes, EmptyReads, ShortWrites uint64
@@ -62,7 +53,7 @@ type Link struct {
 	conns   []*conn // connections by peer; nil: no connection
 	list    []*conn
 	inUse   []*conn // the part of list that carried something lately
-	silence silence
+	silence silence.Clock
 	epoll   int
 	waiting int  // number of connections whose output waits for the socket
 	broken  bool // some connection has an error that Poll has not reported
@@ -111,7 +102,7 @@ func (l *Link) FD() int { return l.epoll }
 
 // Arm makes the Poll that follows a sleep look at all connections.
 func (l *Link) Arm() bool {
-	l.silence.look, l.silence.looked = 0, time.Time{}
+	l.silence.LookNow()
 	return len(l.ready) > 0
 }
 
@@ -195,21 +186,21 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 // Poll writes output that waited, where the socket has room again, and reads frames.
 // While output waits, Poll asks epoll instead of each socket, so that a peer that does
 // not read costs no attempts to write. A silent connection costs a share of one call of epoll
-// every lookInterval.
+// every silence.LookInterval.
 func (l *Link) Poll(sink link.Sink) int {
 	if len(l.list)+l.waiting == 0 && !l.broken {
 		return 0
 	}
-	if l.silence.isOver() {
+	if l.silence.IsOver() {
 		l.retire()
 	}
 	work, enough := 0, l.stats.BytesIn+pollTotal
 	direct := len(l.inUse) <= directConns && l.waiting == 0
 	// Silent connections come first: those in use may always have more than enough.
-	if !direct || len(l.ready) > 0 || len(l.inUse) < len(l.list) && l.silence.mayLook() {
+	if !direct || len(l.ready) > 0 || len(l.inUse) < len(l.list) && l.silence.MayLook() {
 		work = l.pollReady(sink, enough)
 	}
-	if direct {
+	if direct && len(l.inUse) > 0 {
 		work += l.pollInUse(sink, enough)
 	}
 	if l.broken {
@@ -248,11 +239,7 @@ func (l *Link) pollInUse(sink link.Sink, enough uint64) (work int) {
 func (l *Link) pollReady(sink link.Sink, enough uint64) (work int) {
 	if len(l.ready) == 0 {
 		l.stats.Looks++
-		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
-		if err != nil {
-			return 0 // EINTR: the next Poll tries again
-		}
-		l.ready = l.events[:max(n, 0)]
+		l.ready = silence.Events(l.epoll, l.events[:])
 	}
 	for ; len(l.ready) > 0; l.ready = l.ready[1:] {
 		if l.stats.BytesIn >= enough {
