@@ -42,10 +42,15 @@ type conn struct {
 	controlsRead uint64                  // control messages read, without wake-ups
 	unsent       []control               // control messages that the local socket has not accepted
 	watched      bool                    // epoll reports when the local socket accepts data
-	ending       error                   // why the peer writes no more; data that it has written is read first
-	last         uint64                  // position in the ring where that data ends
+	end          ending
 	err          error
 	gone         bool
+}
+
+// ending is the end of what the peer writes. Data that it has written is read first.
+type ending struct {
+	cause error  // nil: the peer may write
+	at    uint64 // position in the ring where that data ends
 }
 
 // fail ends c with err in the next Poll.
@@ -59,9 +64,9 @@ func (c *conn) fail(err error) {
 // endAfterRing records that the peer writes no more. The frames in the ring are still
 // handed over.
 func (c *conn) endAfterRing(cause error) {
-	if c.ending == nil {
+	if c.end.cause == nil {
 		n, _ := c.in.ready() // the next read reports an error of it
-		c.ending, c.last = cause, c.in.at+uint64(n)
+		c.end = ending{cause, c.in.at + uint64(n)}
 	}
 }
 

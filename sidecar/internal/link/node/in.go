@@ -45,8 +45,8 @@ func (c *conn) read(sink link.Sink, budget uint64) (work int) {
 		return work
 	}
 	c.publishIn()
-	if c.ending != nil && c.err == nil && !c.src.pending() && (c.in.at >= c.last || work == 0) {
-		c.fail(c.ending)
+	if c.end.cause != nil && c.err == nil && !c.src.pending() && (c.in.at >= c.end.at || work == 0) {
+		c.fail(c.end.cause)
 		work++
 	}
 	return work

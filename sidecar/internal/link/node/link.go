@@ -55,11 +55,10 @@ type Link struct {
 	conns        []*conn // connections by peer; nil: no connection through memory
 	list         []*conn
 	met          []bool // by peer: it was connected at least once
-	turn         int    // index in list of the connection in turn
-	failed       int    // number of connections in list with an error
-	armed        bool   // peers see the flag that this side sleeps
-	checkSockets bool   // poll the sockets in the next Poll
-	polls        int
+	visits       visits
+	failed       int  // number of connections in list with an error
+	armed        bool // peers see the flag that this side sleeps
+	checkSockets bool // poll the sockets in the next Poll
 
 	board   *board
 	boardFD int // the board, which peers open for reading
@@ -82,6 +81,12 @@ type Link struct {
 	epoll  int
 	events [64]unix.EpollEvent
 	stats  Stats
+}
+
+// visits are the connections that each Poll reads.
+type visits struct {
+	turn  int // index in list of the connection in turn
+	polls int // since the last poll of the sockets
 }
 
 // New returns a link.
@@ -202,7 +207,7 @@ func (l *Link) Arm() bool {
 
 // hasWork reports whether there is work of which no socket event informs.
 func (c *conn) hasWork() bool {
-	if n, err := c.in.ready(); err != nil || n != c.left || c.src.pending() || c.hasControls() || c.ending != nil {
+	if n, err := c.in.ready(); err != nil || n != c.left || c.src.pending() || c.hasControls() || c.end.cause != nil {
 		return true
 	}
 	if c.needs == 0 || c.refsFull() {
@@ -340,8 +345,8 @@ func (l *Link) Poll(sink link.Sink) int {
 	if l.armed {
 		l.clearSleep()
 	}
-	if l.polls++; l.checkSockets || l.polls >= socketPollInterval {
-		l.polls, l.checkSockets = 0, false
+	if l.visits.polls++; l.checkSockets || l.visits.polls >= socketPollInterval {
+		l.visits.polls, l.checkSockets = 0, false
 		work += l.pollSockets()
 	}
 	if len(l.ended) > 0 {
@@ -380,8 +385,8 @@ func (l *Link) readConns(sink link.Sink) (work int) {
 		if len(l.list) == 0 || l.stats.BytesIn >= enough {
 			break
 		}
-		l.turn %= len(l.list)
-		c := l.list[l.turn]
+		l.visits.turn %= len(l.list)
+		c := l.list[l.visits.turn]
 		work += c.read(sink, pollBudget)
 		if c.gone {
 			continue
@@ -395,7 +400,7 @@ func (l *Link) readConns(sink link.Sink) (work int) {
 		if len(c.unsent) > 0 {
 			c.flushControls()
 		}
-		l.turn++
+		l.visits.turn++
 	}
 	return work
 }
@@ -411,7 +416,7 @@ func (l *Link) pollSockets() (work int) {
 			continue
 		}
 		c := l.conns[ev.Fd]
-		if c == nil || c.err != nil || c.ending != nil {
+		if c == nil || c.err != nil || c.end.cause != nil {
 			continue
 		}
 		switch {

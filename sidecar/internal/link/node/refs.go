@@ -111,14 +111,14 @@ func (c *conn) resolveRef(size int) (remoteSpan, error) {
 		return remoteSpan{}, fmt.Errorf("%w: payload of %d bytes in region %d, want more than %d bytes and a region of 32 bits", link.ErrProtocol, size, region, wholeMax)
 	}
 	c.source = link.Region(region)
-	for i := 0; c.regions[c.source] == nil && c.err == nil && c.ending == nil && i < controlsPerFrame; i += controlsPerPoll {
+	for i := 0; c.regions[c.source] == nil && c.err == nil && c.end.cause == nil && i < controlsPerFrame; i += controlsPerPoll {
 		if c.readControls() == 0 { // its announcement was sent before the frame
 			break
 		}
 	}
 	m := c.regions[c.source]
-	if m == nil && c.ending != nil { // the peer ended before this side received the announcement
-		return remoteSpan{}, c.ending
+	if m == nil && c.end.cause != nil { // the peer ended before this side received the announcement
+		return remoteSpan{}, c.end.cause
 	}
 	if m == nil || off > m.size || uint64(size) > m.size-off {
 		return remoteSpan{}, fmt.Errorf("%w: payload of %d bytes at offset %d of region %d, which is not announced or smaller", link.ErrProtocol, size, off, region)
