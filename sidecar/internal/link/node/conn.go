@@ -43,6 +43,7 @@ type conn struct {
 	unsent       []control               // control messages that the local socket has not accepted
 	watched      bool                    // epoll reports when the local socket accepts data
 	end          ending
+	visit        visit
 	err          error
 	gone         bool
 }

@@ -82,6 +82,7 @@ func (c *conn) wake() {
 
 // sendControl sends w, or queues it until the socket accepts it.
 func (c *conn) sendControl(w control) {
+	c.use() // a Poll may have to send it
 	if c.unsent = append(c.unsent, w); len(c.unsent) == 1 {
 		c.flushControls()
 	}

@@ -10,7 +10,8 @@
 //	                that are open for reading (shares.go)
 //	keys            a board in the memory of the registering side, which only that side
 //	                writes (board.go)
-//	wake-ups        a message of a local socket, if the peer's flag says that it sleeps;
+//	wake-ups        a message of a local socket, if the peer's flag says that it sleeps, or
+//	                that it does not read a ring that was silent (visits.go);
 //	                the descriptors of regions pass through the same socket (control.go)
 //	sign of life    the proven socket of package peers, and the local one: the connection
 //	                ends when either of them ends

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 )
 
 // Limits of one Poll, so that no peer and no kind of work delays the others for long.
@@ -81,12 +83,6 @@ type Link struct {
 	epoll  int
 	events [64]unix.EpollEvent
 	stats  Stats
-}
-
-// visits are the connections that each Poll reads.
-type visits struct {
-	turn  int // index in list of the connection in turn
-	polls int // since the last poll of the sockets
 }
 
 // New returns a link.
@@ -191,13 +187,13 @@ func (l *Link) FD() int { return l.epoll }
 func (l *Link) Arm() bool {
 	l.armed, l.checkSockets = true, true
 	work := l.cfg.Stream.Arm()
-	for _, c := range l.list {
+	for _, c := range l.visits.list {
 		if publish(c.in.sleep, 1); c.needs > 0 {
 			publish(c.out.waits, 1)
 		}
 		c.armControls()
 	}
-	for _, c := range l.list {
+	for _, c := range l.visits.list {
 		if c.hasWork() {
 			return true
 		}
@@ -239,6 +235,7 @@ func (l *Link) Join(peer link.Peer, fd int, e *Endpoint) error {
 	e.handOver(c)
 	l.conns[peer] = c
 	l.list = append(l.list, c)
+	c.use()
 	if !l.met[peer] {
 		l.met[peer] = true
 		l.stats.Direct++
@@ -271,12 +268,8 @@ func (l *Link) forget(peer link.Peer) {
 // drop removes c and its operations, and calls end for each operation.
 func (l *Link) drop(c *conn, end func(*operation)) {
 	l.conns[c.peer] = nil
-	for i, x := range l.list {
-		if x == c {
-			l.list = append(l.list[:i], l.list[i+1:]...)
-			break
-		}
-	}
+	isC := func(x *conn) bool { return x == c }
+	l.list, l.visits.list = slices.DeleteFunc(l.list, isC), slices.DeleteFunc(l.visits.list, isC)
 	if c.err != nil {
 		l.failed--
 	}
@@ -331,6 +324,7 @@ func (l *Link) Post(peer link.Peer, frames []*link.Frame) int {
 	if c == nil {
 		return l.cfg.Stream.Post(peer, frames)
 	}
+	c.use() // an answer is probable
 	n := 0
 	for c.err == nil && n < len(frames) && c.send(frames[n]) {
 		n++
@@ -345,7 +339,10 @@ func (l *Link) Poll(sink link.Sink) int {
 	if l.armed {
 		l.clearSleep()
 	}
-	if l.visits.polls++; l.checkSockets || l.visits.polls >= socketPollInterval {
+	if len(l.list) > 0 && l.visits.clock.IsOver() {
+		l.retire()
+	}
+	if l.visits.polls++; l.checkSockets || l.visits.polls >= socketPollInterval || l.lookAtSilent() {
 		l.visits.polls, l.checkSockets = 0, false
 		work += l.pollSockets()
 	}
@@ -355,7 +352,9 @@ func (l *Link) Poll(sink link.Sink) int {
 	if len(l.list) == 0 {
 		return work
 	}
-	work += l.readConns(sink)
+	if len(l.visits.list) > 0 {
+		work += l.readConns(sink)
+	}
 	if !l.ops.Empty() {
 		work += l.move(sink)
 	}
@@ -368,50 +367,53 @@ func (l *Link) Poll(sink link.Sink) int {
 	return work
 }
 
-// clearSleep clears the flags by which peers see that this side sleeps.
+// clearSleep clears the flags by which peers see that this side sleeps. Those of silent
+// connections stay.
 func (l *Link) clearSleep() {
 	l.armed = false
-	for _, c := range l.list {
+	for _, c := range l.visits.list {
 		c.in.sleep.Store(0)
 		c.out.waits.Store(0)
 	}
 }
 
-// readConns reads one connection after the other, beginning with the one in turn, up to
+// readConns reads one connection in use after the other, beginning with the one in turn, up to
 // pollTotal bytes.
 func (l *Link) readConns(sink link.Sink) (work int) {
 	enough := l.stats.BytesIn + pollTotal
-	for range l.list { // list may change during the loop
-		if len(l.list) == 0 || l.stats.BytesIn >= enough {
+	v := &l.visits
+	for range v.list { // list may change during the loop
+		if len(v.list) == 0 || l.stats.BytesIn >= enough {
 			break
 		}
-		l.visits.turn %= len(l.list)
-		c := l.list[l.visits.turn]
-		work += c.read(sink, pollBudget)
+		v.turn %= len(v.list)
+		c := v.list[v.turn]
+		n := c.read(sink, pollBudget)
 		if c.gone {
+			work += n
 			continue
 		}
 		if c.retryBlocked() {
-			work++
+			n++
 		}
 		if c.hasControls() {
-			work += c.readControls()
+			n += c.readControls()
 		}
+		if n > 0 {
+			c.visit.used = true
+		}
+		work += n
 		if len(c.unsent) > 0 {
 			c.flushControls()
 		}
-		l.visits.turn++
+		v.turn++
 	}
 	return work
 }
 
 // pollSockets handles the events of the sockets.
 func (l *Link) pollSockets() (work int) {
-	n, err := unix.EpollWait(l.epoll, l.events[:], 0)
-	if err != nil {
-		return 0 // EINTR: next time
-	}
-	for _, ev := range l.events[:n] {
+	for _, ev := range silence.Events(l.epoll, l.events[:]) {
 		if ev.Fd == stream { // Poll has polled it already
 			continue
 		}
@@ -419,6 +421,7 @@ func (l *Link) pollSockets() (work int) {
 		if c == nil || c.err != nil || c.end.cause != nil {
 			continue
 		}
+		c.use() // it rings, or ends
 		switch {
 		case ev.Pad == ofProof:
 			work += c.checkProof()

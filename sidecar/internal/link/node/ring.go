@@ -23,7 +23,7 @@ import (
 const (
 	offTail     = 0   // bytes written so far; written by the writer
 	offHead     = 64  // bytes read so far; written by the reader
-	offSleeps   = 128 // 1: the reader sleeps until it is woken
+	offSleeps   = 128 // 1: the reader sleeps, or does not read this ring, until it is woken
 	offWaits    = 192 // 1: the writer waits for room
 	offControls = 256 // control messages sent, without wake-ups; written by the writer
 	ringWords   = 512
