@@ -28,15 +28,15 @@ func (l *Plan) outVector() vector {
 // combineSize returns the rounds of an allreduce within a group, and the length of the longest
 // operand in tmp.
 func combineSize(g *group, a Algorithm, count, elem int64) (rounds int, operand int64) {
-	f := foldGroup(g, -1)
 	switch a {
 	case Ring:
 		part := even(position{}, count, elem, g.size)
 		return 2 * (g.size - 1), part.len(0)
 	case Rabenseifner:
+		f := foldGroup(g, -1)
 		return 2*f.extra() + 2*f.levels(), halvedOperand(&f, count, elem)
 	}
-	return 2*f.extra() + f.levels(), count * elem
+	return levels(g.size), count * elem
 }
 
 // combine adds round i of an allreduce within a group.
@@ -48,20 +48,6 @@ func combine(w *round, g *group, a Algorithm, v *vector, i int) {
 		halvedAllreduce(w, g, v, i)
 	default:
 		doubledAllreduce(w, g, v, i)
-	}
-}
-
-// doubledAllreduce exchanges the whole vector in every round. It has the fewest rounds of all
-// algorithms, and is the only one that keeps operands in order.
-func doubledAllreduce(w *round, g *group, v *vector, i int) {
-	f := foldGroup(g, -1)
-	switch i -= f.extra(); {
-	case i < 0:
-		w.foldIn(g, &f, v)
-	case i < f.levels():
-		w.exchangeAll(g, &f, v, i)
-	default:
-		w.foldOut(g, &f, v)
 	}
 }
 

@@ -2,66 +2,135 @@ package coll
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
-// crossing returns the most bytes that the plans of a collective send from one pod to others.
-func crossing(t *testing.T, p Params, pods []int32) (most int64) {
+// crossing counts what the plans of a collective send from one pod to another.
+type crossing struct {
+	out, in  int64 // most bytes that leave a pod, and that arrive in one
+	messages int   // most messages that leave a pod
+	rounds   int   // rounds with a message between pods
+}
+
+func crossings(t *testing.T, p Params, pods []int32) (c crossing) {
 	t.Helper()
 	layout, err := NewLayout(pods)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Size, p.Layout = len(pods), layout
-	out := map[int32]int64{}
+	out, in, messages := make([]int64, layout.pods()), make([]int64, layout.pods()), make([]int, layout.pods())
 	var steps []Step
+	var rounds []bool
 	for p.Rank = range pods {
 		l, err := NewPlan(p)
 		if err != nil {
 			t.Fatal(err)
 		}
+		rounds = append(rounds, make([]bool, l.Rounds()-len(rounds))...)
 		for i := range l.Rounds() {
 			steps = l.Round(i, steps[:0])
 			for _, s := range steps {
-				if s.Op == Send && pods[s.Peer] != pods[p.Rank] {
-					out[pods[p.Rank]] += s.Len
+				from, to := layout.pod[p.Rank], layout.pod[max(s.Peer, 0)]
+				if s.Op != Send || from == to {
+					continue
+				}
+				out[from] += s.Len
+				in[to] += s.Len
+				messages[from]++
+				rounds[s.Tag] = true // the round in which its receiver waits for it
+			}
+		}
+	}
+	for _, crossed := range rounds {
+		if crossed {
+			c.rounds++
+		}
+	}
+	c.out, c.in, c.messages = slices.Max(out), slices.Max(in), slices.Max(messages)
+	return c
+}
+
+// jobs are communicators of several pods with as many ranks in each. Their ranks are pod by pod and
+// in turn.
+var jobs = []struct{ pods, per int }{{16, 64}, {7, 5}, {2, 3}, {2, 2}, {1024, 1}}
+
+// everyJob runs f for each of jobs and for each root that is sampled.
+func everyJob(t *testing.T, f func(t *testing.T, pods []int32, p Params)) {
+	t.Helper()
+	for _, c := range jobs {
+		for name, of := range map[string]func(rank int) int32{
+			"pod by pod": func(r int) int32 { return int32(r / c.per) },
+			"in turn":    func(r int) int32 { return int32(r % c.pods) },
+		} {
+			if c.per == 1 && name == "in turn" {
+				continue // the same
+			}
+			pods := make([]int32, c.pods*c.per)
+			for r := range pods {
+				pods[r] = of(r)
+			}
+			for _, kind := range []Kind{Barrier, Bcast, Reduce, Allreduce} {
+				for _, root := range sampledRoots(kind, len(pods)) {
+					t.Run(fmt.Sprintf("%dx%d/%s/%v/%d", c.pods, c.per, name, kind, root), func(t *testing.T) {
+						f(t, pods, Params{Kind: kind, Root: root, Elem: 8, Commutative: true})
+					})
 				}
 			}
 		}
 	}
-	for _, n := range out {
-		most = max(most, n)
+}
+
+func sampledRoots(k Kind, size int) []int {
+	if !k.Rooted() {
+		return []int{0}
 	}
-	return most
+	return slices.Compact([]int{0, 1, size / 2, size - 1})
+}
+
+// near reports whether a count is at most a tenth above the least possible one.
+func near(t *testing.T, what string, got, least float64) {
+	t.Helper()
+	if t.Logf("%s: %.2f times as many as have to", what, got/least); got/least > 1.1 {
+		t.Errorf("%s: %.0f, which is %.2f times the least possible %.0f; want at most 1.1", what, got, got/least, least)
+	}
 }
 
 // TestAllreduceBetweenPods checks that a large allreduce sends no more than a tenth more bytes
 // from any pod than it has to, 2N(P-1)/P (Patarasuk and Yuan 2009), for ranks that are pod by pod
 // and in turn. A ring of all ranks, for which a client has memory from ringBytes on, sends 2N.
 func TestAllreduceBetweenPods(t *testing.T) {
-	for _, c := range []struct{ pods, per int }{{16, 64}, {7, 5}, {2, 3}, {128, 1}} {
-		for name, of := range map[string]func(rank int) int32{
-			"pod by pod": func(r int) int32 { return int32(r / c.per) },
-			"in turn":    func(r int) int32 { return int32(r % c.pods) },
-		} {
-			pods := make([]int32, c.pods*c.per)
-			for r := range pods {
-				pods[r] = of(r)
-			}
-			for n := 64 << 10; n <= 256<<20; n *= 16 {
-				t.Run(fmt.Sprintf("%dx%d/%s/%d", c.pods, c.per, name, n), func(t *testing.T) {
-					most := crossing(t, Params{Kind: Allreduce, Count: n / 8, Elem: 8, Commutative: true}, pods)
-					least := 2 * float64(n) * float64(c.pods-1) / float64(c.pods)
-					if n >= ringBytes && n/len(pods) >= ringChunkBytes {
-						least = 2 * float64(n)
-					}
-					if got := float64(most) / least; got > 1.1 {
-						t.Errorf("%.2f times as many bytes leave a pod as have to", got)
-					}
-				})
-			}
+	everyJob(t, func(t *testing.T, pods []int32, p Params) {
+		if p.Kind != Allreduce {
+			return
 		}
-	}
+		for n := 64 << 10; n <= 256<<20; n *= 16 {
+			p.Count = n / p.Elem
+			many := float64(slices.Max(pods) + 1)
+			least := 2 * float64(n) * (many - 1) / many
+			if n >= ringBytes && n/len(pods) >= ringChunkBytes {
+				least = 2 * float64(n)
+			}
+			near(t, fmt.Sprintf("bytes of %d that leave a pod", n), float64(crossings(t, p, pods).out), least)
+		}
+	})
+}
+
+// TestShortBetweenPods checks the rounds with messages between pods, and the messages that leave a
+// pod, of short vectors: the binary logarithm of the number of pods.
+func TestShortBetweenPods(t *testing.T) {
+	everyJob(t, func(t *testing.T, pods []int32, p Params) {
+		least := float64(levels(int(slices.Max(pods)) + 1))
+		for n := p.Elem; n <= 8<<10; n *= 8 {
+			if p.Count = n / p.Elem; p.Kind == Barrier {
+				n, p.Count = 8<<10, 0
+			}
+			c := crossings(t, p, pods)
+			near(t, fmt.Sprintf("rounds of %d bytes", n), float64(c.rounds), least)
+			near(t, fmt.Sprintf("messages of %d bytes", n), float64(c.messages), least)
+		}
+	})
 }
 
 // TestAllgatherBetweenPods checks that an allgather whose ranks are pod by pod sends no more bytes
@@ -74,7 +143,7 @@ func TestAllgatherBetweenPods(t *testing.T) {
 		}
 		for _, block := range []int{8, 1 << 10, 32 << 10} {
 			p := Params{Kind: Allgather, Count: block, Elem: 1}
-			most, least := crossing(t, p, pods), int64(block)*int64(len(pods)-c.per)
+			most, least := crossings(t, p, pods).out, int64(block)*int64(len(pods)-c.per)
 			if most > least {
 				t.Errorf("%d pods of %d ranks, blocks of %d bytes: %d bytes leave a pod, want %d", c.pods, c.per, block, most, least)
 			}
