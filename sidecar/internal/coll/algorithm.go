@@ -32,7 +32,8 @@ const (
 	// Pairwise exchanges directly with every rank, pairwiseWindow at once.
 	Pairwise
 	// TwoLevel combines within each pod, lets one rank of each pod exchange with those of the
-	// other pods, and spreads the result within each pod.
+	// other pods, and spreads the result within each pod. In a long allreduce each rank of a pod
+	// does that for a share of the vector.
 	TwoLevel
 )
 

@@ -207,3 +207,30 @@ func TestTwoLevelLarge(t *testing.T) {
 		}
 	}
 }
+
+// TestShares runs an allreduce of long vectors in the shares of two levels, for ranks that are pod
+// by pod and in turn, none, half or all of which are in place, and for counts that the ranks do not
+// divide.
+func TestShares(t *testing.T) {
+	for _, c := range []struct{ pods, per int }{{2, 2}, {3, 2}, {2, 3}, {3, 3}, {2, 5}, {7, 2}} {
+		ranks := c.pods * c.per
+		pods := make([]int32, ranks)
+		for _, rest := range []int{0, 1, ranks - 1} {
+			for places := range 3 {
+				for r := range pods {
+					if pods[r] = int32(r / c.per); places == 1 {
+						pods[r] = int32(r % c.pods)
+					}
+				}
+				count := ranks*ranks + rest
+				p := Params{Kind: Allreduce, Algorithm: TwoLevel, Size: ranks, Count: count, Elem: ringBytes/count + 1, Commutative: true, Pods: pods}
+				s := &story{base: p, seed: uint64(count), places: places}
+				s.play(t)
+				plan, err := NewPlan(s.params(0))
+				if err != nil || plan.column.size == 0 || plan.Rounds() > 2*(ranks-1) {
+					t.Errorf("%+v: column %v, %d rounds, error %v", c, plan.column, plan.Rounds(), err)
+				}
+			}
+		}
+	}
+}

@@ -14,9 +14,13 @@ func TestRoundDoesNotAllocate(t *testing.T) {
 		pods[i] = int32(i / 128)
 	}
 	for _, kind := range everyKind {
-		for _, a := range Algorithms(kind) {
+		for _, a := range append(Algorithms(kind), Auto) {
+			count := 5000
+			if a == Auto {
+				count = 1024 << 13 // an allreduce has shares
+			}
 			s := story{base: Params{
-				Kind: kind, Algorithm: a, Size: 1024, Root: 700, Count: 5000, Elem: 8, Commutative: true, Pods: pods,
+				Kind: kind, Algorithm: a, Size: 1024, Root: 700, Count: count, Elem: 8, Commutative: true, Pods: pods,
 			}, counts: uneven(20)}
 			p, err := NewPlan(s.params(333))
 			if err != nil {

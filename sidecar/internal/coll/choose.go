@@ -84,9 +84,9 @@ const (
 	// smaller chunks, the rounds of a ring take longer than that.
 	ringRanks      = 16
 	ringShortBytes = 8 << 10
-	// In two levels, a rank needs scratch memory for a whole vector. From this size on, a ring
-	// that is in use anyway needs a chunk of it. It goes from pod to pod and crosses each
-	// boundary once, so that as few bytes leave a pod as in two levels.
+	// In two levels, a leader needs scratch memory for a whole vector. From this size on, a ring
+	// of all ranks that is in use anyway needs a chunk of it, and so do shares in two levels.
+	// The ring goes from pod to pod and crosses each boundary once: 2N bytes leave a pod.
 	ringBytes               = 1 << 20
 	reduceScatterShortBytes = 512 << 10
 	orderedShortBytes       = 8 << 10
@@ -103,6 +103,7 @@ const (
 type shape struct {
 	kind        Kind
 	ranks       int
+	count       int64 // elements, by which the vector or a block is divided
 	bytes       int64 // the vector of Bcast, Reduce, Allreduce and Scan, all blocks of ReduceScatter, one block of the others
 	total       int64 // bytes of one block for each rank
 	commutative bool
@@ -111,7 +112,7 @@ type shape struct {
 
 func (p *Params) shape() shape {
 	bytes := int64(p.Count) * int64(p.Elem)
-	s := shape{kind: p.Kind, ranks: p.Size, bytes: bytes, commutative: p.Commutative, layout: p.Layout}
+	s := shape{kind: p.Kind, ranks: p.Size, count: int64(p.Count), bytes: bytes, commutative: p.Commutative, layout: p.Layout}
 	switch p.Kind {
 	case Gather, Scatter, Allgather, Alltoall:
 		s.total = bytes * int64(p.Size)
@@ -180,11 +181,21 @@ func (r *row) applies(s *shape) bool {
 // client allocates without knowing it (shm.CollScratch).
 func (s *shape) serves(a Algorithm) bool { return s.misfit(a) == fitting && s.granted(a) }
 
+// long reports whether clients have memory for one chunk of an allreduce that commutes.
+func (s *shape) long() bool { return s.bytes >= ringBytes && s.bytes/int64(s.ranks) >= ringChunkBytes }
+
+// shared reports whether an allreduce in two levels is in shares, of whose pieces only the last one
+// is shorter than the others.
+func (s *shape) shared() bool {
+	many := int64(s.ranks)
+	return s.kind == Allreduce && s.commutative && s.long() && s.layout.equal() && s.count/many >= many
+}
+
 // granted reports whether that scratch memory suffices for algorithm a.
 func (s *shape) granted(a Algorithm) bool {
 	switch s.kind {
 	case Allreduce:
-		return a == Ring || !s.commutative || s.bytes < ringBytes || s.bytes/int64(s.ranks) < ringChunkBytes
+		return a == Ring || !s.commutative || !s.long() || a == TwoLevel && s.shared()
 	case ReduceScatter:
 		return a == Pairwise || s.bytes <= reduceScatterShortBytes
 	case Gather, Scatter:

@@ -7,13 +7,14 @@ import "math/bits"
 type group struct {
 	rank, size int
 	members    []int32 // comm rank by number; nil if they are the same
+	skip       int     // members between one of the group and the next one
 }
 
 func (g *group) peer(i int) int32 {
 	if g.members == nil {
 		return int32(i)
 	}
-	return g.members[i]
+	return g.members[i*(1+g.skip)]
 }
 
 // relative numbers the ranks from the root on; absolute is its inverse.

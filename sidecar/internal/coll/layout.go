@@ -85,6 +85,14 @@ func (l *Layout) pods() int {
 // pays reports whether two levels differ from one level.
 func (l *Layout) pays() bool { return l != nil && l.pods() > 1 && l.largest > 1 }
 
+// equal reports whether the pods have several ranks, and as many each.
+func (l *Layout) equal() bool { return l.pays() && l.largest*l.pods() == len(l.pod) }
+
+// column returns the ranks with the index of rank, one of each pod. The layout is equal.
+func (l *Layout) column(rank int) group {
+	return group{rank: int(l.pod[rank]), size: l.pods(), members: l.members[l.index[rank]:], skip: l.largest - 1}
+}
+
 // inOrder returns all ranks, pod by pod.
 func (l *Layout) inOrder(rank int) group {
 	return group{rank: int(l.start[l.pod[rank]] + l.index[rank]), size: len(l.members), members: l.members}

@@ -15,6 +15,7 @@ type Plan struct {
 	local, leaders group     // groups of two-level plans
 	leader         int       // number within local of the rank that is in leaders
 	across         Algorithm // by which the leaders broadcast or combine
+	column         group     // the ranks that combine this rank's share; none: the vector has no shares
 
 	rounds                       int
 	inExtent, outExtent, scratch int64

@@ -217,7 +217,7 @@ reduce 16383: binomial, with pods two-level
 reduce 16384: rabenseifner, with pods two-level
 allreduce 8192: recursive-doubling, with pods two-level
 allreduce 8193: rabenseifner, with pods two-level
-allreduce 1048576: ring, with pods ring
+allreduce 1048576: ring, with pods two-level
 reduce-scatter 32768: recursive-halving, with pods recursive-halving
 reduce-scatter 32769: pairwise, with pods pairwise
 gather 65535: binomial, with pods binomial

@@ -13,6 +13,7 @@ type story struct {
 	base    Params // everything but Rank
 	ordered bool   // use the operation that is not commutative
 	seed    uint64
+	places  int // 1: every second rank of an allreduce is in place; 2: all are
 	// Counts and displacements of the v kinds, from sender to receiver.
 	counts func(from, to int) int64
 }
@@ -42,6 +43,9 @@ func spread(n int, count func(i int) int64) (counts, displs []int64) {
 func (s *story) params(rank int) Params {
 	p := s.base
 	p.Rank = rank
+	if s.places > 0 {
+		p.InPlace = s.places == 2 || rank%2 == 0
+	}
 	if s.counts == nil {
 		return p
 	}
@@ -69,7 +73,7 @@ func (s *story) run() error {
 		if err != nil {
 			return err
 		}
-		inPlace := s.base.InPlace && (!s.base.Kind.Rooted() || rank == s.base.Root)
+		inPlace := p.p.InPlace && (!s.base.Kind.Rooted() || rank == s.base.Root)
 		state := m.add(p, inPlace)
 		inputs[rank] = s.input(rank, p)
 		s.fill(state, rank, inputs[rank])

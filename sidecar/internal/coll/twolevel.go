@@ -11,6 +11,10 @@ func (l *Plan) setLevels() {
 	l.leaders = l.p.Layout.leadersWith(l.p.Root, l.p.Rank)
 	l.leader = int(l.p.Layout.index[l.leaders.members[l.leaders.rank]])
 	// Rules are for the ranks of a communicator, and not for the leaders.
+	if s := l.p.shape(); s.shared() {
+		l.column = l.p.Layout.column(l.p.Rank)
+		return
+	}
 	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true}
 	l.across = s.choose(nil)
 }
@@ -34,6 +38,11 @@ func (l *Plan) stages() (up, across, down int) {
 	case Allgather:
 		return 1, gatherRounds(l.leaders.size), within
 	}
+	if l.column.size > 0 {
+		s := l.sharing()
+		up, down = s.rounds()
+		return up, 0, down
+	}
 	across, _ = combineSize(&l.leaders, l.across, int64(l.p.Count), int64(l.p.Elem))
 	return within, across, within
 }
@@ -41,6 +50,9 @@ func (l *Plan) stages() (up, across, down int) {
 func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
 	up, across, down := l.stages()
 	switch {
+	case l.column.size > 0:
+		s := l.sharing()
+		scratch = s.pieces.len(0)
 	case l.p.Kind == Allreduce:
 		scratch = l.bytes // operands; the result grows in Out
 	case l.p.Kind == Reduce && l.p.Rank == l.p.Root:
@@ -54,6 +66,9 @@ func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
 func (l *Plan) twoLevel(w *round, i int) {
 	up, across, _ := l.stages()
 	switch {
+	case l.column.size > 0:
+		s := l.sharing()
+		s.add(w, i)
 	case i < up:
 		l.levelUp(w, i)
 	case i < up+across:
