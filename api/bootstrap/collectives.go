@@ -29,8 +29,8 @@ var Collectives = []string{"barrier", "bcast", "reduce", "allreduce", "reduce-sc
 
 var algorithms = map[string][]string{
 	"barrier":        {"dissemination", "two-level"},
-	"bcast":          {"binomial", "scatter-allgather", "two-level"},
-	"reduce":         {"binomial", "rabenseifner", "two-level"},
+	"bcast":          {"binomial", "scatter-allgather", "double-tree", "two-level"},
+	"reduce":         {"binomial", "rabenseifner", "double-tree", "two-level"},
 	"allreduce":      {"recursive-doubling", "rabenseifner", "ring", "two-level"},
 	"reduce-scatter": {"recursive-halving", "recursive-doubling", "pairwise"},
 	"gather":         {"binomial", "linear"},

@@ -42,7 +42,7 @@ func TestContradictions(t *testing.T) {
 		{`"tuning":{`, `"tuning":{"encrypt":"rot13",`, "tuning.encrypt"},
 		{`"tuning":{`, `"tuning":{"helpers":-2,`, "tuning.helpers is -2"},
 		{`"tuning":{`, `"tuning":{"collectives":[{"collective":"gatherv","algorithm":"linear"}],`, `tuning.collectives[0].collective is "gatherv", want barrier, bcast`},
-		{`"tuning":{`, `"tuning":{"collectives":[{"collective":"bcast","algorithm":"ring"}],`, `tuning.collectives[0].algorithm of bcast is "ring", want binomial, scatter-allgather, two-level`},
+		{`"tuning":{`, `"tuning":{"collectives":[{"collective":"bcast","algorithm":"ring"}],`, `tuning.collectives[0].algorithm of bcast is "ring", want binomial, scatter-allgather, double-tree, two-level`},
 		{`"tuning":{`, `"tuning":{"collectives":[{"collective":"bcast","algorithm":"binomial","ranks":-1}],`, "tuning.collectives[0].ranks is -1"},
 		{`"tuning":{`, `"tuning":{"collectives":[{"collective":"bcast","algorithm":"binomial","pods":2000000}],`, "tuning.collectives[0].pods is 2000000"},
 		{`"tuning":{`, `"tuning":{"collectives":[{"collective":"bcast","algorithm":"binomial","maxBytes":-8}],`, "tuning.collectives[0].maxBytes is -8"},

@@ -90,14 +90,14 @@ type Collective string
 
 // CollectiveAlgorithm is an algorithm of collectives.
 //
-// +kubebuilder:validation:Enum=Dissemination;TwoLevel;Binomial;ScatterAllgather;Rabenseifner;RecursiveDoubling;Ring;RecursiveHalving;Pairwise;Linear;Bruck
+// +kubebuilder:validation:Enum=Dissemination;TwoLevel;Binomial;ScatterAllgather;Rabenseifner;RecursiveDoubling;Ring;RecursiveHalving;Pairwise;Linear;Bruck;DoubleTree
 type CollectiveAlgorithm string
 
 // CollectiveRule chooses the algorithm of some collectives.
 //
 // +kubebuilder:validation:XValidation:rule="self.collective != 'Barrier' || self.algorithm in ['Dissemination', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Barrier is Dissemination or TwoLevel"
-// +kubebuilder:validation:XValidation:rule="self.collective != 'Bcast' || self.algorithm in ['Binomial', 'ScatterAllgather', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Bcast is Binomial, ScatterAllgather or TwoLevel"
-// +kubebuilder:validation:XValidation:rule="self.collective != 'Reduce' || self.algorithm in ['Binomial', 'Rabenseifner', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Reduce is Binomial, Rabenseifner or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Bcast' || self.algorithm in ['Binomial', 'ScatterAllgather', 'DoubleTree', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Bcast is Binomial, ScatterAllgather, DoubleTree or TwoLevel"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Reduce' || self.algorithm in ['Binomial', 'Rabenseifner', 'DoubleTree', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Reduce is Binomial, Rabenseifner, DoubleTree or TwoLevel"
 // +kubebuilder:validation:XValidation:rule="self.collective != 'Allreduce' || self.algorithm in ['RecursiveDoubling', 'Rabenseifner', 'Ring', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Allreduce is RecursiveDoubling, Rabenseifner, Ring or TwoLevel"
 // +kubebuilder:validation:XValidation:rule="self.collective != 'ReduceScatter' || self.algorithm in ['RecursiveHalving', 'RecursiveDoubling', 'Pairwise']",fieldPath=".algorithm",message="algorithm of ReduceScatter is RecursiveHalving, RecursiveDoubling or Pairwise"
 // +kubebuilder:validation:XValidation:rule="self.collective != 'Gather' || self.algorithm in ['Binomial', 'Linear']",fieldPath=".algorithm",message="algorithm of Gather is Binomial or Linear"

@@ -35,11 +35,13 @@ const (
 	// other pods, and spreads the result within each pod. In a long allreduce each rank of a pod
 	// does that for a share of the vector.
 	TwoLevel
+	// DoubleTree is a pair of binary trees, each for one half of the vector in segments.
+	DoubleTree
 )
 
 var algorithmNames = [...]string{
 	"auto", "dissemination", "binomial", "linear", "scatter-allgather", "ring", "bruck",
-	"recursive-doubling", "recursive-halving", "rabenseifner", "pairwise", "two-level",
+	"recursive-doubling", "recursive-halving", "rabenseifner", "pairwise", "two-level", "double-tree",
 }
 
 func (a Algorithm) String() string {
@@ -62,8 +64,8 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 
 var algorithmsOf = [...][]Algorithm{
 	Barrier:       {Dissemination, TwoLevel},
-	Bcast:         {Binomial, ScatterAllgather, TwoLevel},
-	Reduce:        {Binomial, Rabenseifner, TwoLevel},
+	Bcast:         {Binomial, ScatterAllgather, DoubleTree, TwoLevel},
+	Reduce:        {Binomial, Rabenseifner, DoubleTree, TwoLevel},
 	Allreduce:     {RecursiveDoubling, Rabenseifner, Ring, TwoLevel},
 	Scan:          {RecursiveDoubling},
 	ReduceScatter: {RecursiveHalving, RecursiveDoubling, Pairwise},
@@ -92,7 +94,7 @@ func Algorithms(k Kind) []Algorithm {
 // reorders reports whether the algorithm may combine operands in another order than that of
 // the ranks. Pairwise has a variant for each case.
 func (a Algorithm) reorders() bool {
-	return a == Rabenseifner || a == Ring || a == RecursiveHalving || a == TwoLevel
+	return a == Rabenseifner || a == Ring || a == RecursiveHalving || a == TwoLevel || a == DoubleTree
 }
 
 // misfit is why an algorithm cannot serve a collective.

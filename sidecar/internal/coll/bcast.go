@@ -3,7 +3,7 @@ package coll
 import "math/bits"
 
 func (l *Plan) bcastSize() (rounds int, scratch int64) {
-	return broadcastRounds(l.algorithm, l.p.Size), 0
+	return broadcastRounds(&l.all, l.algorithm, int64(l.p.Count), int64(l.p.Elem)), 0
 }
 
 func (l *Plan) bcast(w *round, i int) {
@@ -12,18 +12,26 @@ func (l *Plan) bcast(w *round, i int) {
 
 // broadcast adds round i of a broadcast of Out within a group.
 func broadcast(w *round, g *group, a Algorithm, root int, count, elem int64, i int) {
-	if a == ScatterAllgather {
+	switch a {
+	case ScatterAllgather:
 		scatterAllgather(w, g, root, count, elem, i)
-		return
+	case DoubleTree:
+		t := newDoubleTree(g, root, count, elem)
+		t.broadcast(w, i)
+	default:
+		binomialBcast(w, g, root, count*elem, i)
 	}
-	binomialBcast(w, g, root, count*elem, i)
 }
 
-func broadcastRounds(a Algorithm, ranks int) int {
-	if a == ScatterAllgather {
-		return levels(ranks) + ranks - 1
+func broadcastRounds(g *group, a Algorithm, count, elem int64) int {
+	switch a {
+	case ScatterAllgather:
+		return levels(g.size) + g.size - 1
+	case DoubleTree:
+		t := newDoubleTree(g, 0, count, elem)
+		return t.rounds()
 	}
-	return levels(ranks)
+	return levels(g.size)
 }
 
 // togetherBytes is the largest vector that an inner rank of a tree starts to send to all its

@@ -97,7 +97,7 @@ func (g *garbage) params() Params {
 // that are checked use only the memory that the plan states.
 func FuzzNewPlan(f *testing.F) {
 	for kind := range byte(16) {
-		for algorithm := range byte(12) {
+		for algorithm := range byte(13) {
 			f.Add([]byte{kind, 7, 3, 2, 9, 8, algorithm, 1, 1, 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6})
 		}
 	}

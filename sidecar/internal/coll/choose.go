@@ -21,6 +21,8 @@ const (
 	acrossPods
 	// fewRounds: the same, and the leaders exchange in about as few rounds as all ranks would.
 	fewRounds
+	// oneInPod: each rank is in a pod of its own.
+	oneInPod
 	// wideChunks: a ring passes on chunks that are worth its rounds.
 	wideChunks
 )
@@ -35,6 +37,8 @@ var builtin = [...][]row{
 	},
 	Bcast: {
 		{algorithm: TwoLevel, class: acrossPods},
+		{algorithm: Binomial, bytes: treeShortBytes},
+		{algorithm: DoubleTree, from: 3, class: oneInPod},
 		{algorithm: Binomial, bytes: bcastShortBytes},
 		{algorithm: ScatterAllgather, from: bcastLongRanks},
 		{algorithm: Binomial},
@@ -42,6 +46,8 @@ var builtin = [...][]row{
 	Reduce: {
 		{algorithm: TwoLevel, class: acrossPods},
 		{algorithm: Binomial, bytes: reduceShortBytes},
+		{algorithm: Rabenseifner, bytes: treeShortBytes},
+		{algorithm: DoubleTree, from: 3, class: oneInPod},
 		{algorithm: Rabenseifner},
 		{algorithm: Binomial}, // the only one for an operation that does not commute
 	},
@@ -74,6 +80,7 @@ var builtin = [...][]row{
 }
 
 const (
+	treeShortBytes      = 64<<10 - 1 // the vector of a larger bcast or reduce has segments
 	bcastShortBytes     = 256<<10 - 1
 	bcastLongRanks      = 8
 	reduceShortBytes    = 16<<10 - 1
@@ -107,12 +114,14 @@ type shape struct {
 	bytes       int64 // the vector of Bcast, Reduce, Allreduce and Scan, all blocks of ReduceScatter, one block of the others
 	total       int64 // bytes of one block for each rank
 	commutative bool
+	apart       bool // each rank is in a pod of its own
 	layout      *Layout
 }
 
 func (p *Params) shape() shape {
 	bytes := int64(p.Count) * int64(p.Elem)
 	s := shape{kind: p.Kind, ranks: p.Size, count: int64(p.Count), bytes: bytes, commutative: p.Commutative, layout: p.Layout}
+	s.apart = p.Layout.pods() == p.Size
 	switch p.Kind {
 	case Gather, Scatter, Allgather, Alltoall:
 		s.total = bytes * int64(p.Size)
@@ -168,6 +177,8 @@ func (r *row) applies(s *shape) bool {
 	switch r.class {
 	case acrossPods:
 		return s.layout.pays()
+	case oneInPod:
+		return s.apart
 	case fewRounds:
 		return s.layout.pays() && gatherRounds(s.layout.pods()) <= max(gatherRoundsMax, levels(s.ranks))
 	case wideChunks:

@@ -185,9 +185,9 @@ func TestAutoKeepsOrder(t *testing.T) {
 
 // TestChoices records the thresholds, so that a change of one is noticed.
 func TestChoices(t *testing.T) {
-	pods := make([]int32, 16)
+	pods, apart := make([]int32, 16), make([]int32, 16)
 	for i := range pods {
-		pods[i] = int32(i / 4)
+		pods[i], apart[i] = int32(i/4), int32(i)
 	}
 	got := ""
 	for _, c := range []struct {
@@ -195,8 +195,8 @@ func TestChoices(t *testing.T) {
 		bytes []int
 	}{
 		{Barrier, []int{0}},
-		{Bcast, []int{bcastShortBytes, bcastShortBytes + 1}},
-		{Reduce, []int{reduceShortBytes, reduceShortBytes + 1}},
+		{Bcast, []int{treeShortBytes, treeShortBytes + 1, bcastShortBytes, bcastShortBytes + 1}},
+		{Reduce, []int{reduceShortBytes, reduceShortBytes + 1, treeShortBytes, treeShortBytes + 1}},
 		{Allreduce, []int{allreduceShortBytes, allreduceShortBytes + 1, 16 * ringChunkBytes}},
 		{ReduceScatter, []int{reduceScatterShortBytes / 16, reduceScatterShortBytes/16 + 1}},
 		{Gather, []int{rootedShortBytes, rootedShortBytes + 1}},
@@ -207,14 +207,23 @@ func TestChoices(t *testing.T) {
 			p := Params{Kind: c.kind, Size: 16, Count: n, Elem: 1, Commutative: true}
 			flat := Choose(p)
 			p.Pods = pods
-			got += fmt.Sprintf("%v %d: %v, with pods %v\n", c.kind, n, flat, Choose(p))
+			got += fmt.Sprintf("%v %d: %v, with pods %v", c.kind, n, flat, Choose(p))
+			p.Pods = apart
+			if a := Choose(p); a != flat {
+				got += fmt.Sprintf(", in pods of one %v", a)
+			}
+			got += "\n"
 		}
 	}
 	want := `barrier 0: dissemination, with pods two-level
-bcast 262143: binomial, with pods two-level
-bcast 262144: scatter-allgather, with pods two-level
+bcast 65535: binomial, with pods two-level
+bcast 65536: binomial, with pods two-level, in pods of one double-tree
+bcast 262143: binomial, with pods two-level, in pods of one double-tree
+bcast 262144: scatter-allgather, with pods two-level, in pods of one double-tree
 reduce 16383: binomial, with pods two-level
 reduce 16384: rabenseifner, with pods two-level
+reduce 65535: rabenseifner, with pods two-level
+reduce 65536: rabenseifner, with pods two-level, in pods of one double-tree
 allreduce 8192: recursive-doubling, with pods two-level
 allreduce 8193: rabenseifner, with pods two-level
 allreduce 1048576: ring, with pods two-level
@@ -234,7 +243,7 @@ alltoall 257: pairwise, with pods pairwise
 }
 
 func TestAlgorithmNames(t *testing.T) {
-	for a := Auto; a <= TwoLevel; a++ {
+	for a := Auto; a <= DoubleTree; a++ {
 		if b, err := ParseAlgorithm(a.String()); err != nil || b != a {
 			t.Errorf("ParseAlgorithm(%q) = %v, %v", a, b, err)
 		}

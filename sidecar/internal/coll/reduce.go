@@ -5,6 +5,10 @@ func (l *Plan) reduceSize() (rounds int, scratch int64) {
 		f := foldGroup(&l.all, l.p.Root)
 		return f.extra() + 2*f.levels(), l.halvedReduceScratch(&f)
 	}
+	if l.algorithm == DoubleTree {
+		t := newDoubleTree(&l.all, l.p.Root, int64(l.p.Count), int64(l.p.Elem))
+		return t.rounds(), t.reduceScratch(l.p.Rank == l.p.Root, l.p.InPlace)
+	}
 	rounds = levels(l.p.Size)
 	if l.treeRoot() != l.p.Root {
 		rounds++
@@ -54,6 +58,11 @@ func (l *Plan) reduce(w *round, i int) {
 	v := l.reduceVector()
 	if l.algorithm == Rabenseifner {
 		halvedReduce(w, &l.all, l.p.Root, &v, i)
+		return
+	}
+	if l.algorithm == DoubleTree {
+		t := newDoubleTree(&l.all, l.p.Root, v.count, v.elem)
+		t.reduce(w, &v, i)
 		return
 	}
 	root := l.treeRoot()

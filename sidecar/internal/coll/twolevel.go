@@ -15,8 +15,11 @@ func (l *Plan) setLevels() {
 		l.column = l.p.Layout.column(l.p.Rank)
 		return
 	}
-	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true}
+	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true, apart: true}
 	l.across = s.choose(nil)
+	if l.p.Kind == Reduce && (l.across != DoubleTree || l.p.Count < 2) {
+		l.across = Binomial // two segments of one element are more than an operand
+	}
 }
 
 func (l *Plan) leads() bool { return l.leader == l.local.rank }
@@ -32,8 +35,12 @@ func (l *Plan) stages() (up, across, down int) {
 	case Barrier:
 		return within, levels(l.leaders.size), within
 	case Bcast:
-		return 0, broadcastRounds(l.across, l.leaders.size), within
+		return 0, broadcastRounds(&l.leaders, l.across, int64(l.p.Count), int64(l.p.Elem)), within
 	case Reduce:
+		if l.across == DoubleTree {
+			t := newDoubleTree(&l.leaders, 0, int64(l.p.Count), int64(l.p.Elem))
+			return within, t.rounds(), 0
+		}
 		return within, levels(l.leaders.size), 0
 	case Allgather:
 		return 1, gatherRounds(l.leaders.size), within
@@ -106,6 +113,11 @@ func (l *Plan) levelAcross(w *round, i int) {
 	case Reduce:
 		v := l.reduceVector()
 		l.combined(&v)
+		if l.across == DoubleTree {
+			t := newDoubleTree(&l.leaders, l.leaderRoot(), v.count, v.elem)
+			t.reduce(w, &v, i)
+			return
+		}
 		treeReduce(w, &l.leaders, l.leaderRoot(), &v, i)
 	case Allreduce:
 		v := l.outVector()

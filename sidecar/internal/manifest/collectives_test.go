@@ -20,7 +20,7 @@ spec:
 		t.Errorf("%+v, %v", rules, err)
 	}
 	for _, c := range []struct{ from, to, want string }{
-		{"Bcast, algorithm: TwoLevel", "Bcast, algorithm: Ring", `line 7: spec.collectives[1].algorithm is "Ring": algorithm of Bcast is Binomial, ScatterAllgather or TwoLevel`},
+		{"Bcast, algorithm: TwoLevel", "Bcast, algorithm: Ring", `line 7: spec.collectives[1].algorithm is "Ring": algorithm of Bcast is Binomial, ScatterAllgather, DoubleTree or TwoLevel`},
 		{"Bcast", "Bcats", `line 7: spec.collectives[1].collective is "Bcats", want Barrier, Bcast, `},
 		{"{collective: Bcast, algorithm: TwoLevel}", "{collective: ReduceScatter, ranks: 4, pods: 2, maxBytes: 8, algorithm: Pairwise}", "line 7: spec.collectives[1].maxBytes is 8: rules for the same collective"},
 		{"algorithm: TwoLevel", "algorithm: TwoLevel, within: 7", "within"},

@@ -53,7 +53,7 @@ var jobFields = []field{
 var profileFields = []field{
 	{path: "spec", required: true},
 	{path: "spec.collectives", length: [2]int{0, 128}},
-	{path: "spec.collectives[].algorithm", required: true, enum: []string{"Dissemination", "TwoLevel", "Binomial", "ScatterAllgather", "Rabenseifner", "RecursiveDoubling", "Ring", "RecursiveHalving", "Pairwise", "Linear", "Bruck"}},
+	{path: "spec.collectives[].algorithm", required: true, enum: []string{"Dissemination", "TwoLevel", "Binomial", "ScatterAllgather", "Rabenseifner", "RecursiveDoubling", "Ring", "RecursiveHalving", "Pairwise", "Linear", "Bruck", "DoubleTree"}},
 	{path: "spec.collectives[].collective", required: true, enum: []string{"Barrier", "Bcast", "Reduce", "Allreduce", "ReduceScatter", "Gather", "Scatter", "Allgather", "Alltoall"}},
 	{path: "spec.collectives[].maxBytes", min: 1, max: 1 << 40},
 	{path: "spec.collectives[].pods", min: 1, max: 4096},
