@@ -27,7 +27,7 @@ func drawCredit(c *core.Config) {
 		return
 	}
 	rng := rand.New(rand.NewPCG(c.Seed, 30))
-	first, budget := uint64(1<<10)<<rng.IntN(4), uint64(4<<10)<<rng.IntN(4)
+	first, budget := uint64(1<<10)<<rng.IntN(4), uint64(2<<10)<<rng.IntN(4)
 	if earlier := rng.IntN(4 * c.Pods); earlier < c.Pods {
 		if earlier == int(c.Self) {
 			return
