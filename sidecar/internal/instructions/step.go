@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,8 @@ func step(t *testing.T) (counts []int, err error) {
 	}
 	defer start.Close()
 	var out bytes.Buffer
-	cmd := exec.Command(self, "-test.run="+pattern(t.Name()), "-test.count=1")
+	cmd := exec.Command(self, "-test.run="+pattern(t.Name()), "-test.count=1", "-test.timeout=5m")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL} // while it is not traced
 	// The collector would wait for threads that are stopped.
 	cmd.Env = append(os.Environ(), environment+"=1", "GOGC=off", "GOMEMLIMIT=off", "GODEBUG=asyncpreemptoff=1")
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -61,5 +61,15 @@ func (c *Clock) due() bool {
 	return true
 }
 
+// longBytes is the number of bytes that a poll moves in about the time between two looks.
+const longBytes = 16 << 10
+
+// Moved notes the bytes of a poll. After a long one, MayLook reads the clock at once.
+func (c *Clock) Moved(bytes uint64) {
+	if bytes >= longBytes {
+		c.look = 0
+	}
+}
+
 // LookNow makes the next call of MayLook return true.
 func (c *Clock) LookNow() { c.look, c.next = 0, 0 }

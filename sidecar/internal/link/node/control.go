@@ -138,6 +138,7 @@ func (c *conn) post(w *control) error {
 
 // readControls reads the control messages of the peer.
 func (c *conn) readControls() (work int) {
+	c.use() // what is read here may end the peer, whose ring is read first, and there may be more
 	var b [controlBytes + 1]byte
 	oob := c.l.oob
 	c.wakes, c.moreControls = 0, false

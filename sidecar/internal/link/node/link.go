@@ -408,20 +408,26 @@ func (l *Link) readConns(sink link.Sink) (work int) {
 		}
 		v.turn++
 	}
+	v.clock.Moved(l.stats.BytesIn + pollTotal - enough)
 	return work
 }
 
 // pollSockets handles the events of the sockets.
 func (l *Link) pollSockets() (work int) {
-	for _, ev := range silence.Events(l.epoll, l.events[:]) {
+	events := silence.Events(l.epoll, l.events[:])
+	l.checkSockets = len(events) == len(l.events) // there may be more
+	for _, ev := range events {
 		if ev.Fd == stream { // Poll has polled it already
 			continue
 		}
 		c := l.conns[ev.Fd]
-		if c == nil || c.err != nil || c.end.cause != nil {
+		if c == nil {
 			continue
 		}
 		c.use() // it rings, or ends
+		if c.err != nil || c.end.cause != nil {
+			continue
+		}
 		switch {
 		case ev.Pad == ofProof:
 			work += c.checkProof()

@@ -78,6 +78,73 @@ func TestSilentPeer(t *testing.T) {
 	x.until(t, "the end of a silent peer is not noticed", func() bool { return len(x.toA.downs) == 1 })
 }
 
+// TestReadOfSilentPeerThatEnds checks that the end of a silent peer is noticed if a read of its
+// memory finds the end first.
+func TestReadOfSilentPeerThatEnds(t *testing.T) {
+	x := newTwo(t, 1)
+	key, err := x.b.l.board.add(x.b.m.NewRegion(8192)) // as Register does, and the announcement is not sent
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.beSilent(t)
+	if err := x.a.l.Read(0, 7, x.a.m.NewRegion(4096), link.Key{Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		x.a.l.Poll(x.toA)
+	}
+	x.b.l.Forget(0)
+	x.until(t, "the end of the peer is not noticed", func() bool { return len(x.toA.downs) == 1 })
+}
+
+// TestFirstFrameBehindLongPolls checks that the first frame of a silent peer does not wait for
+// several polls that read large payloads of others.
+func TestFirstFrameBehindLongPolls(t *testing.T) {
+	const busy, payload = 4, 256 << 10
+	a := newSide(t, busy+1)
+	t.Cleanup(func() { _ = a.l.Close() })
+	sink, there := &counting{mem: make([]byte, wire.FrameMax)}, &counting{mem: make([]byte, wire.FrameMax)}
+	var peers []*side
+	var frames []*link.Frame
+	for p := range busy + 1 {
+		b := newSide(t, busy+1)
+		t.Cleanup(func() { _ = b.l.Close() })
+		joinAs(t, a, link.Peer(p), b, 0)
+		peers = append(peers, b)
+		frames = append(frames, &link.Frame{Head: wire.Header{Type: wire.Data, Seq: 1, Length: payload}, Payload: b.m.NewRegion(payload)})
+	}
+	feed := func() {
+		for p, b := range peers[:busy] {
+			b.l.Poll(there)
+			for b.l.Post(0, frames[p:p+1]) == 1 {
+			}
+		}
+	}
+	silent := a.l.conns[busy]
+	for round := range 20 {
+		for n := 0; silent.visit.in; n++ {
+			if n%4 == 0 {
+				feed()
+			}
+			a.l.Poll(sink)
+		}
+		for range 5 + round%8 {
+			feed()
+			a.l.Poll(sink)
+		}
+		feed()
+		peers[busy].l.Post(0, signOfLife)
+		polls := 0
+		for ; !silent.visit.in; polls++ {
+			a.l.Poll(sink)
+			feed()
+		}
+		if polls > 2 {
+			t.Fatalf("a frame of a silent peer waits for %d polls", polls)
+		}
+	}
+}
+
 // TestUnfinishedIsNotSilent checks that a connection with a frame that waits for room stays in
 // use, since its peer sends no wake-up when it has made room.
 func TestUnfinishedIsNotSilent(t *testing.T) {

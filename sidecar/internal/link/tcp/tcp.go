@@ -206,6 +206,7 @@ func (l *Link) Poll(sink link.Sink) int {
 	if l.broken {
 		work += l.reportBroken(sink)
 	}
+	l.silence.Moved(l.stats.BytesIn + pollTotal - enough)
 	return work
 }
 

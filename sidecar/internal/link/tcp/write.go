@@ -145,6 +145,7 @@ func (c *conn) flush() {
 			return
 		}
 		c.link.stats.BytesOut += uint64(n)
+		c.used = true
 		c.count(n)
 		c.out.written(n)
 	}
