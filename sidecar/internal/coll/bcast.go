@@ -16,7 +16,7 @@ func broadcast(w *round, g *group, a Algorithm, root int, count, elem int64, i i
 	case ScatterAllgather:
 		scatterAllgather(w, g, root, count, elem, i)
 	case DoubleTree:
-		t := newDoubleTree(g, root, count, elem)
+		t := newDoubleTree(g, root, count*elem, 1) // ranks may give the same bytes in other elements
 		t.broadcast(w, i)
 	default:
 		binomialBcast(w, g, root, count*elem, i)
@@ -28,7 +28,7 @@ func broadcastRounds(g *group, a Algorithm, count, elem int64) int {
 	case ScatterAllgather:
 		return levels(g.size) + g.size - 1
 	case DoubleTree:
-		t := newDoubleTree(g, 0, count, elem)
+		t := newDoubleTree(g, 0, count*elem, 1)
 		return t.rounds()
 	}
 	return levels(g.size)

@@ -199,7 +199,8 @@ func (s *shape) long() bool { return s.bytes >= ringBytes && s.bytes/int64(s.ran
 // is shorter than the others.
 func (s *shape) shared() bool {
 	many := int64(s.ranks)
-	return s.kind == Allreduce && s.commutative && s.long() && s.layout.equal() && s.count/many >= many
+	longest := (s.count + many - 1) / many
+	return s.kind == Allreduce && s.commutative && s.long() && s.layout.equal() && (many-1)*longest <= s.count
 }
 
 // granted reports whether that scratch memory suffices for algorithm a.

@@ -12,8 +12,9 @@
 //
 // The algorithms are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective
 // Communication Operations in MPICH" (2005), Bruck et al., "Efficient Algorithms for
-// All-to-All Communications in Multiport Message-Passing Systems" (1997), and paper 001,
-// section 4.2.2, for the groups of four in alltoall.
+// All-to-All Communications in Multiport Message-Passing Systems" (1997), Sanders, Speck and
+// Träff, "Two-tree Algorithms for Full Bandwidth Broadcast, Reduction and Scan" (2009), and paper
+// 001, section 4.2.2, for the groups of four in alltoall.
 package coll
 
 import "fmt"

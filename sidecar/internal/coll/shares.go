@@ -55,7 +55,7 @@ func (s *sharing) combine(w *round, window, step int) {
 	g, c := s.local, s.column
 	before := window - 1 - s.delay // the window of the piece that goes to the next pod
 	exchanges := before >= 0 && before < c.size-1
-	first := s.delay == 0 && s.turn < s.steps-1 // the other pods' operand comes before the pod's
+	first := s.turn < s.steps-1 // the other pods' operand comes before the pod's
 	if window < c.size {
 		out := g.wrap(g.rank - 1 - step)
 		in := g.wrap(out - 1)

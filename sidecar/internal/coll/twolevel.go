@@ -10,11 +10,11 @@ func (l *Plan) setLevels() {
 	l.local = l.p.Layout.podOf(l.p.Rank)
 	l.leaders = l.p.Layout.leadersWith(l.p.Root, l.p.Rank)
 	l.leader = int(l.p.Layout.index[l.leaders.members[l.leaders.rank]])
-	// Rules are for the ranks of a communicator, and not for the leaders.
 	if s := l.p.shape(); s.shared() {
 		l.column = l.p.Layout.column(l.p.Rank)
 		return
 	}
+	// Rules are for the ranks of a communicator, and not for the leaders.
 	s := shape{kind: l.p.Kind, ranks: l.leaders.size, bytes: l.bytes, commutative: true, apart: true}
 	l.across = s.choose(nil)
 	if l.p.Kind == Reduce && (l.across != DoubleTree || l.p.Count < 2) {
