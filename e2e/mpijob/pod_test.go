@@ -130,9 +130,9 @@ func TestQuotaThatFits(t *testing.T) {
 	q := resource.MustParse
 	quota := &corev1.ResourceQuota{}
 	quota.Namespace, quota.Name = ns, "q"
-	// Two pods: the sidecar 250 MiB by the formula of docs/mpijob-reference.md, the application
+	// Two pods: the sidecar 256 MiB by the formula of docs/mpijob-reference.md, the application
 	// 64Mi; the installer runs before them.
-	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsMemory: q("630Mi"), corev1.ResourceRequestsCPU: q("700m"), corev1.ResourcePods: q("2"), corev1.ResourceSecrets: q("0")}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsMemory: q("640Mi"), corev1.ResourceRequestsCPU: q("700m"), corev1.ResourcePods: q("2"), corev1.ResourceSecrets: q("0")}
 	if err := api.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
