@@ -26,20 +26,7 @@ func apart(t *testing.T) (x, y int) {
 		err2 := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, 8948) })
 		return errors.Join(err, err2)
 	}
-	listener, err := (&net.ListenConfig{Control: segments}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	dialled, err := (&net.Dialer{Control: segments, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return own(t, dialled), own(t, accepted)
+	return connection(t, &net.ListenConfig{Control: segments}, &net.Dialer{Control: segments, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}})
 }
 
 func options(t *testing.T, fd int) (receive, send int) {

@@ -103,12 +103,18 @@ func socketPair(t testing.TB) (x, y int) {
 // loopback returns a TCP connection of this machine with itself, as descriptors.
 func loopback(t testing.TB) (x, y int) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	return connection(t, &net.ListenConfig{}, &net.Dialer{})
+}
+
+// connection returns a TCP connection to an address of this machine, as descriptors.
+func connection(t testing.TB, l *net.ListenConfig, d *net.Dialer) (x, y int) {
+	t.Helper()
+	listener, err := l.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	dialled, err := net.Dial("tcp", listener.Addr().String())
+	dialled, err := d.DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
