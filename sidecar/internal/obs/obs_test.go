@@ -170,8 +170,16 @@ func TestReport(t *testing.T) {
 		},
 		Exposed: p.Lent, Paths: p.Paths, Copies: p.Copies, Buffers: p.Buffers, Waits: []why.Rank{{Rank: 2, Quiet: 4}},
 	}
+	if p := got.Process; p.Seconds <= 0 || p.Waits == 0 {
+		t.Errorf("this process has used %+v", p)
+	}
+	got.Process = Process{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	// 23 and 24 arrivals, and what was sent to other pods.
+	if n := got.Messages(); n != 23+24+3 {
+		t.Errorf("%d messages handled", n)
 	}
 }
 

@@ -23,6 +23,7 @@ type Report struct {
 	Cells       []Cell       `json:"cells"`
 	Rest        Cell         `json:"rest,omitzero"` // to partners beyond the 4,096 of a rank that have cells of their own; it names no ranks
 	Totals      Totals       `json:"totals"`
+	Process     Process      `json:"process,omitzero"` // processor time and context switches of the sidecar
 	// Transport lists the transports in use, one entry each.
 	Transport []podlife.Traffic `json:"transport"`
 	Paths     []link.Path       `json:"paths,omitempty"`   // bytes by path, if the link between pods has several for a peer
@@ -61,13 +62,25 @@ type Totals struct {
 	Busy, Idle                             uint64
 }
 
+// Messages returns how many messages the sidecar has handled: those that ranks of its pod have
+// received, and those that they have sent to other pods.
+func (r *Report) Messages() uint64 {
+	n := r.Totals.Expected + r.Totals.Unexpected
+	for _, t := range r.Transport {
+		if t.Transport != transportLocal {
+			n += t.Messages
+		}
+	}
+	return n
+}
+
 // Cell is the traffic from one rank to another.
 type Cell struct{ Src, Dst, Messages, Bytes uint64 }
 
 // NewReport makes the report from a snapshot and the cells.
 func NewReport(s *Sources, p *Snapshot, cells []Cell, rest Cell) Report {
 	c := &p.Core
-	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Collectives: Collectives(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Times: p.Times, Cells: cells, Rest: rest, Totals: Totals{
+	r := Report{Pod: s.Pod, Ranks: s.Ranks, FirstRank: s.FirstRank, Protocols: Protocols(c), Collectives: Collectives(c), Failure: s.Failure(), Transport: Transports(s, p), Paths: p.Paths, Exposed: p.Lent, Copies: p.Copies, Buffers: p.Buffers, Times: p.Times, Process: process(), Cells: cells, Rest: rest, Totals: Totals{
 		FramesIn: c.FramesIn, FramesOut: c.FramesOut, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Expected: c.Expected,
 		Unexpected: c.Unexpected, UnexpectedBytes: c.UnexpectedBytes, Sends: c.Sends, Receives: c.Receives,
 		CreditStalls: c.CreditStalls, Reconnects: c.Reconnects, Busy: p.Busy, Idle: p.Idle,

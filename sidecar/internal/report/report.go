@@ -90,6 +90,9 @@ func Show(w io.Writer, all []obs.Report, plots string) error {
 	if err := buffers(w, all); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	if err := processes(w, all); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	if m.Ranks <= textRanks {
 		if err := m.print(w); err != nil {
 			return fmt.Errorf("report: %w", err)

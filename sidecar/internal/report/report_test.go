@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"gonum.org/v1/plot"
 
+	"github.com/outrigger-hpc/outrigger/api/podlife"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/obs"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
@@ -121,6 +122,28 @@ func TestShowExposed(t *testing.T) {
 	}
 	if want := "\nexposed memory: 8 reads by the device, 40.0 MiB, 3 queue pairs, 1 of them failed\n"; !strings.Contains(b.String(), want) {
 		t.Errorf("report:\n%s\nwant in it:%s", b.String(), want)
+	}
+}
+
+// TestShowProcesses checks that messages between pods count in both pods, and that a sidecar that does
+// not tell what it has used, as one of an earlier release, has no line.
+func TestShowProcesses(t *testing.T) {
+	all := append(pods(), obs.Report{Pod: 2, Ranks: 3})
+	all[0].Process, all[1].Process = obs.Process{Seconds: 1.5, Waits: 30, Yields: 15}, obs.Process{Seconds: 0.25, Waits: 1}
+	all[0].Totals.Expected, all[0].Totals.Unexpected = 20, 2
+	all[0].Transport = []podlife.Traffic{{Transport: "local", Messages: 20}, {Transport: "node", Messages: 8}}
+	var b strings.Builder
+	if err := Show(&b, all, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Sidecars: processor time in seconds, and context switches
+  pod  processor  asleep  another ran  messages  switches per message
+    0       1.50      30           15        30                  1.50
+    1       0.25       1            0         0                     -
+`
+	if got := trimmed(b.String()); !strings.Contains(got, want) {
+		t.Errorf("report:\n%s\nwant in it:%s", got, want)
 	}
 }
 
