@@ -14,11 +14,10 @@ import (
 type waitPolicy struct {
 	polls int           // number of polls before the first yield
 	only  bool          // the call only polls, until the wait is over
-	poll  time.Duration // time for which the call polls before it yields, as long as the history shows a gain
+	poll  time.Duration // time for which the call polls before it yields
 	yield time.Duration // time for which the call polls and yields before it blocks
 	nap   time.Duration // maximum time of a sleep
 
-	history pollHistory
 	backoff backoff
 }
 
@@ -44,39 +43,6 @@ func (w *waitPolicy) setWait(name string, sharers int) error {
 		return fmt.Errorf("%w: wait policy %q, want poll, yield or block", ErrInvalid, name)
 	}
 	return nil
-}
-
-// pollHistory records whether polling has helped. If nothing arrived within pollFor, the next
-// penalty waits begin with yields instead; the penalty doubles each time and is halved by a
-// successful poll. So a process does not poll for long while its sidecar gets no CPU time.
-// Goroutines share it without a lock: a lost update does no harm.
-type pollHistory struct{ skip, penalty atomic.Int32 }
-
-// The bounds of the penalty. With penaltyMax, one wait in 4096 tries whether polling helps again.
-const (
-	penaltyMin = 16
-	penaltyMax = 4096
-)
-
-// shouldPoll reports whether the next wait polls before it yields.
-func (h *pollHistory) shouldPoll() bool {
-	if n := h.skip.Load(); n > 0 {
-		h.skip.Store(n - 1)
-		return false
-	}
-	return true
-}
-
-func (h *pollHistory) succeeded() {
-	if n := h.penalty.Load(); n > 0 {
-		h.penalty.Store(n / 2)
-	}
-}
-
-func (h *pollHistory) failed() {
-	n := min(max(2*h.penalty.Load(), penaltyMin), penaltyMax)
-	h.penalty.Store(n)
-	h.skip.Store(n)
 }
 
 // clockEvery is the number of polls between two checks of clock and context.
@@ -146,13 +112,12 @@ func (s *Session) age() time.Duration { return time.Since(s.begun) }
 
 // poll polls without yielding, for the time that the policy sets.
 func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err error) {
-	if s.wait.poll == 0 || !s.wait.history.shouldPoll() {
+	if s.wait.poll == 0 || s.wait.backoff.last.Load() > 0 && s.wait.backoff.active(s.age()) { // most waits read no clock
 		return false, nil
 	}
 	for begin := time.Duration(0); ; {
 		for range clockEvery { // most waits are over before the clock is read
 			if end, err := s.pollOnce(over); end || err != nil {
-				s.wait.history.succeeded()
 				return end, err
 			}
 		}
@@ -162,7 +127,6 @@ func (s *Session) poll(ctx context.Context, over func() bool) (end bool, err err
 		if now := s.age(); begin == 0 {
 			begin = now
 		} else if now-begin >= s.wait.poll {
-			s.wait.history.failed()
 			return false, nil
 		}
 	}

@@ -169,36 +169,26 @@ func TestPollsWhereThereAreProcessors(t *testing.T) {
 	}
 }
 
-// TestPollHistory: unsuccessful polls make the next waits begin with yields, more of them each
-// time; successful ones make them fewer.
-func TestPollHistory(t *testing.T) {
-	var l pollHistory
-	pauses := func() int {
-		n := 0
-		for !l.shouldPoll() {
-			n++
+// TestNoPollsDuringBackOff: if a yield has shown that another thread computes on this CPU, the next
+// waits do not poll.
+func TestNoPollsDuringBackOff(t *testing.T) {
+	s, _ := attachTo(t, shape{sharers: 1})
+	polls := func() (n int) {
+		if _, err := s.poll(t.Context(), func() bool { n++; return n == 3 }); err != nil {
+			t.Fatal(err)
 		}
 		return n
 	}
-	if n := pauses(); n != 0 {
-		t.Fatalf("%d waits without polling at first", n)
+	if n := polls(); n != 3 {
+		t.Fatalf("%d polls before any yield, want 3", n)
 	}
-	for want := penaltyMin; want <= penaltyMax; want *= 2 {
-		l.failed()
-		if n := pauses(); n != want {
-			t.Fatalf("%d waits without polling, want %d", n, want)
-		}
+	s.wait.backoff.update(s.age(), backoffMax)
+	if n := polls(); n != 0 {
+		t.Fatalf("%d polls during a back-off", n)
 	}
-	l.failed()
-	if n := pauses(); n != penaltyMax {
-		t.Fatalf("%d waits without polling, want no more than %d", n, penaltyMax)
-	}
-	for range 20 {
-		l.succeeded()
-	}
-	l.failed()
-	if n := pauses(); n != penaltyMin {
-		t.Fatalf("%d waits without polling after many that helped, want %d", n, penaltyMin)
+	s.wait.backoff.update(s.age(), 0)
+	if n := polls(); n != 3 {
+		t.Fatalf("%d polls after a short yield, want 3", n)
 	}
 }
 

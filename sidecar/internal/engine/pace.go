@@ -53,8 +53,6 @@ type pacer struct {
 
 	idleYields backoff // another process computes, and keeps the CPU longer than an idle engine can wait
 	busyYields backoff // as idleYields, for longer than a busy engine can wait
-
-	skip, penalty int // idle stretches that do not poll: left now, and the last number
 }
 
 func newPacer(w Wait) pacer {
@@ -72,9 +70,6 @@ func (p *pacer) afterTurn(now int64, work int) gear {
 		p.othersRan, p.slept = now, false
 	}
 	if work > 0 {
-		if p.idle > 0 && p.since == 0 {
-			p.penalty /= 2 // the poll found work
-		}
 		p.idle = 0
 		if now-p.othersRan < busyYield || now < p.busyYields.until {
 			return gearPoll
@@ -105,29 +100,10 @@ func (p *pacer) beginYield(now int64) { p.othersRan, p.yielded = now, now }
 func (p *pacer) endSleep() { p.slept = true }
 
 // polling reports whether an idle turn is followed by another one at once: until pollFor is
-// over, unless another process computes on the CPU. If no work arrived in all that time,
-// the next idle stretches begin with a yield, more of them each time.
+// over, unless another process computes on the CPU.
 func (p *pacer) polling(now int64) bool {
-	if p.pollFor == 0 || p.since != 0 || p.computingOnSameCPU(now) {
-		return false
-	}
-	if p.idle == 1 && p.skip > 0 {
-		p.skip--
-		return false
-	}
-	if now-p.begun < p.pollFor {
-		return true
-	}
-	p.penalty = min(max(2*p.penalty, penaltyMin), penaltyMax)
-	p.skip = p.penalty
-	return false
+	return p.since == 0 && now-p.begun < p.pollFor && !p.computingOnSameCPU(now)
 }
-
-// Bounds of the idle stretches that do not poll after one that polled without result.
-const (
-	penaltyMin = 16
-	penaltyMax = 4096
-)
 
 func (p *pacer) computingOnSameCPU(now int64) bool { return now < p.idleYields.until }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Wait configures how an engine with nothing to do waits. It polls, then polls and yields,
-// then sleeps until a doorbell or a socket wakes it.
+// then sleeps until a doorbell or a socket wakes it (decision 019).
 type Wait struct {
 	Polls int           // idle turns before the first yield; default 0: yield at once
 	Poll  time.Duration // how long to poll before, while no other process computes on the CPU; default 0
