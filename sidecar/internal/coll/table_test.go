@@ -7,9 +7,9 @@ import (
 )
 
 // tableOf returns a table with one rule.
-func tableOf(t *testing.T, r Rule) *Table {
+func tableOf(t *testing.T, rules ...Rule) *Table {
 	t.Helper()
-	table, err := NewTable([]Rule{r})
+	table, err := NewTable(rules)
 	if err != nil {
 		t.Fatal(err)
 	}
