@@ -213,7 +213,7 @@ func (d *daemon) coreConfig() core.Config {
 		EagerBytes: uint64(t.EagerBytes), FragmentBytes: uint32(t.FragmentBytes), CreditBytes: uint64(t.CreditBytes),
 		Heartbeat: time.Duration(t.Heartbeat), DeadAfter: time.Duration(t.DeadAfter), StartWithin: time.Duration(t.StartWithin), Seed: rand.Uint64(),
 		Rendezvous: rendezvous.Named(t.Rendezvous), Channel: eagerring.Named(t.Channel),
-		Spare: d.spare(), Collectives: rules(t.Collectives),
+		Spare: d.spare(), Collectives: rules(t.Collectives), Schedules: coll.Schedules,
 	}
 	c.CreditFirst, c.CreditBudget = credit(d.sizes().Credit, c.Pods, c.Spare)
 	c.StartWithin, c.HungAfter = cmp.Or(c.StartWithin, d.startWithin()), d.hung()

@@ -10,7 +10,7 @@ import (
 )
 
 func (c *Core) openCollectives() (err error) {
-	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece, Folder: c.cfg.Folder, Rules: c.cfg.Collectives}
+	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece, Folder: c.cfg.Folder, Rules: c.cfg.Collectives, Schedules: c.cfg.Schedules}
 	if c.collectives, err = collective.New(cfg, c.ports, c.ranks, c.p2p, c.job); err == nil {
 		c.p2p.Open(c.collectives)
 	}

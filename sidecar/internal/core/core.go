@@ -124,6 +124,7 @@ type Config struct {
 	Rendezvous    rendezvous.Protocol  // how large messages travel (DESIGN §5)
 	Channel       eagerring.Kind       // how small messages go by remote write; the same on all sidecars
 	Collectives   []coll.Rule          `json:",omitempty"` // the job's choice of algorithms; the same on all sidecars
+	Schedules     uint64               `json:",omitempty"` // coll.Schedules: the job ends if ranks in pods with another number are in a collective; 0: not compared, as in a simulation
 	FastPeers     int                  // most peers with a ring for small frames, where the link writes remotely; default 64, negative: none
 	Seed          uint64               // seed of the matching tables' hash
 
@@ -189,7 +190,7 @@ func (c *Config) channel() channel.Config {
 		Self: c.Self, Peers: c.Pods, First: uint32(min(first, last)), Last: uint32(last),
 		CreditBytes: c.CreditBytes, CreditFirst: cmp.Or(c.CreditFirst, c.CreditBytes), Widens: c.widens(), CreditBudget: c.CreditBudget, Heartbeat: c.Heartbeat, DeadAfter: c.DeadAfter, StartWithin: c.StartWithin, HungAfter: c.HungAfter, Answers: c.Answers, AckDelay: c.limits.AckDelay,
 		FragmentBytes: uint64(c.FragmentBytes), AheadBytes: c.limits.AheadBytes,
-		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter,
+		Rings: c.Channel, FastPeers: c.fastPeers(), Caster: c.Caster, LookAfter: c.limits.LookAfter, Schedules: c.Schedules,
 	}
 }
 

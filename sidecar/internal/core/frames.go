@@ -229,6 +229,7 @@ func (u upper) Up(id link.Peer) { u.c.peerUp(&u.c.peers[id]) }
 func (u upper) Greeted(id link.Peer, h *wire.Header) {
 	p := &u.c.peers[id]
 	p.renews = h.A&wire.FeatureAgain != 0
+	u.c.collectives.Greeted(id, h.B)
 	u.c.checkAgain(p)
 }
 

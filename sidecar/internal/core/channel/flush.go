@@ -154,7 +154,7 @@ func (r *Room) postAck(p *Peer, to Poster) bool {
 	}
 	p.ackFrame.Head = wire.Header{Type: t, Ack: p.arrivals.Last(), Credit: p.credit.Grant()}
 	if p.greet {
-		p.ackFrame.Head.A = r.features()
+		p.ackFrame.Head.A, p.ackFrame.Head.B = r.features(), r.cfg.Schedules
 	}
 	if to.Post(p.id, p.ackFrames[:]) == 0 {
 		return false

@@ -98,6 +98,8 @@ type Config struct {
 	Answers  func(p link.Peer) bool
 	AckDelay time.Duration // how long an acknowledgement may wait for a frame that carries it
 
+	Schedules uint64 // number of the schedules of collectives, for greetings
+
 	Rings     eagerring.Kind // how small frames go by remote write
 	FastPeers int            // most peers with a ring
 	Caster    link.Caster    // takes writes to rings whose end is not reported; nil: each is reported

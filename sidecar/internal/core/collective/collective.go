@@ -210,6 +210,7 @@ func (r *Room) begin(id uint64, st *call, b *shm.CollBlock) {
 	}
 	st.member.past.add(st)
 	r.compareEarly(st.member, m)
+	r.comparePods(st.member, m)
 	_, out := st.plan.Extents()
 	st.bytes = uint64(out)
 	r.stats.Begun++

@@ -29,6 +29,8 @@
 //	            user operation: Sessions.Publish(OpReduce) -> Reduced
 //	            a long fold, if there is a Folder: Fold -> Folded
 //	...         the next round, without the application
+//	Greeted     the number of a pod's schedules: if it is another one, a collective with ranks of
+//	            that pod ends the job
 //	End         Messages.Cancel for messages that are still open after a failure;
 //	            Sessions.Complete, Unhold
 package collective
@@ -48,6 +50,7 @@ type Config struct {
 	VectorPiece int         // numbers of vectors that one turn copies for a collective
 	Folder      Folder      // nil: turns combine everything
 	Rules       []coll.Rule // the job's choice of algorithms
+	Schedules   uint64      // coll.Schedules; 0: those of other pods are not compared
 }
 
 // Folder combines ranges outside of the turns.
@@ -73,6 +76,7 @@ type Room struct {
 	calls   ranks.Table[call]
 	locals  queue.Fair[uint32, uint64] // calls with local steps or vectors to copy, by rank
 	dispute *Dispute                   // set from the detection of a disagreement until core has read it
+	others  map[link.Peer]uint64       // pods with other schedules; nil: none
 
 	world   *group
 	groups  map[uint64][]*group // groups by hash of their ranks
@@ -100,9 +104,10 @@ type Stats struct {
 	Groups uint64 // ranks in groups other than the world; bound: memory.GroupsMax
 }
 
-// Dispute is the reason to end a job whose ranks have called different collectives.
+// Dispute is the reason to end a job whose ranks have called different collectives, or whose
+// sidecars plan them differently.
 type Dispute struct {
-	Rank   uint32 // hosted rank whose collective differs
+	Rank   uint32 // hosted rank whose collective it concerns
 	Reason string
 }
 
