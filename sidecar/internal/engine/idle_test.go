@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/local"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 )
 
 // becomeSilent runs turns until only that many sessions are visited. A turn takes 1 us by the
@@ -22,7 +23,7 @@ import (
 func becomeSilent(t testing.TB, e *Engine, visited int) {
 	t.Helper()
 	for n := 0; len(e.visits.list) != visited; n++ {
-		if n > 3*silentTurns {
+		if n > 3*silence.Turns {
 			t.Fatalf("%d sessions are visited after %d turns, want %d", len(e.visits.list), n, visited)
 		}
 		e.Turn()
@@ -57,7 +58,7 @@ func TestSilentRanks(t *testing.T) {
 			t.Fatalf("rank %d is silent and does not know that it has to ring", r)
 		}
 	}
-	for range 3 * silentTurns {
+	for range 3 * silence.Turns {
 		batch(t, e, apps, 1)
 	}
 	becomeSilent(t, e, 2)
@@ -66,7 +67,7 @@ func TestSilentRanks(t *testing.T) {
 	var d shm.Descriptor
 	turns := 0
 	for ; !apps[7].complete.Pop(&d); turns++ {
-		if turns > 2*int(lookInterval/1000) { // a turn takes 1 us
+		if turns > 2*int(silence.LookInterval/time.Microsecond) { // a turn takes 1 us
 			t.Fatal("the send of a silent rank is not taken, or its receiver learns of it late")
 		}
 		e.Turn()
@@ -128,7 +129,7 @@ func TestRanksThatCome(t *testing.T) {
 					rng := rand.New(rand.NewPCG(uint64(r), 1))
 					for i := range rounds {
 						// About as long as it takes to become silent.
-						time.Sleep(time.Duration(rng.Int64N(3 * silentTime)))
+						time.Sleep(time.Duration(rng.Int64N(3 * int64(silence.Time))))
 						apps[r].receive(t, uint32(r), uint32(i))
 						apps[r].send(t, uint32(r))
 						var d shm.Descriptor

@@ -14,11 +14,12 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/instructions"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link/tcp"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 )
 
 // turnTime is the time of a turn by the clock of a crowd. Looks at silent ranks are then as
 // far apart in turns as looks at silent connections are under single steps: 8 turns.
-const turnTime = lookInterval / 8
+const turnTime = int64(silence.LookInterval) / 8
 
 // crowd is an engine of pod 0 with ranks and peers that are idle, which exchanges messages
 // between its ranks 0 and 1, or with the rank of another engine.

@@ -1,29 +1,13 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
-)
-
-// Limits of the silence of a rank. One that is silent is not visited in each turn.
-//
-// The first descriptor after a silence may wait for lookInterval: that is at most a fiftieth of
-// the time for which the rank was silent.
-const (
-	silentTurns  = 1000
-	silentTime   = int64(time.Millisecond)
-	lookInterval = int64(silence.LookInterval)
-)
+import "github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 
 // visits are the sessions that a turn visits: those that submitted something lately, or got a
 // completion. The others find the word by which the engine asks for the doorbell set (LAYOUT
 // §8), as before a sleep, so that they cost a turn nothing.
 type visits struct {
 	list  []*attached
-	turns int   // since the last sort
-	since int64 // time of the last sort
-	look  int64 // when a turn looks for rings of doorbells
+	clock silence.Clock // when a turn looks for rings of doorbells, and when ranks become silent
 }
 
 // visit makes turns visit a session until it is silent.
@@ -40,12 +24,10 @@ func (e *Engine) visit(a *attached) {
 // that have become silent.
 func (e *Engine) visitSilent() {
 	v := &e.visits
-	if len(v.list) < len(e.active) && e.now >= v.look {
-		v.look = e.now + lookInterval
+	if len(v.list) < len(e.active) && v.clock.MayLook(e.now) {
 		e.hear(e.sleeper.poll())
 	}
-	if v.turns++; v.turns >= silentTurns && e.now-v.since >= silentTime {
-		v.turns, v.since = 0, e.now
+	if v.clock.IsOver(1, e.now) {
 		e.endVisits()
 	}
 }
@@ -59,7 +41,7 @@ func (e *Engine) hear(n int) {
 		}
 	}
 	if n == len(e.sleeper.events) {
-		e.visits.look = 0 // there may be more
+		e.visits.clock.LookNow() // there may be more
 	}
 }
 

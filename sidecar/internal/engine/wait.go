@@ -9,7 +9,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm/wake"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence/sockets"
 )
 
 // Wait configures how an engine with nothing to do waits. It polls, then polls and yields,
@@ -93,4 +93,4 @@ func (s *sleeper) sleep(d time.Duration) int {
 }
 
 // poll returns the number of events that there are.
-func (s *sleeper) poll() int { return len(silence.Events(s.epoll, s.events[:])) }
+func (s *sleeper) poll() int { return len(sockets.Events(s.epoll, s.events[:])) }

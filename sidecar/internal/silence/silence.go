@@ -1,75 +1,50 @@
-// Package silence tells a link when it has to look at connections that carry nothing. A link
-// reads each connection in each Poll until it is silent. From then on the connection costs a
-// share of one call of epoll_wait every LookInterval.
+// Package silence decides what a poll need not visit any more: connections, rings or ranks
+// that have brought nothing for Turns turns and for Time. All that are silent share one look
+// every LookInterval (docs/decisions/034-silent-ranks-and-peers.md).
 //
-// What a silent connection brings first may wait for LookInterval: that is at most a fiftieth
-// of the silence.
+// What a silent one brings first may wait for LookInterval: that is at most a fiftieth of the
+// silence.
 package silence
 
 import "time"
 
-// LookInterval is the time between two looks at silent connections.
+// LookInterval is the time between two looks at what is silent.
 const LookInterval = 20 * time.Microsecond
 
+// Limits of a silence. Turns alone would not do: an engine without work makes them in 100 us.
 const (
-	silentPolls = 1000
-	silentTime  = time.Millisecond
-	lookPolls   = 8 // polls between two readings of the clock, which cost as much as some polls
+	Turns = 1000
+	Time  = time.Millisecond
 )
 
-// begin is the origin of times. Reading the monotonic clock alone takes half as long as
-// time.Now, which reads two.
-var begin = time.Now()
-
-// Clock tells when a Poll looks at silent connections, and when connections become silent.
-// Its owner is the goroutine that polls.
+// Clock tells when a turn looks at all that are silent, and when others become silent. Times
+// are nanoseconds of the clock of its owner, who supplies them.
 type Clock struct {
-	polls int           // since IsOver last read the clock
-	since time.Duration // start of the time in which a connection has to carry something
-	look  int           // polls until MayLook reads the clock again
-	next  time.Duration // time of the next look
+	turns int   // since IsOver was last true
+	since int64 // time at which it was
+	next  int64 // time of the next look
 }
 
-// IsOver reports whether connections that carried nothing since it was last true are silent.
-// It is called once in each Poll.
-func (c *Clock) IsOver() bool {
-	c.look--
-	c.polls++
-	return c.polls >= silentPolls && c.over()
-}
-
-func (c *Clock) over() bool {
-	c.polls = 0
-	now := time.Since(begin)
-	if now-c.since < silentTime {
+// IsOver counts turns, and reports whether whatever brought nothing since it was last true is
+// silent.
+func (c *Clock) IsOver(turns int, now int64) bool {
+	c.turns += turns
+	if c.turns < Turns || now-c.since < int64(Time) {
 		return false
 	}
-	c.since = now
+	c.turns, c.since = 0, now
 	return true
 }
 
-// MayLook reports whether it is time to look at the silent connections.
-func (c *Clock) MayLook() bool { return c.look <= 0 && c.due() }
-
-func (c *Clock) due() bool {
-	c.look = lookPolls
-	now := time.Since(begin)
+// MayLook reports whether it is time to look at all that are silent. The next look is
+// LookInterval later.
+func (c *Clock) MayLook(now int64) bool {
 	if now < c.next {
 		return false
 	}
-	c.next = now + LookInterval
+	c.next = now + int64(LookInterval)
 	return true
 }
 
-// longBytes is the number of bytes that a poll moves in about the time between two looks.
-const longBytes = 16 << 10
-
-// Moved notes the bytes of a poll. After a long one, MayLook reads the clock at once.
-func (c *Clock) Moved(bytes uint64) {
-	if bytes >= longBytes {
-		c.look = 0
-	}
-}
-
 // LookNow makes the next call of MayLook return true.
-func (c *Clock) LookNow() { c.look, c.next = 0, 0 }
+func (c *Clock) LookNow() { c.next = 0 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/copyeng"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence/sockets"
 )
 
 // Limits of one Poll, so that no peer and no kind of work delays the others for long.
@@ -414,7 +414,7 @@ func (l *Link) readConns(sink link.Sink) (work int) {
 
 // pollSockets handles the events of the sockets.
 func (l *Link) pollSockets() (work int) {
-	events := silence.Events(l.epoll, l.events[:])
+	events := sockets.Events(l.epoll, l.events[:])
 	l.checkSockets = len(events) == len(l.events) // there may be more
 	for _, ev := range events {
 		if ev.Fd == stream { // Poll has polled it already

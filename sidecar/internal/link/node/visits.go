@@ -3,7 +3,7 @@ package node
 import (
 	"slices"
 
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence/sockets"
 )
 
 // visits are the connections that each Poll reads: those that carried something lately. The
@@ -14,7 +14,7 @@ type visits struct {
 	list  []*conn
 	turn  int // index in list of the connection in turn
 	polls int // since the last poll of the sockets
-	clock silence.Clock
+	clock sockets.Clock
 }
 
 // visit is what a connection has of visits.

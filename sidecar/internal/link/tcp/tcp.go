@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence/sockets"
 )
 
 // Limits of a connection, and of a Poll.
@@ -53,7 +53,7 @@ type Link struct {
 	conns   []*conn // connections by peer; nil: no connection
 	list    []*conn
 	inUse   []*conn // the part of list that carried something lately
-	silence silence.Clock
+	silence sockets.Clock
 	epoll   int
 	waiting int  // number of connections whose output waits for the socket
 	broken  bool // some connection has an error that Poll has not reported
@@ -240,7 +240,7 @@ func (l *Link) pollInUse(sink link.Sink, enough uint64) (work int) {
 func (l *Link) pollReady(sink link.Sink, enough uint64) (work int) {
 	if len(l.ready) == 0 {
 		l.stats.Looks++
-		l.ready = silence.Events(l.epoll, l.events[:])
+		l.ready = sockets.Events(l.epoll, l.events[:])
 	}
 	for ; len(l.ready) > 0; l.ready = l.ready[1:] {
 		if l.stats.BytesIn >= enough {
