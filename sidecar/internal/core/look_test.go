@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/silence"
 )
 
 // looks are two cores over a link that places in order and notifies, and their engines. An
@@ -227,6 +228,27 @@ func (l *looks) step(sends, rests bool) {
 	}
 }
 
+// beSilent runs turns without a message, and returns how many cores do not visit their rings after
+// them. What is under way stays so.
+func (l *looks) beSilent() (silent int) {
+	for range 3 * silence.Turns {
+		l.now += 1000
+		for i := range l.cores {
+			l.turn(i)
+		}
+	}
+	for i, c := range l.cores {
+		l.ports[i].wake()
+		before := c.channel.Stats().RingVisits
+		l.turn(i)
+		l.turn(i)
+		if c.channel.Stats().RingVisits-before < 2 {
+			silent++
+		}
+	}
+	return silent
+}
+
 var errLate = errors.New("not all was taken")
 
 // end runs steps, without a timer that would wake an engine, until both engines sleep, and
@@ -255,12 +277,15 @@ func (l *looks) end() error {
 // TestNobodySleepsBesideAMessage checks that an engine is woken for writes without a
 // notification, whenever it goes to sleep and however frames and writes overtake each other.
 func TestNobodySleepsBesideAMessage(t *testing.T) {
-	plain, told, sleeps, casts, fulls := 0, 0, 0, 0, 0
+	plain, told, sleeps, casts, fulls, silent := 0, 0, 0, 0, 0, 0
 	for seed := range uint64(60) {
 		l := newLooks(t, seed)
 		for burst := range 10 {
 			for range 1200 { // an engine that always has something to do does not sleep
 				l.step(true, false)
+			}
+			if l.rng.IntN(3) == 0 {
+				silent += l.beSilent()
 			}
 			for range l.rng.IntN(200) {
 				l.step(true, true)
@@ -277,7 +302,7 @@ func TestNobodySleepsBesideAMessage(t *testing.T) {
 		}
 	}
 	t.Logf("%d writes without a notice, %d Looks, %d sleeps, %d casts, %d times a link was full", plain, told, sleeps, casts, fulls)
-	if min(plain, told, casts, fulls) == 0 {
-		t.Error("nothing was written without a notice, or cast, or no link was ever full")
+	if min(plain, told, casts, fulls, silent) == 0 {
+		t.Error("nothing was written without a notice, or cast, or no link was ever full, or no peer silent")
 	}
 }

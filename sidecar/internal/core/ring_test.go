@@ -117,9 +117,12 @@ var placing = link.Caps{Name: "test", Register: true, Write: true, InOrder: true
 func (l *lone) ring() []byte { return l.Bytes(link.Ref{Region: RegionRings, Len: ringBytes}) }
 
 // put writes an eager frame into a ring as a peer does.
-func put(ring []byte, number, seq uint64, payload []byte) {
+func put(ring []byte, number, seq uint64, payload []byte) { putOf(ring, 1, number, seq, payload) }
+
+// putOf is put for a frame of any rank.
+func putOf(ring []byte, src uint32, number, seq uint64, payload []byte) {
 	slot := ring[(number-1)%ringSlots*ringSlot:]
-	h := wire.Header{Type: wire.Eager, Seq: seq, Src: 1, Tag: 5, A: uint64(len(payload)), Length: uint32(len(payload))}
+	h := wire.Header{Type: wire.Eager, Seq: seq, Src: src, Tag: 5, A: uint64(len(payload)), Length: uint32(len(payload))}
 	h.EncodeSlot((*[wire.SlotHeadMax]byte)(slot))
 	copy(slot[wire.SlotHeadMin:], payload)
 	binary.LittleEndian.PutUint64(slot[wire.SlotHeadMin+(len(payload)+7)&^7:], number)

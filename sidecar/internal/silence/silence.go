@@ -11,7 +11,8 @@ import "time"
 // LookInterval is the time between two looks at what is silent.
 const LookInterval = 20 * time.Microsecond
 
-// Limits of a silence. Turns alone would not do: an engine without work makes them in 100 us.
+// Limits of a silence. With Turns alone, an engine without work would make LookInterval a fifth of
+// the silence: it makes them in 100 us.
 const (
 	Turns = 1000
 	Time  = time.Millisecond

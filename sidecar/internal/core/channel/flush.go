@@ -145,6 +145,7 @@ func (r *Room) acked(p *Peer) {
 	p.arrivals.Told()
 	p.credit.Said()
 	p.times.sent = r.now
+	r.visits.use(p.rings.lane) // an answer is probable
 }
 
 func (r *Room) postAck(p *Peer, to Poster) bool {

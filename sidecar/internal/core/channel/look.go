@@ -31,9 +31,10 @@ func (r *Room) moderate(p *Peer) {
 }
 
 // PrepareSleep must be called before each sleep. It reports whether peers must be notified
-// that writes need their notifications again: then another turn posts that, and polls once
-// more.
+// that writes need their notifications again, or silent rings were not polled in this turn: then
+// another turn posts that, and polls once more.
 func (r *Room) PrepareSleep() (again bool) {
+	again = r.visits.mustLook()
 	for _, id := range r.lanes {
 		p := &r.peers[id]
 		if p.rings.moderation.TurnOn(p.rings.in.Taken()) {

@@ -16,6 +16,7 @@ func (r *Room) accept(p *Peer, h *wire.Header) (fresh bool, err error) {
 		return false, nil
 	}
 	p.times.heard, p.times.pause = r.now, 0
+	r.visits.use(p.rings.lane)
 	if p.state != Connecting { // otherwise the connection has ended, and its link delivers the frames that had arrived
 		p.times.down = 0
 	}

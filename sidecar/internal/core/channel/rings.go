@@ -2,6 +2,7 @@ package channel
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
@@ -28,6 +29,7 @@ func (r *Room) fast(p *Peer) bool {
 	if p.rings.lane < 0 && len(r.lanes) < r.cfg.FastPeers {
 		p.rings.lane = len(r.lanes)
 		r.lanes = append(r.lanes, p.id)
+		r.visits.add()
 	}
 	return p.rings.lane >= 0
 }
@@ -48,6 +50,7 @@ func (r *Room) openRing(p *Peer) {
 	p.rings.count++
 	p.rings.in, p.rings.moderation, p.rings.offer, p.rings.key = eagerring.Receiver{}, Moderation{}, true, key
 	p.rings.in.Open(r.cfg.Rings, p.caps, p.rings.count, r.ports.Bytes(mem))
+	r.visits.use(p.rings.lane)
 	r.stats.Rings++
 }
 
@@ -185,26 +188,36 @@ func (r *Room) RingWritten(id link.Peer, number uint64, err error) {
 // Notified reports a write of a peer into its ring (link.Sink.Written).
 func (r *Room) Notified(id link.Peer, notify uint64) error {
 	p := &r.peers[id]
+	r.visits.use(p.rings.lane)
 	return p.rings.in.Notified(notify, p.rings.count)
 }
 
-// PollRings takes frames out of the rings that peers write to, and returns how many slots it has
-// emptied.
+// PollRings takes frames out of the rings that peers write to, those of silent peers now and then, and
+// returns how many slots it has emptied.
 func (r *Room) PollRings() int {
-	work := uint64(0)
-	for _, id := range r.lanes {
-		p := &r.peers[id]
-		if p.state != Ready || !p.rings.in.Changed() {
-			continue
+	work := 0
+	r.visits.begin(r.now)
+	for i := range r.visits.each {
+		lanes := r.visits.word(i)
+		r.stats.RingVisits += uint64(bits.OnesCount64(lanes))
+		for ; lanes != 0; lanes &= lanes - 1 {
+			if p := &r.peers[r.lanes[64*i+bits.TrailingZeros64(lanes)]]; p.state == Ready && p.rings.in.Changed() {
+				work += r.pollRing(p)
+			}
 		}
-		before := p.rings.in.Taken()
-		if err := r.drainRing(p); err != nil {
-			r.LinkDown(r.now, id, err)
-			continue
-		}
-		work += p.rings.in.Taken() - before
 	}
-	return int(work)
+	r.visits.end(r.now)
+	return work
+}
+
+// pollRing takes frames out of the ring of p, and returns how many slots it has emptied.
+func (r *Room) pollRing(p *Peer) int {
+	before := p.rings.in.Taken()
+	if err := r.drainRing(p); err != nil {
+		r.LinkDown(r.now, p.id, err)
+		return 0
+	}
+	return int(p.rings.in.Taken() - before)
 }
 
 // drainRing takes all frames out of the ring that are next in the sequence: at most one ring

@@ -125,6 +125,7 @@ type Room struct {
 
 	peers   []Peer
 	lanes   []link.Peer     // peers with memory in RegionRings, in the order of that memory
+	visits  visits          // lanes whose rings are polled
 	part    eagerring.Frame // the frame that is being read out of a ring
 	dirty   []link.Peer     // peers with frames to post or acknowledgements owed
 	held    []link.Peer     // peers of dirty that this Flush leaves for the next one
@@ -142,6 +143,7 @@ type Stats struct {
 	FramesIn, FramesOut uint64
 	RingFrames          uint64 // frames of FramesOut that were sent by remote write
 	RingTaken           uint64 // slots of rings that peers have filled, and that were emptied
+	RingVisits          uint64 // rings that were looked at by PollRings
 	CreditStalls        uint64 // eager messages for which there was no credit
 	Widened             uint64 // windows that were widened
 	Asked               uint64 // peers that were asked to give credit back
