@@ -162,8 +162,15 @@ func talksOn(p *peer, h *wire.Header) error {
 
 // onBye handles the news that all ranks of p have left.
 func (c *Core) onBye(p *peer) {
-	p.SetGone(true)
+	c.setGone(p, true)
 	c.allLeft(p)
+}
+
+// setGone sets whether all ranks of p have left. If ranks of this sidecar have not, they can use the
+// credit that p does not need any more.
+func (c *Core) setGone(p *peer, is bool) {
+	p.SetGone(is)
+	c.channel.SetDeparted(p.Peer, is && !c.left)
 }
 
 // allLeft notes that nothing will come from p any more.

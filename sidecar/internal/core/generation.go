@@ -223,7 +223,7 @@ func (c *Core) onAgain(p *peer, h *wire.Header) error {
 	}
 	was := p.gen
 	p.gen, p.early = h.B, nil
-	p.SetGone(false)
+	c.setGone(p, false)
 	c.compare(p)
 	if p.gen > c.gen {
 		c.wanted = max(c.wanted, p.gen)
@@ -248,7 +248,7 @@ func (c *Core) foreign(p *peer, h *wire.Header) (bool, error) {
 	case wire.Again, wire.Abort, wire.Place:
 		return false, nil
 	case wire.Bye:
-		p.SetGone(true)
+		c.setGone(p, true)
 	case wire.Left:
 		if int(h.Src) >= len(c.cfg.PodOf) || c.peerOf(h.Src) != p {
 			return true, errLeft

@@ -18,6 +18,9 @@ type Credit struct {
 	yields bool   // the peer answers Yield
 	wider  bool   // the window was widened, and no frame has told the peer yet
 	asked  uint32 // credit that the peer was asked for, and has not answered; 0: none
+
+	departed bool // all ranks of the peer have left
+
 	seen   uint32 // taken when the window was last looked at
 	seenAt int64  // time since which taken was seen
 }

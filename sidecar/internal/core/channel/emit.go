@@ -116,7 +116,7 @@ func (r *Room) drop(p *Peer) {
 // Consumed gives the credit of an eager message back to its sender, by the next frame, or by a
 // frame of its own once a quarter of the window is free.
 func (r *Room) Consumed(p *Peer, bytes uint64) {
-	p.credit.Return(Units(bytes))
+	p.credit.Return(r.keep(p, Units(bytes)))
 	if p.self {
 		p.credit.Own()
 		return

@@ -92,6 +92,7 @@ func (r *Room) greeted(p *Peer, h *wire.Header) error {
 	r.rewind(p) // the frames after h.Ack are posted again
 	p.state = Ready
 	r.user.Greeted(p.id, h)
+	r.recover(p)
 	r.Touch(p)
 	return nil
 }

@@ -27,6 +27,10 @@ import (
 // use the same credit. No window becomes smaller than it was at first. A peer of an earlier release
 // has the widest window from the start and for good. If the budget was used by then, peers are
 // asked to give back what is missing.
+//
+// A peer whose ranks have all left is asked at once, while its sidecar still answers: the Yield goes
+// out with the acknowledgement of its Bye, for which it waits. What its messages use is not granted
+// again. Without an answer it keeps its window, since it may come back in a later generation.
 
 // windows are the windows of credit of all peers, in units of wire.CreditUnit.
 type windows struct {
@@ -113,7 +117,7 @@ func (r *Room) Announced(p *Peer, bytes uint64) {
 // have used up more.
 func (r *Room) widen(p *Peer) bool {
 	c, w := &p.credit, &r.windows
-	if c.width >= w.widest || c.wider || c.asked != 0 || !p.self && (!c.yields || p.state != Ready) {
+	if c.width >= w.widest || c.wider || c.departed || c.asked != 0 || !p.self && (!c.yields || p.state != Ready) {
 		return false
 	}
 	add := min(c.width, w.widest-c.width)
@@ -158,7 +162,7 @@ func (r *Room) reclaim(p *Peer, add uint32) {
 		}
 		// A peer whose messages wait for their receives has nothing to give.
 		beyond := q.credit.width - w.first
-		unused := min(beyond, q.credit.grant-q.credit.taken)
+		unused := w.unused(&q.credit)
 		silent := q.credit.silent(r.now)
 		if unused < w.first/4 {
 			continue
@@ -174,6 +178,41 @@ func (r *Room) reclaim(p *Peer, add uint32) {
 	if rich != nil {
 		r.ask(rich, excess)
 	}
+}
+
+// unused returns what a peer could give back.
+func (w *windows) unused(c *Credit) uint32 { return min(c.width-w.first, c.grant-c.taken) }
+
+// SetDeparted sets whether all ranks of a peer have left. Its window then becomes the first one again.
+func (r *Room) SetDeparted(p *Peer, is bool) {
+	p.credit.departed = is
+	r.recover(p)
+}
+
+// recover asks a departed peer for all that it could give back, if it can be asked now.
+func (r *Room) recover(p *Peer) {
+	if !p.credit.departed || !p.credit.yields || r.failed || !p.answersSoon() {
+		return
+	}
+	if units := r.windows.unused(&p.credit); units > 0 {
+		r.ask(p, units)
+	}
+}
+
+// keep takes units that a message of a departed peer has used out of its window, as far as it is wider
+// than the first one and the peer was not asked for it. It returns the units to grant again.
+func (r *Room) keep(p *Peer, units uint32) uint32 {
+	c := &p.credit
+	if !c.departed || !c.yields {
+		return units
+	}
+	kept := min(units, c.width-r.windows.first-c.asked)
+	if kept > 0 {
+		c.width -= kept
+		r.stats.Narrowed++
+		r.giveBack(p, kept)
+	}
+	return units - kept
 }
 
 // answersSoon reports whether a Yield to the peer can go out now. It would wait for a walled peer to
@@ -220,8 +259,8 @@ func (r *Room) onYielded(p *Peer, h *wire.Header) error {
 	if c.asked == 0 || h.A%wire.CreditUnit != 0 || h.A/wire.CreditUnit > uint64(c.asked) {
 		return fmt.Errorf("%w: gives %d bytes of credit back, and was asked for %d", link.ErrProtocol, h.A, uint64(c.asked)*wire.CreditUnit)
 	}
+	units, all := uint32(h.A/wire.CreditUnit), h.A/wire.CreditUnit == uint64(c.asked)
 	c.asked = 0
-	units := uint32(h.A / wire.CreditUnit)
 	if !c.Narrow(units) {
 		return fmt.Errorf("%w: gives %d bytes of credit back that it has used", link.ErrProtocol, h.A)
 	}
@@ -229,6 +268,9 @@ func (r *Room) onYielded(p *Peer, h *wire.Header) error {
 	if units > 0 {
 		r.stats.Narrowed++
 		r.giveBack(p, units)
+	}
+	if all { // it may have left since it was asked
+		r.recover(p)
 	}
 	return nil
 }
