@@ -165,6 +165,13 @@ func TestChunksForWhatMoves(t *testing.T) {
 	}
 }
 
+// TestFullRing checks that a full ring of submissions stops no thread that does not submit.
+func TestFullRing(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), at(t, "c/full")).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestTakenBeforeTheSleep checks that a thread does not sleep if another thread has processed the
 // completion that it waits for.
 func TestTakenBeforeTheSleep(t *testing.T) {

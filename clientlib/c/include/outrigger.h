@@ -230,6 +230,12 @@ int outrigger_recv(outrigger *s, void *data, size_t bytes, const struct outrigge
  * counts until the next progress or test after its completion. */
 uint32_t outrigger_room(const outrigger *s);
 
+/* outrigger_full reports whether a call that starts an operation, drops a message or shuts a context
+ * may have to wait, because the sidecar has not taken what was submitted before. Other threads get
+ * their completions meanwhile. A program that must not wait in such a call polls instead. It only
+ * loads memory. */
+int outrigger_full(const outrigger *s);
+
 /* outrigger_cancel requests the cancellation of a request that has not been matched yet. The
  * request then completes with OUTRIGGER_CANCELLED, or as usual if it was too late. */
 int outrigger_cancel(outrigger *s, outrigger_request request);

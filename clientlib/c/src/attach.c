@@ -412,4 +412,5 @@ void or_detach(outrigger *s)
 	free(s->stage.list);
 	free(s->starved[0].list);
 	free(s->starved[1].list);
+	free(s->cancels.list);
 }

@@ -226,14 +226,10 @@ static int send_locked(outrigger *s, struct or_descriptor *d, const struct iovec
 	if ((flags & OUTRIGGER_SYNC) != 0)
 		d->flags |= OR_FLAG_SYNC;
 	name_reply(s, d, reply);
-	bool staged = op->staged;
-	uint32_t gen = op->gen;
 	rc = submit_op(s, d, id, op, request);
-	/* While submit_op waited for room in the ring, it handled completions, and one of them may
-	 * have ended this operation. If a chunk cannot be submitted, the session has ended, which
-	 * the next call returns: this request is open, and a completion that the sidecar published
-	 * before may still end it. */
-	if (rc == OUTRIGGER_OK && staged && op->open && op->gen == gen)
+	/* If a chunk cannot be submitted, the session has ended, which the next call returns: this
+	 * request is open, and a completion that the sidecar published before may still end it. */
+	if (rc == OUTRIGGER_OK && op->staged)
 		(void)or_submit_chunks(s, id, op);
 	return rc;
 }
@@ -256,8 +252,10 @@ int outrigger_sendv(outrigger *s, const struct iovec *iov, int segments, const s
 		d.flags = OR_FLAG_DATA;
 		d.status = to->data;
 	}
-	pthread_mutex_lock(&s->lock);
-	int rc = send_locked(s, &d, iov, segments, bytes, flags, replied ? to->reply : 0, done, arg, request);
+	int rc = or_enter(s);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	rc = send_locked(s, &d, iov, segments, bytes, flags, replied ? to->reply : 0, done, arg, request);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -293,8 +291,10 @@ static int recv_any(outrigger *s, struct or_descriptor *d, const struct iovec *i
 		*request = 0;
 	if (!measure(iov, segments, &bytes) || (done == NULL && request == NULL))
 		return OUTRIGGER_INVALID;
-	pthread_mutex_lock(&s->lock);
-	int rc = recv_locked(s, d, iov, segments, bytes, done, arg, request);
+	int rc = or_enter(s);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	rc = recv_locked(s, d, iov, segments, bytes, done, arg, request);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -317,13 +317,21 @@ int outrigger_claim(outrigger *s, uint64_t handle, const struct iovec *iov, int 
 	return recv_any(s, &d, iov, segments, done, arg, request);
 }
 
+/* submit_alone submits a descriptor that belongs to no operation. */
+static int submit_alone(outrigger *s, const struct or_descriptor *d)
+{
+	int rc = or_enter(s);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	rc = or_submit(s, d);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
 int outrigger_drop(outrigger *s, uint64_t handle)
 {
 	struct or_descriptor d = {.op = OR_OP_DROP, .aux = handle};
-	pthread_mutex_lock(&s->lock);
-	int rc = or_submit(s, &d);
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+	return submit_alone(s, &d);
 }
 
 int outrigger_shut(outrigger *s, uint32_t context)
@@ -333,10 +341,7 @@ int outrigger_shut(outrigger *s, uint32_t context)
 	if (context >= CONTEXTS)
 		return OUTRIGGER_INVALID;
 	struct or_descriptor d = {.op = OR_OP_SHUT, .context = context};
-	pthread_mutex_lock(&s->lock);
-	int rc = or_submit(s, &d);
-	pthread_mutex_unlock(&s->lock);
-	return rc;
+	return submit_alone(s, &d);
 }
 
 int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigned flags, outrigger_done done, void *arg,
@@ -351,8 +356,10 @@ int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigne
 	};
 	uint32_t id;
 	struct or_op *op;
-	pthread_mutex_lock(&s->lock);
-	int rc = or_begin_op(s, &id, &op);
+	int rc = or_enter(s);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	rc = or_begin_op(s, &id, &op);
 	if (rc == OUTRIGGER_OK) {
 		describe_call(op, "probe", &d, 0);
 		op->notify = done;
@@ -382,9 +389,13 @@ int outrigger_cancel(outrigger *s, outrigger_request request)
 	int rc = OUTRIGGER_OK;
 	pthread_mutex_lock(&s->lock);
 	struct or_op *op = find(s, request, &id);
-	if (op != NULL && !op->done) {
+	if (op != NULL && !op->done && !op->cancels) {
 		struct or_descriptor d = {.op = OR_OP_CANCEL, .req = id};
 		rc = or_submit(s, &d);
+		if (rc == OUTRIGGER_TOO_MANY) { /* the ring has no room: or_progress submits it */
+			op->cancels = or_queue_push(&s->cancels, id) == 0;
+			rc = op->cancels ? OUTRIGGER_OK : OUTRIGGER_NO_MEMORY;
+		}
 	}
 	pthread_mutex_unlock(&s->lock);
 	return rc;
@@ -430,6 +441,9 @@ int outrigger_test(outrigger *s, outrigger_request request, int *over, struct ou
 			*result = (struct outrigger_result){.peer = OUTRIGGER_ANY};
 		}
 	}
+	bool behind = or_behind(s);
 	pthread_mutex_unlock(&s->lock);
+	if (behind && !*over)
+		sched_yield(); /* while something waits for room in the ring, outrigger_sleep does not sleep */
 	return rc;
 }

@@ -3,7 +3,8 @@
 #include "session.h"
 
 /* or_begin_op allocates an operation. If all request numbers are in use, it handles completions
- * once, which may free some. */
+ * once, which may free some. It submits nothing: the entry of the ring that or_enter has found is
+ * for this operation. */
 int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 {
 	if (s->gone)
@@ -11,7 +12,7 @@ int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 	int rc = or_op_alloc(&s->ops, id, op);
 	if (rc == OUTRIGGER_TOO_MANY) {
 		/* Sends without request and callback free their numbers when they complete. */
-		rc = or_progress(s);
+		rc = or_handle_completions(s);
 		rc = rc == OUTRIGGER_OK ? or_op_alloc(&s->ops, id, op) : rc;
 	}
 	if (rc == OUTRIGGER_OK)
@@ -19,16 +20,22 @@ int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 	return rc;
 }
 
-/* or_submit_chunks submits chunks of a staged operation. It must not be called while another submission
- * waits for room in the ring: chunks of one message would overtake each other. */
+/* or_submit_chunks submits chunks of a staged operation. Chunks for which the ring has no room are
+ * left to the next poll. */
 int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op)
 {
 	struct or_descriptor d;
 	int rc = OUTRIGGER_OK;
-	while (rc == OUTRIGGER_OK && or_next_chunk(s, id, op, &d))
+	while (rc == OUTRIGGER_OK && or_has_room(&s->submit, 1) && or_next_chunk(s, id, op, &d))
 		rc = or_submit(s, &d);
+	if (!or_has_room(&s->submit, 1))
+		or_queue_stage(s, id, op);
 	return rc;
 }
+
+/* or_behind reports whether something waits for room in the ring. Nothing wakes a thread when there
+ * is room. */
+bool or_behind(outrigger *s) { return s->stage.count + s->cancels.count > 0 && !or_has_room(&s->submit, 1); }
 
 /* How often a program that only polls asks whether the sidecar has ended. Sleeps ask, too, but a
  * program whose threads poll by turns may never sleep. */
@@ -57,20 +64,37 @@ int or_poll(outrigger *s)
 	return rc == OUTRIGGER_OK && ended(s) ? OUTRIGGER_NO_SIDECAR : rc;
 }
 
+/* submit_cancels submits the cancellations for which the ring had no room. */
+static int submit_cancels(outrigger *s)
+{
+	uint32_t id;
+	int rc = OUTRIGGER_OK;
+	while (rc == OUTRIGGER_OK && or_has_room(&s->submit, 1) && or_queue_pop(&s->cancels, &id)) {
+		struct or_op *op = or_op_at(&s->ops, id);
+		struct or_descriptor d = {.op = OR_OP_CANCEL, .req = id};
+		if (op->cancels && !op->done) /* otherwise it has ended, and its number may be in use again */
+			rc = or_submit(s, &d);
+		op->cancels = false;
+	}
+	return rc;
+}
+
 /* or_progress handles the completions that are in the ring and supplies the chunks that they ask
- * for. */
+ * for. What the ring has no room for is left to the next poll. */
 int or_progress(outrigger *s)
 {
 	if (s->forked)
 		return OUTRIGGER_NO_SIDECAR;
 	int rc = or_handle_completions(s);
 	uint32_t id;
+	if (rc == OUTRIGGER_OK && s->cancels.count > 0)
+		rc = submit_cancels(s);
 	or_feed_starved(s);
 	/* More requests for chunks arrive during the loop. If there is a watcher, it serves those,
 	 * and the program returns after the ones that were queued at the beginning: otherwise its
 	 * isend or irecv would last as long as the transfer. */
 	size_t most = s->watch.there ? s->stage.count : SIZE_MAX;
-	while (rc == OUTRIGGER_OK && most-- > 0 && or_queue_pop(&s->stage, &id)) {
+	while (rc == OUTRIGGER_OK && most-- > 0 && or_has_room(&s->submit, 1) && or_queue_pop(&s->stage, &id)) {
 		struct or_op *op = or_op_at(&s->ops, id);
 		op->queued = false;
 		if (op->open && !op->done)
@@ -80,4 +104,26 @@ int or_progress(outrigger *s)
 		or_feed_starved(s);
 	}
 	return rc;
+}
+
+#define CHECK_EVERY 1024 /* waits for room between two checks whether the sidecar has ended */
+
+/* or_enter locks the session for a call that submits a descriptor, after the ring has room for it. A
+ * full ring means that the engine is behind, or does not read this rank's ring until links have
+ * taken what this rank has sent. That may last as long as a peer is stopped; meanwhile other threads
+ * get their completions. If or_enter returns an error, the session is not locked. */
+int or_enter(outrigger *s)
+{
+	pthread_mutex_lock(&s->lock);
+	for (unsigned tries = 1; !s->gone && !or_has_room(&s->submit, 1); tries++) {
+		int rc = or_progress(s);
+		if (tries % CHECK_EVERY == 0 && !or_ready(&s->complete))
+			(void)or_sidecar_ended(s);
+		pthread_mutex_unlock(&s->lock);
+		if (rc != OUTRIGGER_OK)
+			return rc;
+		sched_yield();
+		pthread_mutex_lock(&s->lock);
+	}
+	return OUTRIGGER_OK;
 }

@@ -82,18 +82,31 @@ static inline int or_push(struct or_producer *p, const struct or_descriptor *d)
 		uint64_t head = atomic_load_explicit(p->view.head, memory_order_acquire);
 		if (head > p->tail || head < p->head_seen)
 			return -1;
-		p->head_seen = head;
+		__atomic_store_n(&p->head_seen, head, __ATOMIC_RELAXED); /* or_has_room reads both without the lock */
 		if (p->tail - head > p->view.mask)
 			return 0;
 	}
 	unsigned char *e = or_entry(&p->view, p->tail);
 	memcpy(e + 4, (const unsigned char *)d + 4, OR_DESCRIPTOR_BYTES - 4);
-	p->tail++;
+	__atomic_store_n(&p->tail, p->tail + 1, __ATOMIC_RELAXED);
 	/* Sequentially consistent, which includes release: a reader that sees the word sees the entry
 	 * and its payload, and the caller's read of the engine's flag is not reordered before the
 	 * store (LAYOUT §8). */
 	atomic_store_explicit((_Atomic uint32_t *)(void *)e, (uint32_t)p->tail, memory_order_seq_cst);
 	return 1;
+}
+
+/* or_has_room reports whether n entries can be pushed now. It reads the shared head only if there is
+ * no room by the last one read. An impossible head counts as room: or_push returns the error. It may
+ * be called without the session's lock: it then answers for a moment of the call. */
+static inline bool or_has_room(const struct or_producer *p, uint64_t n)
+{
+	uint64_t size = p->view.mask + 1, seen = __atomic_load_n(&p->head_seen, __ATOMIC_ACQUIRE);
+	uint64_t tail = __atomic_load_n(&p->tail, __ATOMIC_RELAXED);
+	if (tail - seen <= size - n)
+		return true;
+	uint64_t head = atomic_load_explicit(p->view.head, memory_order_acquire), used = tail - head;
+	return used <= size - n || used > size || head < seen;
 }
 
 /* or_position returns the next position to read. */

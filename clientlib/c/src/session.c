@@ -53,12 +53,17 @@ int outrigger_close(outrigger *s)
 		pthread_mutex_unlock(&s->lock);
 		if (over)
 			break;
+		if (outrigger_full(s))
+			sched_yield(); /* outrigger_sleep does not sleep if chunks wait for room in the ring */
 		if (rc == OUTRIGGER_OK)
 			rc = outrigger_sleep(s, 1000);
 	}
+	if (rc == OUTRIGGER_OK)
+		rc = or_enter(s);
 	if (rc == OUTRIGGER_OK) {
 		struct or_descriptor d = {.op = OR_OP_DETACH};
 		rc = or_submit(s, &d);
+		pthread_mutex_unlock(&s->lock);
 	}
 	or_detach(s);
 	pthread_mutex_destroy(&s->lock);
@@ -69,7 +74,9 @@ int outrigger_close(outrigger *s)
 int outrigger_abort(outrigger *s, int code, const char *reason)
 {
 	struct or_descriptor d = {.op = OR_OP_ABORT, .status = (uint32_t)code};
-	pthread_mutex_lock(&s->lock);
+	int rc = or_enter(s);
+	if (rc != OUTRIGGER_OK)
+		return rc;
 	uint64_t slot;
 	if (!s->forked && reason != NULL && *reason != 0 && or_stack_pop(&s->slab.slots, &slot)) {
 		size_t n = strlen(reason);
@@ -80,7 +87,7 @@ int outrigger_abort(outrigger *s, int code, const char *reason)
 		d.addr = slot;
 		d.len = n; /* the slot is not freed: the job ends */
 	}
-	int rc = or_submit(s, &d);
+	rc = or_submit(s, &d);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

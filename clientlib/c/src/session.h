@@ -4,6 +4,7 @@
  *
  * The life of an operation (struct or_op):
  *
+ *   or_enter        the ring has room for its descriptor
  *   or_begin_op     allocated: open
  *   or_submit    its descriptor is in the submission ring
  *   OR_OP_MATCHED, OR_OP_STAGED    only if staged: chunks go to the engine and come back
@@ -102,6 +103,7 @@ struct or_op {
 	bool in_place; /* the engine reads or writes the caller's memory */
 	bool peer_waits;  /* the peer waits for chunks of this staged operation */
 	bool queued; /* the operation is in the session's stage queue or in one of the starved queues */
+	bool cancels; /* its cancellation waits for room in the ring, and the operation is in the cancels queue */
 	bool unreported; /* neither a callback nor a request reports the end of the operation */
 	const char *call; /* the call and its arguments, for the last error: */
 	uint32_t peer;
@@ -189,6 +191,7 @@ struct outrigger {
 	struct or_ops ops;
 	struct or_queue stage;      /* operations for which chunks can be submitted */
 	struct or_queue starved[2]; /* sends [0] and receives [1] that wait for a free chunk */
+	struct or_queue cancels;    /* operations whose cancellation waits for room in the ring */
 	struct or_wait_policy wait_policy;
 	struct or_activity activity;
 	struct or_watch watch;
@@ -275,6 +278,8 @@ int or_submit(outrigger *s, const struct or_descriptor *d);
 /* progress.c */
 int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op);
 int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op);
+int or_enter(outrigger *s);
+bool or_behind(outrigger *s);
 int or_progress(outrigger *s);
 int or_poll(outrigger *s);
 

@@ -26,7 +26,7 @@ int outrigger_idle(const outrigger *s)
 {
 	if (or_get(s->gone) || or_get(s->forked) || or_get(s->watch.armed))
 		return 0;
-	if (or_get(s->stage.count) > 0 || or_get(s->starved[0].count) > 0 || or_get(s->starved[1].count) > 0)
+	if (or_get(s->stage.count) > 0 || or_get(s->cancels.count) > 0 || or_get(s->starved[0].count) > 0 || or_get(s->starved[1].count) > 0)
 		return 0;
 	return !or_ready(&s->complete);
 }

@@ -21,7 +21,7 @@
 #include "session.h"
 
 /* has_work reports whether there are completions to handle or chunks to submit. */
-static bool has_work(const outrigger *s) { return or_ready(&s->complete) || s->stage.count > 0; }
+static bool has_work(const outrigger *s) { return or_ready(&s->complete) || s->stage.count + s->cancels.count > 0; }
 
 /* arm sets the word, and reports whether there is work that was there before. */
 static bool arm(outrigger *s)
@@ -64,6 +64,8 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	pthread_mutex_unlock(&s->lock);
 	if (idle)
 		or_sleep_on_word(s, word, microseconds);
+	else if (outrigger_full(s))
+		sched_yield(); /* the work may wait for room in the ring */
 	pthread_mutex_lock(&s->lock);
 	if (!or_ready(&s->complete))
 		(void)or_sidecar_ended(s);

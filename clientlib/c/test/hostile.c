@@ -61,7 +61,13 @@ static void nap(long ms)
 
 /* push submits a descriptor unchanged. It ignores errors, because the sidecar may have
  * expelled the rank already. */
-static void push(struct or_descriptor d) { (void)or_submit(s, &d); }
+static void push(struct or_descriptor d)
+{
+	while (or_submit(s, &d) == OUTRIGGER_TOO_MANY && !or_sidecar_ended(s)) {
+		(void)or_handle_completions(s);
+		sched_yield();
+	}
+}
 
 static struct or_descriptor memory(uint8_t op, uint8_t class, uint64_t addr, uint64_t len, uint64_t aux)
 {

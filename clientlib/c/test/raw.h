@@ -26,8 +26,10 @@ static inline int raw(outrigger *s, struct or_descriptor d, outrigger_request *r
 {
 	uint32_t id;
 	struct or_op *op;
-	pthread_mutex_lock(&s->lock);
-	int rc = or_begin_op(s, &id, &op);
+	int rc = or_enter(s);
+	if (rc != OUTRIGGER_OK)
+		return rc;
+	rc = or_begin_op(s, &id, &op);
 	if (rc == OUTRIGGER_OK) {
 		d.req = id;
 		*request = (uint64_t)op->gen << 32 | id;
