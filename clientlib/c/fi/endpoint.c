@@ -48,8 +48,10 @@ static void continue_sweeps(struct endpoint *ep)
 	ep->unswept = 0;
 	drop_claimed(ep);
 	for (enum space space = SPACE_TAGGED; space <= SPACE_ANSWER; space++)
-		if ((found & 1u << space) != 0 && ep->sweeps++ < SWEEPS_MAX)
+		if ((found & 1u << space) != 0 && ep->sweeps++ < SWEEPS_MAX) {
+			await_room();
 			sweep(ep, space);
+		}
 }
 
 /* drop_all drops the untagged messages and requests that an endpoint has received. true: an answer
@@ -70,8 +72,10 @@ static void drain(struct endpoint *ep)
 	cancel_ops(ep, is_no_send, NULL);
 	/* From now on the sidecar discards messages that arrive: if it kept them, their senders would
 	 * never get their credit back, or would wait for ever. */
-	for (enum space space = SPACE_TAGGED; space <= SPACE_ANSWER; space++)
+	for (enum space space = SPACE_TAGGED; space <= SPACE_ANSWER; space++) {
+		await_room();
 		(void)outrigger_shut(client(), context_of(ep->number, space));
+	}
 	ep->unswept = ~0u; /* after the cancellations, so that no receive can match a swept message */
 	continue_sweeps(ep);
 	uint64_t begun = nanoseconds();
@@ -85,6 +89,7 @@ static void drain(struct endpoint *ep)
 		struct op *op = (struct op *)ep->ops.next;
 		op->done(op, &(struct outrigger_result){.status = OUTRIGGER_NO_SIDECAR});
 	}
+	await_room();
 	(void)drop_all(ep); /* messages that have arrived meanwhile, also in polls of other threads */
 	drop_answers(ep);
 }

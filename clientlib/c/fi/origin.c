@@ -170,6 +170,7 @@ static ssize_t start(struct endpoint *ep, const struct access_call *w)
 ssize_t start_access(struct fid_ep *fid, const struct access_call *w)
 {
 	lock();
+	await_room();
 	ssize_t rc = start((struct endpoint *)fid, w);
 	if (rc == -FI_EAGAIN)
 		progress(); /* completions free requests */

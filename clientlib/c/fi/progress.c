@@ -77,7 +77,21 @@ static bool yield_or_sleep(uint64_t since, uint64_t now)
 		outrigger_yield(client());
 		return true;
 	}
+	if (ring_full())
+		sched_yield(); /* outrigger_sleep does not sleep if chunks wait for room in the ring */
 	return outrigger_sleep(client(), SLEEP_US) != OUTRIGGER_NO_SIDECAR;
+}
+
+/* await_room waits until the client can submit, and releases the lock meanwhile. FI_EAGAIN instead
+ * would break the promise of the queues' size (fi_endpoint(3)). */
+void await_room(void)
+{
+	while (client() != NULL && !sidecar_ended && ring_full()) {
+		progress();
+		unlock();
+		sched_yield();
+		lock();
+	}
 }
 
 /* back_off is called after an empty poll at the time now, of polls in a row that began at since. It

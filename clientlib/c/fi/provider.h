@@ -4,8 +4,11 @@
  * an MPI brings along. The Go client has no such layer.
  *
  * One lock guards everything here. It is acquired before the client's lock and released while a
- * thread sleeps. The client calls the callbacks of requests (on_* functions) while both locks
- * are held; they record the result and submit nothing.
+ * thread sleeps or waits. Therefore the client is not called to submit while its ring is full
+ * (ring_full): a call of the program waits for room (await_room), and a poll leaves its work to a
+ * later one.
+ * The client calls the callbacks of requests (on_* functions) while both locks are held; they record
+ * the result and submit nothing.
  *
  * The path of a call that starts an operation: transfer.c, origin.c or atomic.c submits requests
  * to the client (request.c) and returns through end_start (linger.c). The path of a poll:
@@ -328,6 +331,7 @@ void set_client(outrigger *s);
 bool own_client(void);     /* reports whether the process is attached itself; a child of fork has a copy of its parent's session */
 bool cpu_contended(void);   /* reports whether another thread computes on this CPU */
 bool requests_below(uint32_t left); /* reports whether fewer than left requests are free */
+bool ring_full(void);              /* reports whether a call of the client may have to wait for the sidecar */
 int to_errno(int status);
 
 /* completion.c */
@@ -372,6 +376,7 @@ void settle(void);
 bool polls_on(uint64_t first, unsigned polls, uint64_t now, bool hurries);
 bool back_off(uint64_t since, uint64_t now, bool waits);
 void back_off_waiting(uint64_t begun, unsigned polls);
+void await_room(void);
 void set_alone(bool yes);
 
 /* background.c */

@@ -53,7 +53,7 @@ static void fill(struct endpoint *ep, struct rx_queue *b)
 		list_init(&m->node);
 		m->ep = ep;
 		m->queue = b;
-		if (post(m) != OUTRIGGER_OK) {
+		if (ring_full() || post(m) != OUTRIGGER_OK) {
 			free(m);
 			return;
 		}
@@ -62,6 +62,8 @@ static void fill(struct endpoint *ep, struct rx_queue *b)
 
 struct eager *rx_first(struct endpoint *ep, struct rx_queue *b)
 {
+	if (ring_full())
+		return NULL; /* the caller submits an answer or a receive, and the buffer is posted again */
 	if (list_empty(&b->buffers_posted))
 		fill(ep, b);
 	struct eager *m = (struct eager *)b->buffers_posted.next;

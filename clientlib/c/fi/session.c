@@ -20,6 +20,8 @@ bool own_client(void) { return session != NULL && getpid() == owner; }
 
 bool requests_below(uint32_t left) { return outrigger_room(session) < left; }
 
+bool ring_full(void) { return outrigger_full(session); }
+
 bool cpu_contended(void) { return session != NULL && outrigger_yield_sleeps(session); }
 
 /* print_failure prints once why the job has failed, if it has: an MPI prints only the kind of an error,

@@ -225,12 +225,12 @@ void forget_region(const struct registration *r)
 	}
 }
 
-/* send_answers sends the answers of transfers that have ended; those for which no request is free
- * stay. The data of a cancelled write is received and discarded before: otherwise the origin's
- * send would never complete. */
+/* send_answers sends the answers of transfers that have ended; those for which there is no request or
+ * no room in the ring stay. The data of a cancelled write is received and discarded before: otherwise
+ * the origin's send would never complete. */
 static void send_answers(struct endpoint *ep)
 {
-	while (!list_empty(&ep->answers)) {
+	while (!list_empty(&ep->answers) && !ring_full()) {
 		struct answer *a = (struct answer *)ep->answers.next;
 		bool waits = a->stopped && !ep->closing;
 		int rc = waits ? post_transfer(ep, a, NULL) : answer_with(&a->to, NULL, 0);
@@ -273,7 +273,7 @@ static int reject_late(struct eager *m)
 }
 
 /* drop_accesses answers and frees the requests of an endpoint that closes. It reports whether it
- * must be called again, because no request was free for an answer. */
+ * must be called again, because there was no request or no room in the ring for an answer. */
 bool drop_accesses(struct endpoint *ep)
 {
 	send_answers(ep);
@@ -281,7 +281,7 @@ bool drop_accesses(struct endpoint *ep)
 		struct eager *m = (struct eager *)n;
 		if (!m->arrived || m->answered)
 			continue;
-		if (well_formed(m) && reject_late(m) == OUTRIGGER_TOO_MANY)
+		if (ring_full() || (well_formed(m) && reject_late(m) == OUTRIGGER_TOO_MANY))
 			return true;
 		m->answered = true;
 	}

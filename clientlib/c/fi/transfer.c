@@ -169,6 +169,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 static ssize_t start_send(struct fid_ep *fid, const struct outgoing *o)
 {
 	lock();
+	await_room();
 	ssize_t rc = send_locked(endpoint(fid), o);
 	if (rc == -FI_EAGAIN)
 		progress(); /* completions free requests */
@@ -312,14 +313,17 @@ static void on_claimed(void *arg, const struct outrigger_result *r)
 
 /* await_claimed waits until the receive of a message that has arrived completes, which sets *ended.
  * Programs expect one poll to find it, because in an MPI that has messages in its own process such
- * a receive completes at once. */
+ * a receive completes at once. Other threads poll meanwhile. */
 static void await_claimed(struct op *op, const bool *ended)
 {
 	uint64_t since = nanoseconds();
 	while (!*ended && nanoseconds() - since < ARRIVED_WAIT_NS) {
 		progress();
-		if (!*ended)
-			sched_yield();
+		if (*ended)
+			break;
+		unlock();
+		sched_yield();
+		lock();
 	}
 	if (!*ended)
 		op->of = NULL;
@@ -410,7 +414,7 @@ static ssize_t recv_locked(struct endpoint *ep, const struct iovec *iov, size_t 
 void discard(struct endpoint *ep)
 {
 	struct claimed *c;
-	while (ep->unwanted > 0 && (c = remove_claimed(ep, NULL, true)) != NULL) {
+	while (ep->unwanted > 0 && !ring_full() && (c = remove_claimed(ep, NULL, true)) != NULL) {
 		ep->unwanted--;
 		(void)outrigger_drop(client(), c->message.handle); /* if it fails, the session has ended */
 		pool_give(&claims, c);
@@ -420,7 +424,7 @@ void discard(struct endpoint *ep)
 /* drop_claimed drops all claimed messages of an endpoint that closes. */
 void drop_claimed(struct endpoint *ep)
 {
-	while (!list_empty(&ep->claimed)) {
+	for (await_room(); !list_empty(&ep->claimed); await_room()) {
 		struct claimed *c = (struct claimed *)ep->claimed.next;
 		if (client() != NULL)
 			(void)outrigger_drop(client(), c->message.handle); /* as in discard */
@@ -435,6 +439,7 @@ static ssize_t start_recv(struct fid_ep *fid, const struct iovec *iov, size_t se
 {
 	struct endpoint *ep = endpoint(fid);
 	lock();
+	await_room();
 	ssize_t rc = recv_locked(ep, iov, segments, source, tag, ignore, context, flags);
 	if (rc == -FI_EAGAIN)
 		progress();

@@ -131,9 +131,12 @@ static void copy_out(const struct eager *m, const struct iovec *iov, int segment
 	}
 }
 
-/* deliver receives a message into a buffer. false: there is no request or memory for a bulk message. */
+/* deliver receives a message into a buffer. false: there is no request, memory or room in the ring
+ * for a bulk message. */
 static bool deliver(struct endpoint *ep, struct posted *p, const struct eager *m, const struct envelope *e)
 {
+	if (e->bulk && ring_full())
+		return false;
 	/* In a multi-receive buffer the message gets as many bytes as the eager message announces,
 	 * however long the bulk message is: the next message lies behind them. */
 	size_t left = p->room - p->used;

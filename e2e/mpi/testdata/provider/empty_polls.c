@@ -5,7 +5,8 @@
  * no further completion would wake it. Later empty polls must do one of both. A rank with a CPU of
  * its own may poll for longer, so that this process is pinned to a CPU that it shares.
  *
- * The empty polls of the first 20 us acquire no lock either, and no thread rests with a lock.
+ * The empty polls of the first 20 us acquire no lock either, and no thread rests with a lock, whatever
+ * it waits for.
  */
 #define _GNU_SOURCE
 #include "provider.h"
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BRIEF_NS = 20000, CROWDED_NS = 10000000, VAIN = 100, ROUNDS = 50, FREE = 3, MOST = 100000, LOOSE_NS = 30000, LATER_NS = 2000000, PATIENCE_S = 60, REQUESTS = 1 << 17 };
+enum { BRIEF_NS = 20000, CROWDED_NS = 10000000, VAIN = 100, ROUNDS = 50, FREE = 3, MOST = 100000, LOOSE_NS = 30000, LATER_NS = 2000000, PATIENCE_S = 60, REQUESTS = 1 << 17, FLOOD = 20000 };
 
 /* The functions below replace the C library's, also in the provider. What they count is of this
  * thread. */
@@ -335,6 +336,54 @@ static void on_shared_cpu(struct side *s)
 	want(asleep > 0, "neither rank has slept: no thread computed on their CPU");
 }
 
+/* peeked polls until a peek has found and claimed a message. */
+static void peeked(struct side *s, const struct fi_msg_tagged *of)
+{
+	for (;;) {
+		struct fi_cq_tagged_entry e;
+		struct fi_cq_err_entry bad = {0};
+		ssize_t n;
+		must(fi_trecvmsg(s->ep, of, FI_PEEK | FI_CLAIM));
+		while ((n = fi_cq_read(s->rx, &e, 1)) == -FI_EAGAIN)
+			;
+		if (n == 1)
+			return;
+		want(fi_cq_readerr(s->rx, &bad, 0) == 1 && bad.err == FI_ENOMSG, "a peek: error %d", bad.err);
+	}
+}
+
+/* claims receives messages that a peek has claimed: the call waits until the message is copied. */
+static void claims(struct side *s)
+{
+	scenario = "receives of claimed messages";
+	for (int i = 0; i < ROUNDS; i++) {
+		char in[8], out[8] = "claimed";
+		struct iovec v = {in, sizeof in};
+		struct fi_msg_tagged m = {.addr = s->partner, .tag = 4, .context = &there};
+		must(fi_tinject(s->ep, out, sizeof out, s->partner, 4));
+		peeked(s, &m);
+		m.msg_iov = &v;
+		m.iov_count = 1;
+		must(fi_trecvmsg(s->ep, &m, FI_CLAIM));
+		done(s->rx, &there);
+		want(memcmp(in, out, sizeof in) == 0, "a claimed message is wrong");
+	}
+}
+
+/* flood sends more messages than the ring of submissions holds. A call for which it has no room waits,
+ * and the order of the messages stays. */
+static void flood(struct side *s)
+{
+	scenario = "more sends than the sidecar takes";
+	for (unsigned i = 0; i < FLOOD; i++)
+		must(fi_tinject(s->ep, &i, sizeof i, s->partner, 8));
+	for (unsigned i = 0, in; i < FLOOD; i++) {
+		must(fi_trecv(s->ep, &in, sizeof in, NULL, s->partner, 8, 0, &there));
+		done(s->rx, &there);
+		want(in == i, "message %u came in place of %u", in, i);
+	}
+}
+
 void empty_polls(struct side *s)
 {
 	alarm(PATIENCE_S);
@@ -344,6 +393,8 @@ void empty_polls(struct side *s)
 	at_two(s);
 	in_vain(s);
 	on_shared_cpu(s);
+	claims(s);
+	flood(s);
 	want(rests_with_lock == 0, "%u yields or sleeps with a lock", rests_with_lock);
 	meet(s);
 	full(s); /* until the endpoint is closed */
