@@ -149,9 +149,11 @@ func (s *Session) notAwaited() (n int, err error) {
 
 // detach submits OpDetach and waits until no other goroutine uses the shared memory.
 func (s *Session) detach() (err error) {
-	s.mu.Lock()
+	if err = s.enterCall(context.Background()); err != nil {
+		s.mu.Lock()
+	}
 	defer s.mu.Unlock()
-	if !s.gone.Load() {
+	if err == nil && !s.gone.Load() {
 		err = s.push(&shm.Descriptor{Op: shm.OpDetach})
 	}
 	s.reason = s.control.Failure()

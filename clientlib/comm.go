@@ -219,7 +219,9 @@ func (c *Comm) Free(ctx context.Context) error {
 	if err := c.Barrier(ctx); err != nil {
 		return c.during("free communicator", err)
 	}
-	s.mu.Lock()
+	if err := s.enterCall(context.WithoutCancel(ctx)); err != nil { // the other ranks free it
+		return s.fail("free communicator", c, AnySource, AnyTag, 0, err)
+	}
 	defer s.mu.Unlock()
 	if err := s.push(&shm.Descriptor{Op: shm.OpCommFree, Context: c.context}); err != nil {
 		return s.fail("free communicator", c, AnySource, AnyTag, 0, err)

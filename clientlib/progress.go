@@ -14,6 +14,7 @@ type todo struct {
 	reduce  fifo[shm.Descriptor] // user-defined operations that the engine requests
 	drops   fifo[uint64]         // messages that a probe has claimed after its caller had given up
 	unlocks fifo[lock]           // locks that were granted after their caller had given up
+	cancels fifo[Request]        // operations whose cancellation found no room in the ring
 
 	exposures fifo[*Exposed] // exposures that were made after their caller had given up
 }
@@ -40,39 +41,52 @@ func (s *Session) progress() error {
 }
 
 func (t *todo) any() bool {
-	return t.stage.len() > 0 || t.reduce.len() > 0 || t.drops.len() > 0 || t.unlocks.len() > 0 || t.exposures.len() > 0
+	return t.stage.len() > 0 || t.reduce.len() > 0 || t.drops.len() > 0 || t.unlocks.len() > 0 || t.cancels.len() > 0 || t.exposures.len() > 0
 }
 
-// work does the oldest work of each kind.
+// work does the oldest work of each kind, as far as the ring has room.
 func (s *Session) work() error {
-	if id, ok := s.todo.stage.pop(); ok {
+	if id, ok := next(s, &s.todo.stage); ok {
 		o := s.ops.list[id]
 		o.queued = false
 		if err := s.stage(id, o); err != nil {
 			return err
 		}
 	}
-	if d, ok := s.todo.reduce.pop(); ok {
+	if d, ok := next(s, &s.todo.reduce); ok {
 		if err := s.reduce(&d); err != nil {
 			return err
 		}
 	}
-	if handle, ok := s.todo.drops.pop(); ok {
+	if handle, ok := next(s, &s.todo.drops); ok {
 		d := shm.Descriptor{Op: shm.OpDrop}
 		d.SetBody(0, 0, handle, 0)
 		if err := s.push(&d); err != nil {
 			return err
 		}
 	}
-	if e, ok := s.todo.exposures.pop(); ok {
+	if e, ok := next(s, &s.todo.exposures); ok {
 		if err := s.unexpose(e); err != nil {
 			return err
 		}
 	}
-	if l, ok := s.todo.unlocks.pop(); ok {
+	if r, ok := next(s, &s.todo.cancels); ok {
+		if err := s.cancel(r); err != nil {
+			return err
+		}
+	}
+	if l, ok := next(s, &s.todo.unlocks); ok {
 		return s.unlock(l)
 	}
 	return nil
+}
+
+// next removes the first element of a queue if the ring has room for the descriptor that it needs.
+func next[E any](s *Session, q *fifo[E]) (e E, ok bool) {
+	if q.len() == 0 || !s.hasRoom() {
+		return e, false
+	}
+	return q.pop()
 }
 
 // drain handles all completions that are in the ring. It submits nothing.

@@ -163,7 +163,8 @@ func (r Request) describe(err error) error {
 }
 
 // Cancel requests the cancellation of a receive or send that has not been matched yet. Wait then
-// returns ErrCancelled, or the operation's result if it was too late.
+// returns ErrCancelled, or the operation's result if it was too late. If the sidecar has not taken what
+// was submitted before, a later call submits the cancellation.
 func (r Request) Cancel() error {
 	if r.s == nil {
 		return nil
@@ -175,10 +176,23 @@ func (r Request) Cancel() error {
 		return nil
 	}
 	o.cancelled = true
-	if err := r.s.push(&shm.Descriptor{Op: shm.OpCancel, Req: r.id}); err != nil {
+	if !r.s.closed && !r.s.gone.Load() && !r.s.hasRoom() {
+		r.s.todo.cancels.push(r)
+		return nil
+	}
+	if err := r.s.cancel(r); err != nil {
 		return r.s.fail("cancel", o.comm, o.peer, o.tag, 0, err)
 	}
 	return nil
+}
+
+// cancel requests a cancellation from the engine, unless the operation has ended.
+// Preconditions: s.mu is held, and the ring has room.
+func (s *Session) cancel(r Request) error {
+	if o := r.state(); o == nil || o.done {
+		return nil
+	}
+	return s.push(&shm.Descriptor{Op: shm.OpCancel, Req: r.id})
 }
 
 // finish returns the result of an operation that is done, and frees it.

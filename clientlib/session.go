@@ -167,7 +167,9 @@ func (s *Session) wakeSleepers() {
 // numbers the low 8 bits count, or 1 if they are 0. The first line of reason is reported, up to 200
 // bytes.
 func (s *Session) Abort(code int, reason string) error {
-	s.mu.Lock()
+	if err := s.enterCall(context.Background()); err != nil {
+		return s.fail("abort", s.world, AnySource, AnyTag, 0, err)
+	}
 	defer s.mu.Unlock()
 	d := shm.Descriptor{Op: shm.OpAbort, Status: shm.Status(uint32(code))}
 	if !s.closed && reason != "" {

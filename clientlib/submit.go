@@ -2,6 +2,7 @@ package outrigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -16,8 +17,9 @@ func (s *Session) begin(what string, c *Comm, peer, tag, n int) (*op, Request, e
 	}
 	o, id, err := s.ops.alloc()
 	if err != nil {
-		// Sends that no call waits for free their numbers when their completions are handled.
-		if err := s.progress(); err != nil {
+		// Sends that no call waits for free their numbers when their completions are handled. Nothing
+		// is submitted: the entry of the ring that enterCall has found is for this operation.
+		if err := s.drain(); err != nil {
 			return nil, Request{}, err
 		}
 		if o, id, err = s.ops.alloc(); err != nil {
@@ -83,29 +85,22 @@ func (s *Session) submitOp(r Request, o *op, d *shm.Descriptor) (Request, error)
 	return r, nil
 }
 
-// push publishes d. There usually is room (enterCall). If the ring is full, push handles completions
-// until there is room, so that the engine, whose ring of completions may be full too, can go on. The
-// work that those completions ask for is only queued, because it would overtake d.
-// Preconditions: s.mu is held.
+// push publishes d.
+// Preconditions: s.mu is held, and the ring has room: enterCall or hasRoom has found it since the last
+// push.
 func (s *Session) push(d *shm.Descriptor) error {
 	if s.closed {
 		return ErrClosed
 	}
-	for {
-		ok, err := s.submit.Push(d)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrSidecarGone, err)
-		}
-		if ok {
-			break
-		}
-		if s.gone.Load() {
-			return s.withFailure(ErrSidecarGone)
-		}
-		if err := s.drain(); err != nil {
-			return err
-		}
-		wake.Yield()
+	ok, err := s.submit.Push(d)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrSidecarGone, err)
+	}
+	if !ok && s.gone.Load() { // enterCall waits for room no longer
+		return s.withFailure(ErrSidecarGone)
+	}
+	if !ok {
+		return errors.New("the ring of submissions is full")
 	}
 	// The engine sets its flag before its last poll of the ring, and this goroutine reads the flag
 	// after publishing. Therefore at least one of the two sees the other's store.
