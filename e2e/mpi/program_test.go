@@ -238,6 +238,16 @@ func TestThreadsYield(t *testing.T) {
 	}
 }
 
+// TestThreadsSend checks that blocking sends of threads of Open MPI that poll together return although
+// no receive has matched them: Open MPI waits for the end of such a send in a loop without a pause.
+func TestThreadsSend(t *testing.T) {
+	for _, m := range []implementation{openmpi4(t), openmpi5(t)} {
+		t.Run(m.name, func(t *testing.T) {
+			job{ranks: 2, pods: 2, env: m.env}.mustRun(t, "some sends have returned before their receives", m.build(t, "sends"))
+		})
+	}
+}
+
 // TestPort checks that ranks whose inherited descriptors were closed before their MPI started find
 // each other by a port.
 func TestPort(t *testing.T) {

@@ -108,6 +108,13 @@ static void note_caller(void)
 	callers.thread = &empty;
 }
 
+/* threads_of_openmpi reports whether several threads of an Open MPI call by turns. Then it yields between
+ * its polls. */
+bool threads_of_openmpi(void)
+{
+	return callers.changes >= SEVERAL_CHANGES && nanoseconds() - callers.changed < SEVERAL_NS && openmpi_yields();
+}
+
 /* mpi_yields reports whether the MPI yields between this poll and its next one, so that this call must
  * not. Open MPI's progress holds a lock while it polls a queue. Another thread finds it taken, makes
  * the rest of its progress and tries again, without a pause: if this thread yielded or slept with
@@ -116,7 +123,7 @@ static void note_caller(void)
 static bool mpi_yields(void)
 {
 	note_caller();
-	return callers.changes >= SEVERAL_CHANGES && nanoseconds() - callers.changed < SEVERAL_NS && openmpi_yields();
+	return threads_of_openmpi();
 }
 
 /* yield_if_waiting is called after an empty poll. After a few empty polls the thread yields; if

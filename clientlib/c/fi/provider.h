@@ -387,6 +387,7 @@ void unlock_and_hand_over(void);
 
 /* linger.c */
 bool poll_in_vain(void);
+bool threads_of_openmpi(void);
 bool yield_if_waiting(void);
 void end_empty_polls(void);
 void end_start(ssize_t rc);

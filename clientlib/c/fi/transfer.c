@@ -131,6 +131,58 @@ static int send_bulk(struct op *op, const struct outgoing *o, struct outrigger_e
 	return rc;
 }
 
+/* A blocking send of Open MPI waits for its completion in a loop that neither yields nor waits for its
+ * turn. If several threads do that, they take the processors from the sidecars, which end the wait.
+ * Therefore such a send is copied and completes at once, up to COPIED_EACH bytes, as long as all
+ * copies that the sidecar has not taken yet have at most COPIED_MAX. MPI allows that (MPI 4.1, 3.4). */
+#define COPIED_EACH (UINT64_C(1) << 20)
+#define COPIED_MAX (UINT64_C(8) << 20)
+
+static uint64_t copied; /* bytes of the copies that the sidecar has not taken yet */
+
+/* on_copy_sent ends a send that was reported already. */
+static void on_copy_sent(void *arg, const struct outrigger_result *r)
+{
+	struct op *op = arg;
+	(void)r;
+	copied -= op->room;
+	op_free(op);
+}
+
+/* The context of a blocking send is in the frame of a caller of this call. */
+#define FRAMES_BYTES 65536u
+
+static bool is_blocking(const void *context)
+{
+	return (uintptr_t)context - (uintptr_t)__builtin_frame_address(0) < FRAMES_BYTES;
+}
+
+/* may_copy reports whether a send is copied and completes at once. */
+static bool may_copy(const struct outgoing *o, uint64_t bytes)
+{
+	bool plain = o->space == SPACE_TAGGED && (o->flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)) == 0;
+	return plain && bytes <= COPIED_EACH && bytes <= COPIED_MAX - copied && is_blocking(o->context) && threads_of_openmpi();
+}
+
+/* send_copy sends a copy of a message and completes the send. */
+static int send_copy(struct endpoint *ep, const struct outgoing *o, const struct outrigger_envelope *to, unsigned flags, uint64_t bytes)
+{
+	struct op *op = op_new(ep, OP_SEND, on_copy_sent, NULL);
+	if (op == NULL)
+		return OUTRIGGER_NO_MEMORY;
+	op->room = bytes;
+	copied += bytes;
+	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, to, flags | OUTRIGGER_COPY, op->done, op, NULL);
+	if (rc != OUTRIGGER_OK) {
+		copied -= bytes;
+		op_free(op);
+		return rc;
+	}
+	count(ep->sent, rc);
+	cq_put(ep->tx, &(struct completion){.context = o->context, .flags = FI_SEND | FI_TAGGED});
+	return rc;
+}
+
 /* send_locked sends a message. Without a completion to report, it needs no request of the client. */
 static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 {
@@ -143,6 +195,9 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 	bool quiet = needs_no_completion(ep, o, reports), own = is_small_to_self(o, &p);
 	if (quiet && !own)
 		return to_errno(outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, NULL, NULL, NULL));
+	uint64_t bytes = bytes_of(o->iov, o->segments);
+	if (reports && !own && may_copy(o, bytes))
+		return to_errno(send_copy(ep, o, &to, flags, bytes));
 	struct op *op = op_new(ep, OP_SEND, own ? on_sent_self : on_sent, o->context);
 	if (op == NULL)
 		return -FI_ENOMEM;
@@ -155,7 +210,7 @@ static ssize_t send_locked(struct endpoint *ep, const struct outgoing *o)
 		flags |= OUTRIGGER_ACKED;
 	if ((o->flags & FI_MATCH_COMPLETE) != 0 && o->space == SPACE_TAGGED) /* an untagged message is matched by the provider, and not by the sidecar */
 		flags |= OUTRIGGER_SYNC;
-	if (o->space == SPACE_MSG && bytes_of(o->iov, o->segments) > EAGER_MAX)
+	if (o->space == SPACE_MSG && bytes > EAGER_MAX)
 		return to_errno(send_bulk(op, o, to, flags));
 	to_self += own;
 	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, &to, flags, op->done, op, NULL);
