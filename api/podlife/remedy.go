@@ -16,6 +16,8 @@ var remedies = []struct{ part, text string }{
 	{"wait for each other", "let one side receive before it sends, or use MPI_Sendrecv (Sendrecv)"},
 	{"ranks disagree about a collective", "have every rank of a communicator call the same collectives, with the same root, size, type and operation, in the same order"},
 
+	{"its mpi uses shared memory of its own", "run the job with MPIR_CVAR_NOLOCAL=1 in the environment of its ranks, with which the ranks that wait for each other are named"},
+
 	{"has held for", "call Unlock (MPI_Win_unlock) in the rank that holds the window"},
 
 	// Errors that an MPI aborts with: the names of Open MPI, and texts of MPICH and Intel MPI.

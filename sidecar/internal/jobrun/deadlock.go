@@ -80,7 +80,7 @@ func (j *Job) watchDeadlock() {
 		case is == told || time.Since(since) < deadlockStays:
 		case is == unseen:
 			if !saidUnseen { // only once in the job: the ranks may be at work, and then this state comes and goes
-				j.err.OfferReserved("outrigger: " + why.Unseen(after) + "\n")
+				j.tell(why.Unseen(after), ranks)
 			}
 			saidUnseen = true
 		case is == alone && time.Since(since) < after: // until then, the check of the waits reports it
@@ -163,7 +163,7 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	case why.Halted(ranks, after) != nil && why.Alone(ranks):
 		return ranks, alone, true
 	case hidden && why.Stuck(ranks, after):
-		return ranks, unseen, true
+		return all, unseen, true
 	case hidden:
 		return nil, moving, true
 	case why.Stuck(ranks, after):
@@ -180,12 +180,8 @@ func mayFail(ranks []why.Rank, is stillness) bool {
 	return is != knotted || !slices.ContainsFunc(ranks, func(r why.Rank) bool { return r.Own > 0 })
 }
 
-// suspect reports a suspected deadlock, and fails the job if Deadlock.Fails is set.
-func (j *Job) suspect(ranks []why.Rank, is stillness) (failed bool) {
-	text := why.Suspicion(j.spec.Deadlock.After)
-	if is == knotted {
-		text = why.KnotText(ranks, j.spec.Deadlock.After)
-	}
+// tell prints a sentence about ranks that wait, what they wait for, and a remedy.
+func (j *Job) tell(text string, ranks []why.Rank) {
 	lines := why.Explain(ranks)
 	for _, line := range append([]string{text}, lines...) {
 		j.err.OfferReserved("outrigger: " + line + "\n")
@@ -193,6 +189,15 @@ func (j *Job) suspect(ranks []why.Rank, is stillness) (failed bool) {
 	if remedy := podlife.Remedy(strings.Join(lines, "\n")); remedy != "" {
 		j.err.OfferReserved("outrigger: remedy: " + remedy + "\n")
 	}
+}
+
+// suspect reports a suspected deadlock, and fails the job if Deadlock.Fails is set.
+func (j *Job) suspect(ranks []why.Rank, is stillness) (failed bool) {
+	text := why.Suspicion(j.spec.Deadlock.After)
+	if is == knotted {
+		text = why.KnotText(ranks, j.spec.Deadlock.After)
+	}
+	j.tell(text, ranks)
 	may := mayFail(ranks, is)
 	if j.spec.Deadlock.Fails && may {
 		j.fail(&Failure{Text: text, Code: CodeTimeout, Suspected: true}, time.Now())
