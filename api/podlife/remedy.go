@@ -10,6 +10,8 @@ var remedies = []struct{ part, text string }{
 	// What outrigger why tells of ranks that wait.
 	{"(a wrong tag?)", "give send and receive the same tag"},
 	{"(a wrong source?)", "give the receive the rank that sends, or MPI_ANY_SOURCE"},
+	{"(another communicator?)", "send and receive in the same communicator"},
+	{"which finds nothing", "probe for the source, tag and communicator that a send has (or MPI_ANY_SOURCE, MPI_ANY_TAG), and have the sender send before it waits"},
 	{"with different roots?)", "have every rank of a communicator call the same collectives in the same order, with the same root"},
 	{"(in different collectives", "have every rank of a communicator call the same collectives in the same order"},
 	{"(in different communicators", "have every rank use its communicators in the same order"},

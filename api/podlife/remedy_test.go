@@ -21,6 +21,8 @@ func TestRemedy(t *testing.T) {
 		"rank 1 waits 12 s: MPI_Recv(source 0, tag 8); unexpected here: from 0 tag 7, 4 B (a wrong tag?)":                                                                   "same tag",
 		"ranks 0 and 2 wait for each other: 0 in MPI_Allreduce, 2 in MPI_Bcast (in different collectives?)":                                                                 "same order",
 		"ranks 0 and 1 wait for each other: 0 in recv, 1 in recv":                                                                                                           "MPI_Sendrecv",
+		"rank 1 waits 12 s: MPI_Probe or MPI_Iprobe(source 2, tag 5, communicator of 4 ranks), again and again, which finds nothing":                                        "MPI_ANY_SOURCE",
+		"rank 1 waits 12 s: MPI_Recv(source 0, tag 8); unexpected here: from 0 tag 8, 4 B (another communicator?)":                                                          "same communicator",
 		"rank 1 waits 9 s: in a call of MPI that has no receive of its own open; what it waits for within its pod is not seen: its MPI uses shared memory of its own there": "NOLOCAL",
 		"rank 1 (pod 1) exited with code 3":                                                                                                                                 "",
 		"interrupted":                                                                                                                                                       "",

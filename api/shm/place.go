@@ -48,6 +48,9 @@ func MomentOf(clock time.Duration) Moment { return max(Moment(clock>>MomentShift
 // Fresh reports whether m was at most 1.5 s before now.
 func (m Moment) Fresh(now Moment) bool { return m != 0 && now-m <= MomentFresh }
 
+// Age returns how long before now m was.
+func (m Moment) Age(now Moment) time.Duration { return time.Duration(now-m) << MomentShift }
+
 // TagsOpenMPI is the layout of tags of Open MPI's mtl ofi: 30 bits communicator, 2 bits for Open MPI
 // itself, 32 bits tag, which is negative for a collective (§8.2).
 const TagsOpenMPI = 1

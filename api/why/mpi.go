@@ -114,8 +114,13 @@ func (m *Message) FromMPI(layout uint32) {
 // mpiText returns the text of a wait in the terms of MPI.
 func (w *Wait) mpiText() string {
 	call := map[string]string{Recv: "MPI_Recv", Probe: "MPI_Probe", Send: "MPI_Send"}[w.Kind]
-	if w.Synchronous {
+	switch {
+	case w.Synchronous:
 		call = "MPI_Ssend"
+	case w.Repeats == Improbe:
+		call = "MPI_Mprobe or MPI_Improbe"
+	case w.Repeats != "": // an MPI makes MPI_Probe of them, too
+		call = "MPI_Probe or MPI_Iprobe"
 	}
 	peer := w.mpiPeer()
 	var text string
@@ -143,7 +148,7 @@ func (w *Wait) mpiText() string {
 	case w.Kind == Send:
 		text += fmt.Sprintf(", %s, no receive", memory.Text(w.Bytes))
 	}
-	return text
+	return text + w.vain()
 }
 
 // mpiPeer returns the text for the other rank. Its number is the rank in the job, which

@@ -33,6 +33,10 @@ func TestMPITerms(t *testing.T) {
 		w.FromMPI(0, 4)
 		return w
 	}
+	repeated := func(how string, w Wait) Wait {
+		w.Repeats = how
+		return w
+	}
 	const tagBits = 1<<31 - 1
 	for name, x := range map[string]struct {
 		w    Wait
@@ -41,6 +45,9 @@ func TestMPITerms(t *testing.T) {
 		"a receive":                {mpi(Recv, 0, 0, 99, 0), "MPI_Recv(source 0, tag 99, communicator of 4 ranks)"},
 		"of any":                   {mpi(Recv, Any, 0, 0, tagBits), "MPI_Recv(any source, any tag, communicator of 4 ranks)"},
 		"a probe":                  {mpi(Probe, 2, 0, 5, 0), "MPI_Probe(source 2, tag 5, communicator of 4 ranks)"},
+		"probes in vain":           {repeated(Iprobe, mpi(Probe, 2, 0, 5, 0)), "MPI_Probe or MPI_Iprobe(source 2, tag 5, communicator of 4 ranks), again and again, which finds nothing"},
+		"matched ones":             {repeated(Improbe, mpi(Probe, Any, 0, 0, tagBits)), "MPI_Mprobe or MPI_Improbe(any source, any tag, communicator of 4 ranks), again and again, which finds nothing"},
+		"those of no MPI":          {Wait{Kind: Probe, Repeats: Iprobe, Peer: 2, Tag: 5}, "iprobe from 2 tag 5, again and again, which finds nothing"},
 		"another communicator":     {mpi(Recv, 2, 7, 5, 0), "MPI_Recv(source world rank 2, tag 5, a communicator other than MPI_COMM_WORLD)"},
 		"a send":                   {mpi(Send, 1, 0, 5, 0), "MPI_Send(destination 1, tag 5, communicator of 4 ranks), 8 B, no receive"},
 		"a synchronous send":       {acknowledged(1, 5), "MPI_Ssend(destination 1, tag 5, communicator of 4 ranks), no receive"},

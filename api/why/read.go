@@ -66,6 +66,7 @@ func (r Rank) bounded() Rank {
 	for i := range r.Waits {
 		w := &r.Waits[i]
 		w.Kind, w.Name, w.Order, w.For, w.MPI = word(w.Kind), word(w.Name), word(w.Order), few(w.For, forMax), word(w.MPI)
+		w.Repeats = word(w.Repeats)
 	}
 	for i := range r.Here {
 		r.Here[i].MPI, r.Here[i].Name = word(r.Here[i].MPI), word(r.Here[i].Name)

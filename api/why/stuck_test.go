@@ -14,6 +14,8 @@ func TestStuck(t *testing.T) {
 		stuck, moves bool
 	}{
 		"all wait":            {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, recv(0, 1, 9)), {Rank: 2, State: Left}}, true, false},
+		"one probes in vain":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, Wait{Kind: Probe, Repeats: Iprobe, Seconds: 9, Peer: 2})}, true, false},
+		"one probes at times": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Free: true, Waits: []Wait{{Kind: Probe, Repeats: Iprobe, Seconds: 9, Peer: 2}}}}, false, true},
 		"one computes":        {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, false, true},
 		"one has begun to":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
 		"an early receive":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},

@@ -21,6 +21,12 @@ const (
 	OneSided   = "one-sided"
 )
 
+// Values of Wait.Repeats.
+const (
+	Iprobe  = "iprobe"
+	Improbe = "improbe"
+)
+
 // Any is the peer of a wait for any rank.
 const Any = -1
 
@@ -78,8 +84,11 @@ type Wait struct {
 	For     []int   `json:"for,omitempty"`    // ranks for which a collective's round waits
 	MPI     string  `json:"mpi,omitempty"`    // for a program over MPI: MPIUser, MPICollective or MPIUnknown; context and tag are the MPI's
 	// Synchronous says that a send of MPI has to wait for its receive, however short it is.
-	Synchronous bool   `json:"synchronous,omitempty"`
-	Order       string `json:"order,omitempty"` // order in which a reduction's operation combines: commutative or not
+	Synchronous bool `json:"synchronous,omitempty"`
+	// Repeats is Iprobe or Improbe for a probe that does not wait, has found nothing, and is
+	// called again and again.
+	Repeats string `json:"repeats,omitempty"`
+	Order   string `json:"order,omitempty"` // order in which a reduction's operation combines: commutative or not
 
 	lock *Lock // for a wait for a lock, if its target has reported the holders
 }
@@ -311,7 +320,7 @@ func (w *Wait) text() string {
 	}
 	switch w.Kind {
 	case Recv, Probe:
-		text := w.Kind + " from " + rankName(w.Peer)
+		text := cmp.Or(w.Repeats, w.Kind) + " from " + rankName(w.Peer)
 		switch w.Ignore {
 		case 0:
 			text += fmt.Sprintf(" tag %d", w.Tag)
@@ -323,7 +332,7 @@ func (w *Wait) text() string {
 		if w.Moving {
 			text += fmt.Sprintf(", %s on their way", memory.Text(w.Bytes))
 		}
-		return text + w.communicator()
+		return text + w.communicator() + w.vain()
 	case Send:
 		text := fmt.Sprintf("send to %s tag %d, %s", rankName(w.Peer), w.Tag, memory.Text(w.Bytes))
 		if w.Moving {
@@ -345,6 +354,14 @@ func (w *Wait) text() string {
 		text += fmt.Sprintf(" at rank %d", w.Peer)
 	}
 	return text + w.lock.text()
+}
+
+// vain returns the end of the text of a probe that is repeated.
+func (w *Wait) vain() string {
+	if w.Repeats == "" {
+		return ""
+	}
+	return ", again and again, which finds nothing"
 }
 
 func (w *Wait) communicator() string {

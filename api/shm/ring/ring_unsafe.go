@@ -106,9 +106,9 @@ func (p *Producer) Push(d *shm.Descriptor) (bool, error) {
 	return true, nil
 }
 
-// Unread reports whether entries are published that the consumer has not released. The consumer
-// releases entries in bulk, so it may have read them.
-func (p *Producer) Unread() bool { return atomic.LoadUint64(p.head) != p.tail }
+// Unread returns the number of entries that are published and that the consumer has not released.
+// The consumer releases entries in bulk, so it may have read them.
+func (p *Producer) Unread() uint64 { return p.tail - atomic.LoadUint64(p.head) }
 
 // Pushed returns the number of entries published since the ring was created.
 func (p *Producer) Pushed() uint64 { return p.tail }

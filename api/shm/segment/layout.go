@@ -28,6 +28,7 @@ const (
 	offPlace    = 448 // u32, client: Place
 	offLooked   = 452 // u32, client: when it last looked at its completions, Moment
 	offTags     = 456 // u32, client: how its MPI makes tags (§8.2)
+	offActed    = 460 // u32, client: when its application last did more than to repeat calls, Moment
 	offError    = 512 // u32 length, u32 absent rank plus one, then text; client
 	errorMax    = 200
 	offRings    = 4096

@@ -46,6 +46,7 @@ func TestGoldenHeader(t *testing.T) {
 	c.SetPlace(shm.Place(0).Waiting(true).Timed(true))
 	c.SetLooked(77)
 	c.SetTags(shm.TagsOpenMPI)
+	c.SetActed(78)
 	golden.Compare(t, "header", mem[:512])
 }
 

@@ -43,6 +43,13 @@ func (c *Control) Looked() shm.Moment { return shm.Moment(atomic.LoadUint32(c.wo
 // SetLooked sets that time. Only the client calls it.
 func (c *Control) SetLooked(m shm.Moment) { atomic.StoreUint32(c.word32(offLooked), uint32(m)) }
 
+// Acted returns when the client's application last did more than to repeat probes in vain, or 0 if the
+// client does not publish that (§8.1).
+func (c *Control) Acted() shm.Moment { return shm.Moment(atomic.LoadUint32(c.word32(offActed))) }
+
+// SetActed sets that time. Only the client calls it.
+func (c *Control) SetActed(m shm.Moment) { atomic.StoreUint32(c.word32(offActed), uint32(m)) }
+
 // Tags returns the layout of the tags of the client's MPI, or 0 if it is not known (§8.2).
 func (c *Control) Tags() uint32 { return atomic.LoadUint32(c.word32(offTags)) }
 

@@ -23,6 +23,15 @@
 #define COMPUTED_PREEMPTED_NS 150000
 #define SAMPLE_EVERY_NS 100000 /* at least so long between two samples of the thread's CPU time */
 #define WAITS_NS 100000        /* empty polls for so long: the program waits */
+/* Mean time between a poll and the next probe above which the program computes between its probes. An
+ * MPI needs a tenth of it. */
+#define BETWEEN_PROBES_NS 5000
+#define BETWEEN_PROBES_SHIFT 5 /* the mean is over about 2^5 probes, so that an interrupt does not count */
+/* A program that probes in vain computes, too, if it has computed for ACCOUNT_NS more than a share of 1
+ * in ACCOUNT_SHARE of its time. On a crowded machine, interrupts in the program's time look like
+ * computation: up to 0.6 ms at a time and 1 ms in a second were measured. */
+#define ACCOUNT_NS 1000000u
+#define ACCOUNT_SHARE 500u
 /* If two polls are further apart than this, and the thread slept in between, the program pauses
  * and does not wait for a message. A preempted or yielding thread does not sleep, and a lock of
  * this library is held for a shorter time. */
@@ -84,15 +93,56 @@ void or_activity_copied(outrigger *s, uint64_t bytes)
 		s->activity.polled = or_now();
 }
 
+/* moment returns a time in the unit of the words of the sidecar; it is not 0. */
+static uint32_t moment(uint64_t now)
+{
+	uint32_t m = (uint32_t)(now >> OR_MOMENT_SHIFT);
+	return m == 0 ? 1 : m;
+}
+
+/* acts publishes that the program does something besides repeating calls. */
+static void acts(outrigger *s, uint64_t now)
+{
+	struct or_activity *p = &s->activity;
+	uint32_t m = moment(now);
+	p->paused = true;
+	if (p->acted == m)
+		return;
+	p->acted = m;
+	atomic_store_explicit(or_word(s, OR_SEG_OFF_ACTED), m, memory_order_relaxed);
+}
+
+/* or_activity_begin begins to report the activity, if the sidecar reads it. */
+void or_activity_begin(outrigger *s, bool watched)
+{
+	s->activity.watched = watched;
+	if (watched)
+		acts(s, or_now());
+}
+
+/* or_activity_probes is called before a probe that does not wait is submitted. If the program spends time
+ * between its probes, or several threads poll, the probe is no repetition of one in vain. */
+void or_activity_probes(outrigger *s)
+{
+	struct or_activity *p = &s->activity;
+	if (!p->watched || or_is_watcher(s))
+		return;
+	uint64_t now = or_now(), between = now - p->polled;
+	/* A longer time may be that of other processes: the next poll judges it by CPU time. */
+	if (between <= COMPUTED_NS)
+		p->between_ns += (between >> BETWEEN_PROBES_SHIFT) - (p->between_ns >> BETWEEN_PROBES_SHIFT);
+	if (p->between_ns > BETWEEN_PROBES_NS || p->thread != self())
+		acts(s, now);
+}
+
 /* waits publishes that the caller waits, and when it polled last. Before that it publishes the
  * head of the completion ring, because a rank that has not read a completion does not count as
  * one that waits. */
 static void waits(outrigger *s, uint64_t now)
 {
 	struct or_activity *p = &s->activity;
-	uint32_t moment = (uint32_t)(now >> OR_MOMENT_SHIFT);
 	or_publish_head(&s->complete);
-	atomic_store_explicit(or_word(s, OR_SEG_OFF_LOOKED), moment == 0 ? 1 : moment, memory_order_relaxed);
+	atomic_store_explicit(or_word(s, OR_SEG_OFF_LOOKED), moment(now), memory_order_relaxed);
 	if (p->waits)
 		return;
 	p->waits = true;
@@ -117,29 +167,55 @@ static void returns(outrigger *s)
 	publish(s, 0);
 }
 
-/* has_computed reports whether the caller has computed since it left the library, and records
- * whether it has slept. The time between the sample and the last poll was spent in the library,
- * in polls, copies and yields, and is subtracted. */
-static bool has_computed(struct or_activity *p, uint64_t now)
+/* computed returns for how long the caller has computed since it left the library, or 0 if it has not,
+ * and records whether it has slept. The time between the sample and the last poll was spent in the
+ * library, in polls, copies and yields, and is subtracted. */
+static uint64_t computed(struct or_activity *p, uint64_t now)
 {
 	p->slept = false;
 	if (now - p->polled <= COMPUTED_NS)
-		return false;
+		return 0;
 	uint64_t polling = p->polled - p->sampled, spent = thread_time() - p->cpu_ns;
 	long sleeps;
 	uint64_t least = switches(&sleeps) == p->switches ? COMPUTED_NS : COMPUTED_PREEMPTED_NS;
 	bool same = p->thread == self();
-	bool computed = same && spent > polling + least;
+	bool has = same && spent > polling + least;
 	p->slept = same && now - p->polled > SLEPT_NS && sleeps > p->sleeps;
 	sample(p, now);
-	return computed;
+	return has ? spent - polling : 0;
 }
 
 /* or_activity_begin_poll is called before the program's completions are polled. */
 void or_activity_begin_poll(outrigger *s)
 {
 	if (s->activity.watched)
-		s->activity.computed = has_computed(&s->activity, or_now());
+		s->activity.computed_ns = computed(&s->activity, or_now());
+}
+
+/* exceeds_account adds the time for which the program has just computed to the account, and reports
+ * whether it is too long for a program that only waits. */
+static bool exceeds_account(struct or_activity *p, uint64_t now)
+{
+	uint64_t allowed = (now - p->accounted) / ACCOUNT_SHARE;
+	p->accounted = now;
+	p->account_ns = (p->account_ns > allowed ? p->account_ns - allowed : 0) + p->computed_ns;
+	if (p->account_ns <= ACCOUNT_NS)
+		return false;
+	p->account_ns = 2 * ACCOUNT_NS; /* a program that computes on may do so for the next second */
+	return true;
+}
+
+/* repeats returns how many of the completions of a poll are of probes in vain that only repeat earlier
+ * ones. The others show that the program does not only wait. */
+static unsigned repeats(outrigger *s)
+{
+	struct or_activity *p = &s->activity;
+	unsigned vain = s->found_nothing - p->found_nothing;
+	p->found_nothing = s->found_nothing;
+	if (vain == 0 || !p->paused)
+		return vain;
+	p->paused = false;
+	return 0;
 }
 
 /* or_activity_end_poll is called after they were polled, with the number of completions, whose
@@ -150,10 +226,12 @@ void or_activity_end_poll(outrigger *s, unsigned came)
 	if (!p->watched)
 		return;
 	uint64_t now = p->polled = or_now();
-	bool computed = p->computed;
 	if (now - p->sampled > SAMPLE_EVERY_NS)
 		sample(p, now);
-	if (computed || p->slept || came > 0) {
+	if (p->slept || (p->computed_ns > 0 && exceeds_account(p, now)))
+		acts(s, now);
+	came -= repeats(s);
+	if (p->computed_ns > 0 || p->slept || came > 0) {
 		returns(s);
 		return;
 	}

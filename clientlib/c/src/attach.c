@@ -384,9 +384,11 @@ int or_attach(const struct outrigger_config *given, outrigger *s, char *text, si
 	if (rc != OUTRIGGER_OK)
 		return rc;
 	s->features = w.features;
-	s->activity.watched = (w.features & OR_FEATURE_PLACE) != 0;
 	s->world = (struct outrigger_world){w.rank, w.ranks, w.pod, w.pods, w.sharers};
-	return map_session(s, &w, &why);
+	rc = map_session(s, &w, &why);
+	if (rc == OUTRIGGER_OK)
+		or_activity_begin(s, (w.features & OR_FEATURE_PLACE) != 0);
+	return rc;
 }
 
 /* or_unmap unmaps the shared memory. An arena of which a part is lent stays mapped: the

@@ -359,6 +359,8 @@ int outrigger_probe(outrigger *s, const struct outrigger_envelope *from, unsigne
 	int rc = or_enter(s);
 	if (rc != OUTRIGGER_OK)
 		return rc;
+	if ((flags & OUTRIGGER_NOW) != 0)
+		or_activity_probes(s);
 	rc = or_begin_op(s, &id, &op);
 	if (rc == OUTRIGGER_OK) {
 		describe_call(op, "probe", &d, 0);

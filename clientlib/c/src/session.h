@@ -152,7 +152,7 @@ struct or_wait_policy {
 struct or_activity {
 	bool watched;    /* the sidecar reads the activity (OR_FEATURE_PLACE) */
 	bool waits;      /* the word says that the process waits */
-	bool computed;   /* the program computed before the present poll */
+	uint64_t computed_ns; /* CPU time for which the program computed before the present poll; 0: it did not */
 	bool slept;      /* the program slept outside of this library before the present poll */
 	uint64_t polled; /* last poll, end of a sleep or yield, or copy of a message */
 	/* The last sample: */
@@ -162,6 +162,13 @@ struct or_activity {
 	long sleeps;     /* context switches of the thread to sleep; renewed after a sleep within this library */
 	pid_t thread;    /* the thread whose activity this is */
 	uint64_t empty_since; /* first of the empty polls since the last other one; 0: none */
+	/* Probes in vain: */
+	unsigned found_nothing; /* value of the session's found_nothing at the last poll */
+	bool paused;            /* the program has acted since the last one ended */
+	uint64_t between_ns;    /* mean time between the last poll and a probe */
+	uint64_t account_ns;    /* time for which the program computed lately */
+	uint64_t accounted;     /* when account_ns was last changed */
+	uint32_t acted;         /* the word, as it was published */
 };
 
 /* The thread that makes progress while the program computes (watch.c). */
@@ -200,6 +207,7 @@ struct outrigger {
 	bool lent;       /* a part of the arena is lent and stays mapped */
 	unsigned completed;  /* number of completions since the last outrigger_progress */
 	unsigned polled; /* value of completed at the last poll of the program itself */
+	unsigned found_nothing; /* number of completions of probes that found nothing */
 	unsigned sleepers; /* number of threads that may be blocked */
 	uint32_t wakeups; /* number of times that or_wake_sleepers woke threads: a part of the waiting word's value */
 	_Atomic uint64_t handled; /* changes with each completion that is handled; unique among the sessions of the process */
@@ -240,6 +248,8 @@ bool or_is_watcher(const outrigger *s);
 
 /* activity.c */
 void or_activity_copied(outrigger *s, uint64_t bytes);
+void or_activity_begin(outrigger *s, bool watched);
+void or_activity_probes(outrigger *s);
 void or_activity_begin_poll(outrigger *s);
 void or_activity_end_poll(outrigger *s, unsigned came);
 void or_activity_waits(outrigger *s);

@@ -106,13 +106,78 @@ static void pauses(outrigger *s)
 	poll_once(s, 1);
 }
 
+static uint32_t acted(void)
+{
+	uint32_t word;
+	memcpy(&word, control + OR_SEG_OFF_ACTED, sizeof word);
+	return word;
+}
+
+/* probe_in_vain does what a probe that finds nothing does. */
+static void probe_in_vain(outrigger *s)
+{
+	or_activity_probes(s);
+	poll_once(s, 0);
+	s->found_nothing++;
+	poll_once(s, 1);
+}
+
+/* compute_between probes in vain for 10 ms of CPU time, and computes for ns between two probes, all of
+ * which has to count. */
+static void compute_between(outrigger *s, uint64_t ns)
+{
+	uint32_t before = acted();
+	for (uint64_t end = processor_time() + 10000000; processor_time() < end;) {
+		probe_in_vain(s);
+		compute(ns);
+	}
+	if (acted() == before) {
+		fprintf(stderr, "activity: computations of %lu ns between probes do not count\n", (unsigned long)ns);
+		failures++;
+	}
+}
+
+/* probes checks that a program that only repeats probes in vain counts as waiting, and that one which
+ * sleeps or computes between them does not. */
+static void probes(outrigger *s)
+{
+	poll_once(s, 1);
+	for (uint64_t end = processor_time() + 1000000; processor_time() < end;)
+		probe_in_vain(s);
+	expect(s, "probes in vain", OR_PLACE_WAITS);
+	uint32_t before = acted();
+	for (uint64_t end = processor_time() + 5000000; processor_time() < end;)
+		probe_in_vain(s);
+	expect(s, "many probes in vain", OR_PLACE_WAITS);
+	if (before == 0 || acted() != before) {
+		fprintf(stderr, "activity: probes in vain: acted %u, then %u\n", before, acted());
+		failures++;
+	}
+	for (int i = 0; i < 20; i++) {
+		pause_for(500);
+		before = acted();
+		pause_for(2000); /* the word has another value afterwards */
+		probe_in_vain(s);
+		expect(s, "a probe after each pause", 0);
+		if (acted() == before) {
+			fprintf(stderr, "activity: pauses between probes do not count\n");
+			failures++;
+		}
+	}
+	compute_between(s, 10000);
+	expect(s, "probes between short computations", 0);
+	compute_between(s, 200000);
+	expect(s, "probes between longer computations", 0);
+	poll_once(s, 1);
+}
+
 int main(void)
 {
 	outrigger *s = calloc(1, sizeof *s);
 	if (s == NULL)
 		return 1;
 	s->control = control;
-	s->activity.watched = true;
+	or_activity_begin(s, true);
 	poll_once(s, 0);
 	expect(s, "at first", 0);
 
@@ -126,6 +191,7 @@ int main(void)
 	poll_once(s, 1);
 	expect(s, "its message has arrived", 0);
 	pauses(s);
+	probes(s);
 
 	poll_empty(s, 1000000);
 	expect(s, "waits again", OR_PLACE_WAITS);

@@ -21,7 +21,7 @@ static void compute(double seconds)
 
 int main(int argc, char **argv)
 {
-	int me, ranks, over = 0;
+	int me, ranks, over = 0, there = 0;
 	double x = 0, got = 0;
 	MPI_Request r;
 	MPI_Init(&argc, &argv);
@@ -32,6 +32,9 @@ int main(int argc, char **argv)
 	int left = (me + ranks - 1) % ranks, right = (me + 1) % ranks;
 	if (strcmp(what, "missing message") == 0 && me == 1)
 		MPI_Recv(&got, 1, MPI_DOUBLE, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (strcmp(what, "probes") == 0 && me == 1)
+		while (!there)
+			MPI_Iprobe(2, 5, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
 	if (strcmp(what, "truncated") == 0) {
 		double two[2] = {0, 0};
 		if (me == 0)
@@ -56,6 +59,18 @@ int main(int argc, char **argv)
 	if (strcmp(what, "tests") == 0)
 		while (!over)
 			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
+	/* Rank 0 is a server, for which all others wait. */
+	if (me == 0 && strncmp(what, "right: probes", 13) == 0)
+		for (double since = now(); now() - since < seconds;) {
+			MPI_Iprobe(MPI_ANY_SOURCE, 5, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+			if (strcmp(what, "right: probes and computes") == 0)
+				compute(20e-6);
+			if (strcmp(what, "right: probes and sleeps") == 0)
+				nanosleep(&(struct timespec){0, 1000000}, NULL);
+		}
+	if (strcmp(what, "right: waits long") == 0 && me == 2) /* for rank 0, which computes */
+		while (!there)
+			MPI_Iprobe(0, 8, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
 	if (strcmp(what, "right: computes") == 0)
 		compute(seconds);
 	if (strcmp(what, "right: tests, then computes") == 0) {
@@ -68,8 +83,12 @@ int main(int argc, char **argv)
 			MPI_Test(&r, &over, MPI_STATUS_IGNORE);
 			nanosleep(&(struct timespec){0, 1000000}, NULL);
 		}
-	if (strcmp(what, "right: waits long") == 0 && me == 0)
+	if (strcmp(what, "right: waits long") == 0 && me == 0) {
 		compute(seconds);
+		MPI_Send(&x, 1, MPI_DOUBLE, 2, 8, MPI_COMM_WORLD);
+	}
+	if (strcmp(what, "right: waits long") == 0 && me == 2)
+		MPI_Recv(&got, 1, MPI_DOUBLE, 0, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	MPI_Send(&x, 1, MPI_DOUBLE, right, 7, MPI_COMM_WORLD);
 	if (!over)
 		MPI_Wait(&r, MPI_STATUS_IGNORE);

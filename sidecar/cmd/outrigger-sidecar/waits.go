@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
@@ -9,6 +11,7 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/engine"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/trace"
 )
 
 // waits returns what the ranks of this pod wait for.
@@ -44,7 +47,7 @@ func (d *daemon) addProcessState(r *why.Rank) {
 }
 
 func rankOf(w *engine.Waits, ranks int) why.Rank {
-	r := why.Rank{Rank: int(w.Rank), Generation: w.Generation, Returns: w.Returns, Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest)+w.Own > 0, Own: w.Own, Unread: w.Unread, Moves: w.Moving, Others: w.Others, More: w.More, Count: w.Parked}
+	r := why.Rank{Rank: int(w.Rank), Generation: w.Generation, Returns: w.Returns, Quiet: time.Duration(w.Quiet).Seconds(), Free: w.Free && len(w.Oldest)+len(w.Vain)+w.Own > 0, Own: w.Own, Unread: w.Unread, Moves: w.Moving, Others: w.Others, More: w.More, Count: w.Parked}
 	switch {
 	case w.Left:
 		r.State = why.Left
@@ -56,6 +59,15 @@ func rankOf(w *engine.Waits, ranks int) why.Rank {
 		x.FromMPI(w.Tags, ranks)
 		r.Waits = append(r.Waits, x)
 	}
+	for i := range w.Vain {
+		x := vainOf(w.Now, &w.Vain[i])
+		x.FromMPI(w.Tags, ranks)
+		r.Waits = append(r.Waits, x)
+	}
+	if w.MoreVain {
+		r.More++
+	}
+	slices.SortStableFunc(r.Waits, func(a, b why.Wait) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	for _, m := range w.Near {
 		x := why.Message{Source: int(m.Source), Context: m.Context, Tag: m.Tag, Bytes: m.Bytes}
 		x.FromMPI(w.Tags)
@@ -73,6 +85,20 @@ func rankOf(w *engine.Waits, ranks int) why.Rank {
 		r.Locks = append(r.Locks, lock)
 	}
 	return r
+}
+
+// vainOf describes a probe that a rank repeats in vain.
+func vainOf(now int64, p *trace.Probe) why.Wait {
+	w := why.Wait{
+		Kind: why.Probe, Repeats: why.Iprobe, Seconds: time.Duration(now - p.Since).Seconds(), Peer: why.Any, Context: p.Context, Tag: p.Tag, Ignore: p.Ignore,
+	}
+	if p.Peer != shm.AnySource {
+		w.Peer = int(p.Peer)
+	}
+	if p.Claims {
+		w.Repeats = why.Improbe
+	}
+	return w
 }
 
 func waitOf(now int64, w *core.Wait) why.Wait {

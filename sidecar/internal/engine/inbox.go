@@ -406,7 +406,14 @@ type Waits struct {
 
 	Unread bool   // its ring holds completions that it has not taken
 	Tags   uint32 // how its MPI encodes tags (LAYOUT §8.2)
+
+	Vain     []trace.Probe // probes that it repeats, although they find nothing
+	MoreVain bool          // there are further ones
 }
+
+// vainFresh is how long after its last probe in vain a rank counts as one that repeats it, in
+// nanoseconds.
+const vainFresh = int64(shm.MomentFresh) << shm.MomentShift
 
 // Waits calls row with what each hosted rank waits for, one rank a turn.
 func (e *Engine) Waits(row func(*Waits)) error {
@@ -415,8 +422,10 @@ func (e *Engine) Waits(row func(*Waits)) error {
 		if err := e.inbox.post(func(e *Engine) {
 			w := &Waits{Waits: e.core.WaitsOf(i), Now: e.now}
 			if at := e.byRank[w.Rank]; at != nil {
-				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now), at.PID, at.Unblocked(shm.MomentOf(wake.Monotonic()))
-				w.Unread, w.Tags = at.Unread(), at.Tags()
+				now, acted := shm.MomentOf(wake.Monotonic()), at.Acted()
+				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now, acted != 0, int64(acted.Age(now))), at.PID, at.Unblocked(now)
+				w.Unread, w.Tags = at.Unread(at.times.Vain()), at.Tags()
+				w.Vain, w.MoreVain = at.times.VainProbes(e.now, vainFresh)
 			}
 			got <- w
 		}); err != nil {

@@ -29,14 +29,17 @@ func TestLooked(t *testing.T) {
 		}
 		control.SetPlace(x.place)
 		control.SetLooked(x.looked)
-		if s.Unread() {
+		if s.Unread(0) {
 			t.Errorf("%s: something is unread before anything has come", name)
 		}
 		if err := s.Complete(&shm.Descriptor{Op: shm.OpDone}); err != nil {
 			t.Fatal(err)
 		}
-		if free, unread := s.Unblocked(now), s.Unread(); free != x.free || unread != x.unread {
+		if free, unread := s.Unblocked(now), s.Unread(0); free != x.free || unread != x.unread {
 			t.Errorf("%s: free %v, unread %v, want %v and %v", name, free, unread, x.free, x.unread)
+		}
+		if s.Unread(1) {
+			t.Errorf("%s: the last completion, which is of a probe in vain, counts as unread", name)
 		}
 	}
 }

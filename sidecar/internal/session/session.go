@@ -268,11 +268,21 @@ func (s *Session) Unblocked(now shm.Moment) bool {
 	return !s.control.Place().WaitsForGood() || looked != 0 && !looked.Fresh(now)
 }
 
+// Acted returns when the application last did more than to repeat probes in vain, by the report
+// of its client; 0: the client does not report that.
+func (s *Session) Acted() shm.Moment {
+	if s.Features&shm.FeaturePlace == 0 {
+		return 0
+	}
+	return s.control.Acted()
+}
+
 // Unread reports whether the ring holds completions that the application, in a call that
-// waits, has not taken. It is false if the client does not report what it has taken.
-func (s *Session) Unread() bool {
+// waits, has not taken, besides the last ones, of which vain do not count. It is false if the
+// client does not report what it has taken.
+func (s *Session) Unread(vain uint64) bool {
 	said := s.control.Looked() != 0 && s.control.Place().Waits()
-	return len(s.overflow) > 0 || said && s.complete.Unread()
+	return len(s.overflow) > 0 || said && s.complete.Unread() > vain
 }
 
 // SetSleeping tells the application whether it has to ring the doorbell.

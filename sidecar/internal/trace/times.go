@@ -66,7 +66,8 @@ type Times struct {
 	calls, waits   union
 	attached, left int64
 	before         int64 // time of earlier attachments
-	latestAt       int64 // when a call last began or ended
+	latestAt       int64 // when a call last began or ended, other than a probe in vain
+	vain           vain
 	byOp           [shm.OpSubmitMax + 1]count
 	byColl         [collKinds]count
 	longest        [longestKept]Wait // longest first
@@ -100,14 +101,12 @@ func NewTimes(now int64, rank uint32, recorder *Recorder) *Times {
 func (t *Times) Again(now int64) {
 	t.Leave(now) // no effect if it was called already
 	t.before += t.left - t.attached
-	t.attached, t.left, t.latestAt = now, 0, now
+	t.attached, t.left = now, 0
+	t.acts(now)
 }
 
 // Rank returns the rank.
 func (t *Times) Rank() uint32 { return t.rank }
-
-// Quiet returns how long no call of the rank has begun or ended.
-func (t *Times) Quiet(now int64) int64 { return now - t.latestAt }
 
 // Traits of operations.
 const (
@@ -155,10 +154,14 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	if d.Op > shm.OpSubmitMax {
 		return
 	}
-	t.latestAt = now
 	x := traits[d.Op]
 	if d.Flags != 0 {
 		x = flagged(x, d)
+	}
+	if (d.Op == shm.OpProbe || d.Op == shm.OpMprobe) && x&forOthers == 0 {
+		t.vain.ask(now, d) // its end shows whether it is in vain
+	} else {
+		t.acts(now)
 	}
 	c := &t.byOp[d.Op]
 	c.calls++
@@ -190,6 +193,12 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 			t.detail[d.Req].bytes = size(d)
 		}
 	}
+}
+
+// acts records that a call has begun or ended that is no probe in vain.
+func (t *Times) acts(now int64) {
+	t.latestAt = now
+	t.vain.ended = 0
 }
 
 // room makes room for a request number, if it is valid.
@@ -228,8 +237,12 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 	if d.Op != shm.OpDone || int(d.Req) >= len(t.open) || t.open[d.Req].op == shm.OpNone {
 		return
 	}
-	t.latestAt = now
 	o := &t.open[d.Req]
+	if d.Status == shm.StatusNoMessage {
+		t.vain.add(now)
+	} else {
+		t.acts(now)
+	}
 	if o.op == shm.OpRecv || o.op == shm.OpMrecv {
 		o.peer = d.Peer // the source of the message
 		t.byOp[o.op].bytes += size(d)

@@ -1,0 +1,83 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/outrigger-hpc/outrigger/api/shm"
+)
+
+// Probe is a probe that has found nothing, and that its rank repeats.
+type Probe struct {
+	Peer, Context uint32
+	Tag, Ignore   uint64
+	Claims        bool  // the probe claims the message that it finds
+	Since         int64 // when the rank first called it
+}
+
+func (p *Probe) same(o *Probe) bool {
+	return p.Tag == o.Tag && p.Peer == o.Peer && p.Context == o.Context && p.Ignore == o.Ignore && p.Claims == o.Claims
+}
+
+// vainKept is how many different probes of a rank are kept: one loop polls for few messages.
+const vainKept = 4
+
+// vain are the probes in vain of a rank since it last began or ended another call.
+type vain struct {
+	ended  uint64 // number of them; 0: the other fields but asked mean nothing
+	last   int64  // when the last one of them ended
+	asked  Probe  // the probe that the rank has called last, of which the end has not been recorded
+	probes [vainKept]Probe
+	kept   int  // number of probes
+	more   bool // there were other ones
+}
+
+// add records a probe in vain.
+func (v *vain) add(now int64) {
+	if v.ended == 0 {
+		v.kept, v.more = 0, false
+	}
+	v.ended++
+	v.last = now
+	for i := range v.probes[:v.kept] {
+		if v.probes[i].same(&v.asked) {
+			return
+		}
+	}
+	if v.kept == vainKept {
+		v.more = true
+		return
+	}
+	v.probes[v.kept] = v.asked
+	v.kept++
+}
+
+// ask records the call of a probe.
+func (v *vain) ask(now int64, d *shm.Descriptor) {
+	v.asked = Probe{Peer: d.Peer, Context: d.Context, Tag: d.Tag, Ignore: d.Aux(), Claims: d.Op == shm.OpMprobe, Since: now}
+}
+
+// Vain returns how many probes in vain have ended since the rank last began or ended another call.
+func (t *Times) Vain() uint64 { return t.vain.ended }
+
+// VainProbes returns these probes, if the rank has called one of them within the given time; more reports
+// whether there were other ones.
+func (t *Times) VainProbes(now, within int64) (probes []Probe, more bool) {
+	if t.vain.ended == 0 || now-t.vain.last > within {
+		return nil, false
+	}
+	return slices.Clone(t.vain.probes[:t.vain.kept]), t.vain.more
+}
+
+// Quiet returns how long no call of the rank has begun or ended. known: it is known for how long the
+// application has done nothing but repeat calls, which is still; then probes in vain do not
+// count as calls.
+func (t *Times) Quiet(now int64, known bool, still int64) int64 {
+	quiet := now - t.latestAt
+	switch {
+	case t.vain.ended == 0:
+		return quiet
+	case known:
+		return min(quiet, still)
+	}
+	return min(quiet, now-t.vain.last)
+}
