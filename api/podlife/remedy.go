@@ -12,6 +12,7 @@ var remedies = []struct{ part, text string }{
 	{"(a wrong source?)", "give the receive the rank that sends, or MPI_ANY_SOURCE"},
 	{"(another communicator?)", "send and receive in the same communicator"},
 	{"which finds nothing", "probe for the source, tag and communicator that a send has (or MPI_ANY_SOURCE, MPI_ANY_TAG), and have the sender send before it waits"},
+	{"which change nothing", winLock},
 	{"with different roots?)", "have every rank of a communicator call the same collectives in the same order, with the same root"},
 	{"(in different collectives", "have every rank of a communicator call the same collectives in the same order"},
 	{"(in different communicators", "have every rank use its communicators in the same order"},
@@ -19,6 +20,7 @@ var remedies = []struct{ part, text string }{
 	{"ranks disagree about a collective", "have every rank of a communicator call the same collectives, with the same root, size, type and operation, in the same order"},
 
 	{"its mpi uses shared memory of its own", "run the job with MPIR_CVAR_NOLOCAL=1 in the environment of its ranks, with which the ranks that wait for each other are named"},
+	{"such as mpi_win_lock", "if a rank waits in MPI_Win_lock, " + winLock},
 
 	{"has held for", "call Unlock (MPI_Win_unlock) in the rank that holds the window"},
 
@@ -68,6 +70,7 @@ var remedies = []struct{ part, text string }{
 }
 
 const (
+	winLock      = "call MPI_Win_unlock in the rank that has locked the window, before it waits for other ranks"
 	receiveAll   = "give the receive a buffer for the longest message, or ask for the size first (MPI_Probe and MPI_Get_count)"
 	rightRank    = "use ranks from 0 to the size of the communicator less 1"
 	rightComm    = "use a communicator that this rank is in, and that is not freed"

@@ -24,6 +24,8 @@ func TestRemedy(t *testing.T) {
 		"rank 1 waits 12 s: MPI_Probe or MPI_Iprobe(source 2, tag 5, communicator of 4 ranks), again and again, which finds nothing":                                        "MPI_ANY_SOURCE",
 		"rank 1 waits 12 s: MPI_Recv(source 0, tag 8); unexpected here: from 0 tag 8, 4 B (another communicator?)":                                                          "same communicator",
 		"rank 1 waits 9 s: in a call of MPI that has no receive of its own open; what it waits for within its pod is not seen: its MPI uses shared memory of its own there": "NOLOCAL",
+		"rank 3 waits 9 s: one-sided accesses at rank 0, again and again, which change nothing (MPI_Win_lock, or a loop that polls?)":                                       "MPI_Win_unlock",
+		"rank 3 waits 9 s: in a call of MPI that has no receive of its own open, such as MPI_Win_lock":                                                                      "MPI_Win_unlock",
 		"rank 1 (pod 1) exited with code 3":                                                                                                                                 "",
 		"interrupted":                                                                                                                                                       "",
 	} {

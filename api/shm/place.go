@@ -58,3 +58,7 @@ const TagsOpenMPI = 1
 // TagsMPICH is the layout of tags of MPICH 5's netmod ofi: 13 bits for MPICH itself, 20 bits context,
 // of which the lowest is 1 for a collective, 31 bits tag (§8.2).
 const TagsMPICH = 2
+
+// OfAccess reports whether a context carries requests for accesses to memory of other ranks, or
+// the answers to them (§8.2).
+func OfAccess(context uint32) bool { return context >= ProviderContext && context&2 != 0 }

@@ -47,6 +47,7 @@ func TestMPITerms(t *testing.T) {
 		"a probe":                  {mpi(Probe, 2, 0, 5, 0), "MPI_Probe(source 2, tag 5, communicator of 4 ranks)"},
 		"probes in vain":           {repeated(Iprobe, mpi(Probe, 2, 0, 5, 0)), "MPI_Probe or MPI_Iprobe(source 2, tag 5, communicator of 4 ranks), again and again, which finds nothing"},
 		"matched ones":             {repeated(Improbe, mpi(Probe, Any, 0, 0, tagBits)), "MPI_Mprobe or MPI_Improbe(any source, any tag, communicator of 4 ranks), again and again, which finds nothing"},
+		"accesses in vain":         {Wait{Kind: OneSided, Repeats: Access, Peer: 2}, "one-sided accesses at rank 2, again and again, which change nothing (MPI_Win_lock, or a loop that polls?)"},
 		"those of no MPI":          {Wait{Kind: Probe, Repeats: Iprobe, Peer: 2, Tag: 5}, "iprobe from 2 tag 5, again and again, which finds nothing"},
 		"another communicator":     {mpi(Recv, 2, 7, 5, 0), "MPI_Recv(source world rank 2, tag 5, a communicator other than MPI_COMM_WORLD)"},
 		"a send":                   {mpi(Send, 1, 0, 5, 0), "MPI_Send(destination 1, tag 5, communicator of 4 ranks), 8 B, no receive"},
@@ -133,7 +134,7 @@ func TestMPIRanksAreTold(t *testing.T) {
 		waiting(4, mpi(Recv, 0, 5, 9, 0)), waiting(5, mpi(Recv, 4, 6, 9, 0)),
 	})
 	for _, want := range []string{
-		"rank 0 waits 9 s: in a call of MPI that has no receive of its own open",
+		"rank 0 waits 9 s: in a call of MPI that has no receive of its own open, such as MPI_Win_lock",
 		"ranks 1 and 3 wait 4 s: a collective of MPI (message of MPI_Barrier, source world rank 0, a communicator other than MPI_COMM_WORLD)",
 		"rank 2 waits 4 s: a collective of MPI (message of MPI_Barrier, source world rank 0, a communicator other than MPI_COMM_WORLD)",
 	} {

@@ -13,20 +13,21 @@ func TestStuck(t *testing.T) {
 		ranks        []Rank
 		stuck, moves bool
 	}{
-		"all wait":            {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, recv(0, 1, 9)), {Rank: 2, State: Left}}, true, false},
-		"one probes in vain":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, Wait{Kind: Probe, Repeats: Iprobe, Seconds: 9, Peer: 2})}, true, false},
-		"one probes at times": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Free: true, Waits: []Wait{{Kind: Probe, Repeats: Iprobe, Seconds: 9, Peer: 2}}}}, false, true},
-		"one computes":        {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, false, true},
-		"one has begun to":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
-		"an early receive":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},
-		"something moves":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false, true},
-		"one is stopped":      {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Stopped: 77}}, false, false},
-		"one may compute":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Free: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
-		"one has not read":    {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Unread: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
-		"a younger one moves": {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Moves: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
-		"one is not started":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
-		"all have left":       {[]Rank{{Rank: 0, State: Left}}, false, false},
-		"no rank is known":    {nil, false, false},
+		"all wait":             {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, recv(0, 1, 9)), {Rank: 2, State: Left}}, true, false},
+		"one probes in vain":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, Wait{Kind: Probe, Repeats: Iprobe, Seconds: 9, Peer: 2})}, true, false},
+		"one repeats accesses": {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 9, Wait{Kind: OneSided, Repeats: Access, Seconds: 9, Peer: 0})}, true, false},
+		"one probes at times":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Free: true, Waits: []Wait{{Kind: Probe, Repeats: Iprobe, Seconds: 9, Peer: 2}}}}, false, true},
+		"one computes":         {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 60}}, false, true},
+		"one has begun to":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 0.1))}, false, true},
+		"an early receive":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 0.1, recv(0, 1, 60))}, false, true},
+		"something moves":      {[]Rank{quiet(0, 5, recv(1, 1, 5)), quiet(1, 5, Wait{Kind: Send, Peer: 0, Seconds: 5, Moving: true})}, false, true},
+		"one is stopped":       {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Stopped: 77}}, false, false},
+		"one may compute":      {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Free: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
+		"one has not read":     {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Unread: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
+		"a younger one moves":  {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, Quiet: 5, Moves: true, Waits: []Wait{recv(0, 1, 5)}}}, false, true},
+		"one is not started":   {[]Rank{quiet(0, 5, recv(1, 1, 5)), {Rank: 1, State: NotStarted}}, false, true},
+		"all have left":        {[]Rank{{Rank: 0, State: Left}}, false, false},
+		"no rank is known":     {nil, false, false},
 	} {
 		if stuck, moves := Stuck(x.ranks, time.Second), Moves(x.ranks, time.Second); stuck != x.stuck || moves != x.moves {
 			t.Errorf("%s: stuck %v, moves %v", name, stuck, moves)

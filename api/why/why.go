@@ -25,6 +25,7 @@ const (
 const (
 	Iprobe  = "iprobe"
 	Improbe = "improbe"
+	Access  = "access"
 )
 
 // Any is the peer of a wait for any rank.
@@ -86,7 +87,8 @@ type Wait struct {
 	// Synchronous says that a send of MPI has to wait for its receive, however short it is.
 	Synchronous bool `json:"synchronous,omitempty"`
 	// Repeats is Iprobe or Improbe for a probe that does not wait, has found nothing, and is
-	// called again and again.
+	// called again and again, and Access for one-sided accesses of MPI that have the same
+	// results again and again.
 	Repeats string `json:"repeats,omitempty"`
 	Order   string `json:"order,omitempty"` // order in which a reduction's operation combines: commutative or not
 
@@ -257,7 +259,7 @@ func (r *Rank) text() string {
 		text += fmt.Sprintf(", and %d more requests", r.More)
 	}
 	if text == "" && r.inMPI() {
-		text = "in a call of MPI that has no receive of its own open"
+		text = "in a call of MPI that has no receive of its own open, such as MPI_Win_lock"
 	}
 	if text == "" {
 		text = "waits for nothing"
@@ -348,6 +350,9 @@ func (w *Wait) text() string {
 			text += " for " + Names(w.For)
 		}
 		return text + w.communicator()
+	}
+	if w.Repeats == Access {
+		return fmt.Sprintf("one-sided accesses at rank %d, again and again, which change nothing (MPI_Win_lock, or a loop that polls?)", w.Peer)
 	}
 	text := fmt.Sprintf("%s of window %d", w.Name, w.Context)
 	if w.Peer != Any {

@@ -16,7 +16,7 @@ func (r *Rank) needs() []int {
 
 func (w *Wait) needs() []int {
 	switch {
-	case w.Moving:
+	case w.Moving, w.Repeats == Access: // any rank may change what the rank polls
 		return nil
 	case w.Kind == Collective:
 		return w.For

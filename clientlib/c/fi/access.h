@@ -92,4 +92,17 @@ struct access_call {
 
 ssize_t start_access(struct fid_ep *fid, const struct access_call *w);
 
+/* repeat.c: whether an access repeats earlier ones. */
+#define REPEAT_BYTES 16u
+struct trial {
+	uint64_t call, word; /* hashes of the access, and of the place */
+	const void *result;  /* memory of the result, of so many bytes */
+	size_t length;
+	unsigned char compared[REPEAT_BYTES]; /* value that a swap compares with */
+	bool compares, small;
+};
+
+void trial_begin(struct trial *t, const struct access_call *w, uint32_t rank);
+void trial_end(const struct trial *t);
+
 #endif

@@ -17,6 +17,7 @@ struct origin {
 	int status; /* first error of a part */
 	bool reports; /* the access writes a completion if it succeeds */
 	bool abandoned; /* the call has failed: nothing is reported */
+	struct trial trial;
 };
 
 static struct pool origins = {.bytes = sizeof(struct origin)};
@@ -46,6 +47,7 @@ static void on_answer(void *arg, const struct outrigger_result *r)
 	if (status == OUTRIGGER_OK && r->length != a->want)
 		status = OUTRIGGER_INVALID;
 	op_free(op);
+	trial_end(&a->trial);
 	end_part(a, status);
 }
 
@@ -149,6 +151,7 @@ static ssize_t start(struct endpoint *ep, const struct access_call *w)
 		.flags = (reads ? FI_READ : FI_WRITE) | (w->request.access <= ACCESS_READ ? FI_RMA : FI_ATOMIC),
 		.reports = !w->inject && (!ep->tx_selective || (w->flags & FI_COMPLETION) != 0),
 	};
+	trial_begin(&a->trial, w, p.rank);
 	struct request r = w->request;
 	r.endpoint = ep->number;
 	r.bulk = bytes_of(w->out, w->outs) > ACCESS_SMALL;

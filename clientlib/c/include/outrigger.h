@@ -274,6 +274,11 @@ int outrigger_yield_sleeps(const outrigger *s);
  * return earlier. */
 int outrigger_sleep(outrigger *s, unsigned microseconds);
 
+/* outrigger_acts notes that the program does something besides repeating accesses to memory of other ranks
+ * that have no effect (LAYOUT §8.1), for a caller that makes such accesses of messages. It
+ * takes no lock. */
+void outrigger_acts(outrigger *s);
+
 /* Progress while the program computes. A message of private memory is transferred in chunks, and
  * a thread inside of the library copies each chunk. While the program computes, a thread that
  * the caller provides, the watcher, can do that:

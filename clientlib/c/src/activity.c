@@ -27,10 +27,11 @@
  * MPI needs a tenth of it. */
 #define BETWEEN_PROBES_NS 5000
 #define BETWEEN_PROBES_SHIFT 5 /* the mean is over about 2^5 probes, so that an interrupt does not count */
-/* A program that probes in vain computes, too, if it has computed for ACCOUNT_NS more than a share of 1
- * in ACCOUNT_SHARE of its time. On a crowded machine, interrupts in the program's time look like
- * computation: up to 0.6 ms at a time and 1 ms in a second were measured. */
-#define ACCOUNT_NS 1000000u
+/* A program that repeats calls does something else, too, if it has computed or slept for ACCOUNT_NS more
+ * than a share of 1 in ACCOUNT_SHARE of its time. On a crowded machine, interrupts in the program's
+ * time look like computation: 0.6 ms at a time and 1 ms in a second were measured, and rarely more. A
+ * thread may also sleep until another one releases a lock of the provider. */
+#define ACCOUNT_NS 4000000u
 #define ACCOUNT_SHARE 500u
 /* If two polls are further apart than this, and the thread slept in between, the program pauses
  * and does not wait for a message. A preempted or yielding thread does not sleep, and a lock of
@@ -100,16 +101,26 @@ static uint32_t moment(uint64_t now)
 	return m == 0 ? 1 : m;
 }
 
-/* acts publishes that the program does something besides repeating calls. */
+/* publish_acted publishes that the program does something besides repeating calls. The sidecar does not
+ * write to the cache line, which therefore stays here. */
+static void publish_acted(outrigger *s, uint64_t now)
+{
+	uint32_t m = moment(now);
+	if (atomic_load_explicit(or_word(s, OR_SEG_OFF_ACTED), memory_order_relaxed) != m)
+		atomic_store_explicit(or_word(s, OR_SEG_OFF_ACTED), m, memory_order_relaxed);
+}
+
+void outrigger_acts(outrigger *s)
+{
+	if (s->activity.watched)
+		publish_acted(s, or_now());
+}
+
+/* acts is outrigger_acts for what this file notices, with the lock held. */
 static void acts(outrigger *s, uint64_t now)
 {
-	struct or_activity *p = &s->activity;
-	uint32_t m = moment(now);
-	p->paused = true;
-	if (p->acted == m)
-		return;
-	p->acted = m;
-	atomic_store_explicit(or_word(s, OR_SEG_OFF_ACTED), m, memory_order_relaxed);
+	s->activity.paused = true;
+	publish_acted(s, now);
 }
 
 /* or_activity_begin begins to report the activity, if the sidecar reads it. */
@@ -172,7 +183,7 @@ static void returns(outrigger *s)
  * library, in polls, copies and yields, and is subtracted. */
 static uint64_t computed(struct or_activity *p, uint64_t now)
 {
-	p->slept = false;
+	p->slept_ns = 0;
 	if (now - p->polled <= COMPUTED_NS)
 		return 0;
 	uint64_t polling = p->polled - p->sampled, spent = thread_time() - p->cpu_ns;
@@ -180,7 +191,7 @@ static uint64_t computed(struct or_activity *p, uint64_t now)
 	uint64_t least = switches(&sleeps) == p->switches ? COMPUTED_NS : COMPUTED_PREEMPTED_NS;
 	bool same = p->thread == self();
 	bool has = same && spent > polling + least;
-	p->slept = same && now - p->polled > SLEPT_NS && sleeps > p->sleeps;
+	p->slept_ns = same && now - p->polled > SLEPT_NS && sleeps > p->sleeps ? now - p->polled : 0;
 	sample(p, now);
 	return has ? spent - polling : 0;
 }
@@ -192,26 +203,26 @@ void or_activity_begin_poll(outrigger *s)
 		s->activity.computed_ns = computed(&s->activity, or_now());
 }
 
-/* exceeds_account adds the time for which the program has just computed to the account, and reports
- * whether it is too long for a program that only waits. */
-static bool exceeds_account(struct or_activity *p, uint64_t now)
+/* exceeds_account adds the time for which the program has just computed or slept to the account, and
+ * reports whether it is too long for a program that only waits. */
+static bool exceeds_account(struct or_activity *p, uint64_t now, uint64_t ns)
 {
 	uint64_t allowed = (now - p->accounted) / ACCOUNT_SHARE;
 	p->accounted = now;
-	p->account_ns = (p->account_ns > allowed ? p->account_ns - allowed : 0) + p->computed_ns;
+	p->account_ns = (p->account_ns > allowed ? p->account_ns - allowed : 0) + ns;
 	if (p->account_ns <= ACCOUNT_NS)
 		return false;
-	p->account_ns = 2 * ACCOUNT_NS; /* a program that computes on may do so for the next second */
+	p->account_ns = 2 * ACCOUNT_NS; /* for the next 2 s, what the program does else counts at once */
 	return true;
 }
 
-/* repeats returns how many of the completions of a poll are of probes in vain that only repeat earlier
- * ones. The others show that the program does not only wait. */
+/* repeats returns how many of the completions of a poll may be of calls that only repeat earlier ones. The
+ * others show that the program does not only wait. */
 static unsigned repeats(outrigger *s)
 {
 	struct or_activity *p = &s->activity;
-	unsigned vain = s->found_nothing - p->found_nothing;
-	p->found_nothing = s->found_nothing;
+	unsigned vain = s->in_vain - p->in_vain;
+	p->in_vain = s->in_vain;
 	if (vain == 0 || !p->paused)
 		return vain;
 	p->paused = false;
@@ -228,10 +239,11 @@ void or_activity_end_poll(outrigger *s, unsigned came)
 	uint64_t now = p->polled = or_now();
 	if (now - p->sampled > SAMPLE_EVERY_NS)
 		sample(p, now);
-	if (p->slept || (p->computed_ns > 0 && exceeds_account(p, now)))
+	uint64_t else_ns = p->computed_ns + p->slept_ns;
+	if (else_ns > 0 && exceeds_account(p, now, else_ns))
 		acts(s, now);
 	came -= repeats(s);
-	if (p->computed_ns > 0 || p->slept || came > 0) {
+	if (else_ns > 0 || came > 0) {
 		returns(s);
 		return;
 	}

@@ -36,7 +36,7 @@ static void done(outrigger *s, uint32_t id, struct or_op *op, const struct or_de
 	struct outrigger_result *r = &op->result;
 	op->done = true;
 	r->status = (int)d->status;
-	s->found_nothing += r->status == OUTRIGGER_NO_MESSAGE;
+	s->in_vain += r->status == OUTRIGGER_NO_MESSAGE || op->reaches;
 	r->peer = d->peer;
 	r->tag = d->tag;
 	r->length = inline_result(d) ? (d->inline_length > OR_INLINE_MAX ? OR_INLINE_MAX : d->inline_length) : d->len;

@@ -186,13 +186,15 @@ static int submit_op(outrigger *s, struct or_descriptor *d, uint32_t id, struct 
 	return OUTRIGGER_OK;
 }
 
-/* describe_call records the arguments that the text of an error of the operation quotes. */
+/* describe_call records the arguments that the text of an error of the operation quotes, and whether the
+ * call is a message of an access. */
 static void describe_call(struct or_op *op, const char *call, const struct or_descriptor *d, uint64_t bytes)
 {
 	op->call = call;
 	op->peer = d->peer;
 	op->tag = d->tag;
 	op->bytes = bytes;
+	op->reaches = (d->op == OR_OP_SEND || d->op == OR_OP_RECV) && d->context >= OR_PROVIDER_CONTEXT && (d->context & 2) != 0;
 }
 
 /* send_locked is outrigger_sendv with the session's lock held and the arguments checked. */

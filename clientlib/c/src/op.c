@@ -72,7 +72,7 @@ void or_op_release(struct or_ops *t, uint32_t id)
 	uint32_t gen = op->gen + 1;
 	bool queued = op->queued;
 	op->gen = gen == 0 ? 1 : gen;
-	op->open = op->done = op->receives = op->staged = op->slotted = op->whole = op->counted = op->in_place = op->peer_waits = op->unreported = op->cancels = false;
+	op->open = op->done = op->receives = op->staged = op->slotted = op->whole = op->counted = op->in_place = op->peer_waits = op->unreported = op->cancels = op->reaches = false;
 	op->queued = queued;
 	op->notify = NULL;
 	op->copy = NULL;

@@ -102,6 +102,7 @@ struct or_op {
 	bool counted; /* counted in or_ops.private: the memory is private, and the message larger than a slot */
 	bool in_place; /* the engine reads or writes the caller's memory */
 	bool peer_waits;  /* the peer waits for chunks of this staged operation */
+	bool reaches; /* the operation is a message of an access to memory of another rank (LAYOUT §8.2) */
 	bool queued; /* the operation is in the session's stage queue or in one of the starved queues */
 	bool cancels; /* its cancellation waits for room in the ring, and the operation is in the cancels queue */
 	bool unreported; /* neither a callback nor a request reports the end of the operation */
@@ -153,7 +154,7 @@ struct or_activity {
 	bool watched;    /* the sidecar reads the activity (OR_FEATURE_PLACE) */
 	bool waits;      /* the word says that the process waits */
 	uint64_t computed_ns; /* CPU time for which the program computed before the present poll; 0: it did not */
-	bool slept;      /* the program slept outside of this library before the present poll */
+	uint64_t slept_ns; /* time for which the program slept outside of this library before the present poll; 0: it did not */
 	uint64_t polled; /* last poll, end of a sleep or yield, or copy of a message */
 	/* The last sample: */
 	uint64_t sampled;/* when it was taken */
@@ -162,13 +163,12 @@ struct or_activity {
 	long sleeps;     /* context switches of the thread to sleep; renewed after a sleep within this library */
 	pid_t thread;    /* the thread whose activity this is */
 	uint64_t empty_since; /* first of the empty polls since the last other one; 0: none */
-	/* Probes in vain: */
-	unsigned found_nothing; /* value of the session's found_nothing at the last poll */
+	/* Repetitions in vain: */
+	unsigned in_vain;       /* value of the session's in_vain at the last poll */
 	bool paused;            /* the program has acted since the last one ended */
 	uint64_t between_ns;    /* mean time between the last poll and a probe */
-	uint64_t account_ns;    /* time for which the program computed lately */
+	uint64_t account_ns;    /* time for which the program computed or slept lately */
 	uint64_t accounted;     /* when account_ns was last changed */
-	uint32_t acted;         /* the word, as it was published */
 };
 
 /* The thread that makes progress while the program computes (watch.c). */
@@ -207,7 +207,7 @@ struct outrigger {
 	bool lent;       /* a part of the arena is lent and stays mapped */
 	unsigned completed;  /* number of completions since the last outrigger_progress */
 	unsigned polled; /* value of completed at the last poll of the program itself */
-	unsigned found_nothing; /* number of completions of probes that found nothing */
+	unsigned in_vain; /* number of completions that may be of a repetition in vain: of probes that found nothing, and of accesses */
 	unsigned sleepers; /* number of threads that may be blocked */
 	uint32_t wakeups; /* number of times that or_wake_sleepers woke threads: a part of the waiting word's value */
 	_Atomic uint64_t handled; /* changes with each completion that is handled; unique among the sessions of the process */

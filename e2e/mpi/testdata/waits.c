@@ -1,6 +1,8 @@
 /* Waits of all kinds: `waits WHAT SECONDS`. Those whose name begins with "right" do what correct
  * programs do, for so many seconds, and exit with 0; the others wait for ever. */
 #include <mpi.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,31 @@ int main(int argc, char **argv)
 	if (strcmp(what, "probes") == 0 && me == 1)
 		while (!there)
 			MPI_Iprobe(2, 5, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+	if (strstr(what, "window") != NULL) {
+		MPI_Win w;
+		int64_t one = 1, sum = 0;
+		static int64_t counter;
+		bool wrong = strncmp(what, "right", 5) != 0, adds = strcmp(what, "right: adds to a window") == 0;
+		MPI_Win_create(&counter, sizeof counter, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &w);
+		if (me == 1 && !adds)
+			MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, w);
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (me == 1 && !adds && !wrong) {
+			compute(seconds);
+			MPI_Win_unlock(0, w);
+		}
+		if (me == 3) {
+			MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, w);
+			double since = now();
+			do {
+				MPI_Fetch_and_op(&one, &sum, MPI_INT64_T, 0, 0, MPI_SUM, w);
+				MPI_Win_flush(0, w);
+			} while (adds && now() - since < seconds);
+			MPI_Win_unlock(0, w);
+		}
+		if (!wrong)
+			MPI_Win_free(&w);
+	}
 	if (strcmp(what, "truncated") == 0) {
 		double two[2] = {0, 0};
 		if (me == 0)

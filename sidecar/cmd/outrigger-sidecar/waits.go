@@ -55,6 +55,9 @@ func rankOf(w *engine.Waits, ranks int) why.Rank {
 		r.State = why.NotStarted
 	}
 	for i := range w.Oldest {
+		if w.Repeats != nil && shm.OfAccess(w.Oldest[i].Context) {
+			continue // a part of an access that is repeated
+		}
 		x := waitOf(w.Now, &w.Oldest[i])
 		x.FromMPI(w.Tags, ranks)
 		r.Waits = append(r.Waits, x)
@@ -63,6 +66,9 @@ func rankOf(w *engine.Waits, ranks int) why.Rank {
 		x := vainOf(w.Now, &w.Vain[i])
 		x.FromMPI(w.Tags, ranks)
 		r.Waits = append(r.Waits, x)
+	}
+	if w.Repeats != nil {
+		r.Waits = append(r.Waits, why.Wait{Kind: why.OneSided, Repeats: why.Access, Peer: int(w.Repeats.Target), Seconds: time.Duration(w.Now - w.Repeats.Since).Seconds()})
 	}
 	if w.MoreVain {
 		r.More++

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/onesided"
@@ -45,6 +46,7 @@ type Waits struct {
 	Own      int    // receives that a libfabric provider keeps open for itself, which are not waits
 	Moving   bool   // a message of its requests is being moved, or a frame to another pod
 	Others   bool   // Moving is only because of frames of other attached ranks
+	Accesses Flight // frames of accesses to memory of ranks, which Moving does not count
 	Near     []Near // the oldest messages that no receive waits for
 	Parked   int    // number of such messages
 	Locks    []Lock // locks of its windows that ranks wait for
@@ -53,6 +55,15 @@ type Waits struct {
 	Generation uint64 // generation of attachments that this describes, from 1
 	Returns    bool   // it has left this generation, and may attach in a later one
 }
+
+// Flight tells of frames to other pods that are not acknowledged.
+type Flight struct {
+	Any bool // there are such frames
+	Own bool // one of them may be of the rank
+}
+
+// add adds a frame.
+func (f *Flight) add(other bool) { f.Any, f.Own = true, f.Own || !other }
 
 // Bounds of the lists of one rank.
 const (
@@ -74,8 +85,9 @@ func (c *Core) WaitsOf(i int) Waits {
 		return w
 	}
 	w.Near = near
-	own := false
-	w.Moving, own = c.inFlight(e)
+	frames, accesses := c.inFlight(e)
+	own := frames.Own
+	w.Moving, w.Accesses = frames.Any, accesses
 	var oldest []ranks.Request
 	for i := range e.session.Requests() {
 		q := e.session.Request(uint32(i))
@@ -112,10 +124,9 @@ func (c *Core) mayReturn(e *endpoint) bool { return c.wanted > c.gen && !e.absen
 // framesVisited bounds the frames that inFlight visits.
 const framesVisited = 1024
 
-// inFlight reports whether a peer that is not lost has not acknowledged all frames to it, and whether
-// one of them may be of a hosted rank. The frames are in flight, however slow, or the connection has
-// to be made again.
-func (c *Core) inFlight(e *endpoint) (any, own bool) {
+// inFlight returns the frames that peers which are not lost have not acknowledged, those of accesses apart.
+// The frames are in flight, however slow, or the connection has to be made again.
+func (c *Core) inFlight(e *endpoint) (frames, accesses Flight) {
 	visited := 0
 	for i := range c.peers {
 		p := &c.peers[i]
@@ -123,13 +134,19 @@ func (c *Core) inFlight(e *endpoint) (any, own bool) {
 			continue
 		}
 		for seq := p.Out().Base() + 1; seq <= p.Out().Last(); seq++ {
-			if visited++; visited > framesVisited || !c.ofOther(e, p.Out(), seq) {
-				return true, true
+			if visited++; visited > framesVisited {
+				frames.add(false)
+				return frames, accesses
 			}
-			any = true
+			other := c.ofOther(e, p.Out(), seq)
+			if h := &p.Out().At(seq).Head; h.Type == wire.Eager && shm.OfAccess(h.Context) {
+				accesses.add(other)
+				continue
+			}
+			frames.add(other)
 		}
 	}
-	return any, false
+	return frames, accesses
 }
 
 // ofOther reports whether a frame is known to be of another attached rank: it has a message, or memory,

@@ -44,6 +44,17 @@ func TestFramesOfOthers(t *testing.T) {
 	check("rank 1 has sent from its arena", 1, true, false)
 	acknowledge()
 
+	access := small
+	access.Context = shm.ProviderContext + 2
+	x.submit(1, access)
+	check("rank 1 has requested an access", 0, false, false)
+	for i, own := range []bool{false, true} {
+		if w := c.WaitsOf(i); !w.Accesses.Any || w.Accesses.Own != own {
+			t.Errorf("an access of rank 1: rank %d has %+v in flight", i, w.Accesses)
+		}
+	}
+	acknowledge()
+
 	for range framesVisited + 1 {
 		x.submit(1, small)
 	}

@@ -409,11 +409,8 @@ type Waits struct {
 
 	Vain     []trace.Probe // probes that it repeats, although they find nothing
 	MoreVain bool          // there are further ones
+	Repeats  *Repeats      // accesses that it repeats, although they change nothing; nil: it does not
 }
-
-// vainFresh is how long after its last probe in vain a rank counts as one that repeats it, in
-// nanoseconds.
-const vainFresh = int64(shm.MomentFresh) << shm.MomentShift
 
 // Waits calls row with what each hosted rank waits for, one rank a turn.
 func (e *Engine) Waits(row func(*Waits)) error {
@@ -422,10 +419,10 @@ func (e *Engine) Waits(row func(*Waits)) error {
 		if err := e.inbox.post(func(e *Engine) {
 			w := &Waits{Waits: e.core.WaitsOf(i), Now: e.now}
 			if at := e.byRank[w.Rank]; at != nil {
-				now, acted := shm.MomentOf(wake.Monotonic()), at.Acted()
-				w.Quiet, w.PID, w.Free = at.times.Quiet(e.now, acted != 0, int64(acted.Age(now))), at.PID, at.Unblocked(now)
+				now := shm.MomentOf(wake.Monotonic())
+				e.addRepeats(w, at, now)
+				w.PID, w.Free = at.PID, at.Unblocked(now)
 				w.Unread, w.Tags = at.Unread(at.times.Vain()), at.Tags()
-				w.Vain, w.MoreVain = at.times.VainProbes(e.now, vainFresh)
 			}
 			got <- w
 		}); err != nil {

@@ -27,6 +27,7 @@ type open struct {
 	op    shm.Op // OpNone: unused
 	kind  coll.Kind
 	waits bool // the call ends by another rank's action
+	reach bool // the call is a message of an access
 }
 
 // union is the time in which at least one of several intervals was open.
@@ -66,7 +67,7 @@ type Times struct {
 	calls, waits   union
 	attached, left int64
 	before         int64 // time of earlier attachments
-	latestAt       int64 // when a call last began or ended, other than a probe in vain
+	latestAt       int64 // when a call last began or ended, other than those of vain
 	vain           vain
 	byOp           [shm.OpSubmitMax + 1]count
 	byColl         [collKinds]count
@@ -158,9 +159,13 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	if d.Flags != 0 {
 		x = flagged(x, d)
 	}
-	if (d.Op == shm.OpProbe || d.Op == shm.OpMprobe) && x&forOthers == 0 {
+	reach := shm.OfAccess(d.Context) && (d.Op == shm.OpSend || d.Op == shm.OpRecv)
+	switch {
+	case reach:
+		t.vain.reach(now, d)
+	case (d.Op == shm.OpProbe || d.Op == shm.OpMprobe) && x&forOthers == 0:
 		t.vain.ask(now, d) // its end shows whether it is in vain
-	} else {
+	default:
 		t.acts(now)
 	}
 	c := &t.byOp[d.Op]
@@ -181,7 +186,7 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	if o.op != shm.OpNone {
 		return // the client breaks the contract, and is about to lose its session
 	}
-	o.since, o.peer, o.op, o.kind, o.waits = now, d.Peer, d.Op, 0, x&forOthers != 0
+	o.since, o.peer, o.op, o.kind, o.waits, o.reach = now, d.Peer, d.Op, 0, x&forOthers != 0, reach
 	t.latest = d.Req
 	t.calls.begin(now)
 	if o.waits {
@@ -195,10 +200,10 @@ func (t *Times) Submit(now int64, d *shm.Descriptor) {
 	}
 }
 
-// acts records that a call has begun or ended that is no probe in vain.
+// acts records that a call has begun or ended that can be no repetition in vain.
 func (t *Times) acts(now int64) {
 	t.latestAt = now
-	t.vain.ended = 0
+	t.vain.ended, t.vain.last = 0, 0
 }
 
 // room makes room for a request number, if it is valid.
@@ -238,9 +243,12 @@ func (t *Times) Complete(now int64, d *shm.Descriptor) {
 		return
 	}
 	o := &t.open[d.Req]
-	if d.Status == shm.StatusNoMessage {
+	switch {
+	case o.reach:
+		t.vain.end(now)
+	case d.Status == shm.StatusNoMessage:
 		t.vain.add(now)
-	} else {
+	default:
 		t.acts(now)
 	}
 	if o.op == shm.OpRecv || o.op == shm.OpMrecv {

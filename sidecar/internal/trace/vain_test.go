@@ -59,6 +59,43 @@ func TestVain(t *testing.T) {
 	kept("a probe after it", 171, "1/7 since 170, false")
 }
 
+// TestAccesses checks that messages of accesses count as calls only if it is not known that their rank
+// repeats accesses, and that the target of the last request is known.
+func TestAccesses(t *testing.T) {
+	const requests, answers = shm.ProviderContext + 2, shm.ProviderContext + 3
+	x := NewTimes(0, 3, nil)
+	message := func(now int64, op shm.Op, req, peer, context uint32) {
+		d := call(op, req, peer)
+		d.Context = context
+		x.Submit(now, d)
+	}
+	check := func(when string, now, known, unknown int64, target uint32, does bool) {
+		t.Helper()
+		if a, b := x.Quiet(now, true, 70), x.Quiet(now, false, 0); a != known || b != unknown {
+			t.Errorf("%s: quiet for %d if it is known that it repeats them, and %d otherwise, want %d and %d", when, a, b, known, unknown)
+		}
+		if target2, does2 := x.Accesses(now, 50); does2 != does || does && target2 != target {
+			t.Errorf("%s: accesses %d %v, want %d %v", when, target2, does2, target, does)
+		}
+	}
+	x.Submit(10, call(shm.OpRecv, 7, 1))
+	message(30, shm.OpRecv, 0, shm.AnySource, requests)
+	x.Complete(32, done(0, 2, 40))
+	message(33, shm.OpSend, 0, 2, answers)
+	check("a target", 40, 30, 7, 0, false)
+	x.Complete(34, done(0, 2, 0))
+	message(50, shm.OpRecv, 1, 5, answers)
+	message(51, shm.OpSend, 2, 5, requests)
+	x.Complete(60, done(1, 5, 8))
+	check("an origin", 70, 60, 10, 5, true)
+	check("long after it", 120, 70, 60, 5, false)
+	if n := x.Vain(); n != 3 {
+		t.Errorf("%d have ended, want 3", n)
+	}
+	x.Complete(130, done(7, 1, 8))
+	check("its receive ends", 140, 10, 10, 0, false)
+}
+
 // TestVainCostsNoAllocation checks a probe in vain, of which a rank may call a million in a second.
 func TestVainCostsNoAllocation(t *testing.T) {
 	x := NewTimes(0, 3, nil)
