@@ -47,7 +47,8 @@ static void on_answer(void *arg, const struct outrigger_result *r)
 	if (status == OUTRIGGER_OK && r->length != a->want)
 		status = OUTRIGGER_INVALID;
 	op_free(op);
-	trial_end(&a->trial);
+	if (status == OUTRIGGER_OK && !a->abandoned) /* otherwise the memory of the result may be in use again */
+		trial_end(&a->trial);
 	end_part(a, status);
 }
 
