@@ -29,10 +29,10 @@
 #define BETWEEN_PROBES_SHIFT 5 /* the mean is over about 2^5 probes, so that an interrupt does not count */
 /* A program that repeats calls does something else, too, if it has computed or slept for ACCOUNT_NS more
  * than a share of 1 in ACCOUNT_SHARE of its time. On a crowded machine, interrupts in the program's
- * time look like computation: 0.6 ms at a time and 1 ms in a second were measured, and rarely more. A
- * thread may also sleep until another one releases a lock of the provider. */
-#define ACCOUNT_NS 4000000u
-#define ACCOUNT_SHARE 500u
+ * time look like computation: 7 ms in a second were measured. A thread may also sleep until another
+ * one, which has no processor, releases a lock of the provider: 6 ms. */
+#define ACCOUNT_NS 20000000u
+#define ACCOUNT_SHARE 50u
 /* If two polls are further apart than this, and the thread slept in between, the program pauses
  * and does not wait for a message. A preempted or yielding thread does not sleep, and a lock of
  * this library is held for a shorter time. */
@@ -212,7 +212,7 @@ static bool exceeds_account(struct or_activity *p, uint64_t now, uint64_t ns)
 	p->account_ns = (p->account_ns > allowed ? p->account_ns - allowed : 0) + ns;
 	if (p->account_ns <= ACCOUNT_NS)
 		return false;
-	p->account_ns = 2 * ACCOUNT_NS; /* for the next 2 s, what the program does else counts at once */
+	p->account_ns = 2 * ACCOUNT_NS; /* for the next second, what the program does else counts at once */
 	return true;
 }
 
