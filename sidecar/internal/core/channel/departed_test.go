@@ -131,3 +131,27 @@ func TestEarlierReleaseKeepsItsWindow(t *testing.T) {
 	}
 	j.check()
 }
+
+// TestDepartedPeerDiesBeforeItAnswers checks that a peer that dies with a Yield unanswered is not asked
+// any more: its messages that are received later give back what they use, and no more.
+func TestDepartedPeerDiesBeforeItAnswers(t *testing.T) {
+	j := newJob(t, 2)
+	j.fill(1)
+	r, p := j.pods[0].r, j.pods[0].r.Peer(1)
+	kept := j.pods[0].kept[1]
+	for _, n := range kept[:len(kept)/2] {
+		r.Consumed(p, n)
+	}
+	j.pods[0].kept[1] = kept[len(kept)/2:]
+	r.SetDeparted(p, true)
+	if p.credit.asked == 0 {
+		t.Fatal("nothing is asked for")
+	}
+	r.Bury(p)
+	for _, n := range j.pods[0].kept[1] {
+		r.Consumed(p, n)
+	}
+	if j.window(1) != testFirst || r.windows.left != int64(r.windows.budget) {
+		t.Errorf("a window of %d, want %d, and %d units of the budget are left, want %d", j.window(1), testFirst, r.windows.left, r.windows.budget)
+	}
+}

@@ -292,6 +292,7 @@ func (r *Room) closeWindow(p *Peer) {
 	if p.state == Dead || p.state == Rejected || c.width == r.windows.first {
 		return
 	}
+	c.asked = 0 // it will not answer: what its messages use is all that is left (keep)
 	units := min(c.width-r.windows.first, uint32(max(int32(c.grant-c.taken), 0)))
 	c.Narrow(units)
 	r.giveBack(p, units)
