@@ -5,6 +5,7 @@ import (
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/channel"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
@@ -61,5 +62,55 @@ func TestByeGivesCreditBack(t *testing.T) {
 		if !widened(2) {
 			t.Error("pod 2 does not get the credit that pod 1 has given back")
 		}
+	}
+}
+
+// TestByeAndEndBeforeTheAnswer checks that a pod whose sidecar ends with a Yield unanswered is parted
+// from, as without a Yield: its connection is not lost, no other one is made, and the job goes on. If
+// its sidecar connects again, it gets the Yield.
+func TestByeAndEndBeforeTheAnswer(t *testing.T) {
+	const first = 64 << 10
+	c := receiver(t, Config{Pods: 2, CreditBytes: 512 << 10, CreditFirst: first, CreditBudget: first})
+	p := &c.peers[1]
+	deliver := func(h wire.Header) {
+		t.Helper()
+		h.Src, h.Ack, h.Credit = 1, p.Out().Next(), p.Credit().Granted()
+		if err := c.Deliver(3, 1, &h, make([]byte, h.Length)); err != nil {
+			t.Fatalf("%v: %v", h.Type, err)
+		}
+		for c.Flush(3, swallows{}) {
+		}
+	}
+	deliver(wire.Header{Seq: 1, Type: wire.Eager, A: first, Length: first})
+	deliver(wire.Header{Seq: 2, Type: wire.RTS, A: first, B: 2, Length: wire.RTSBytes})
+	deliver(wire.Header{Seq: 3, Type: wire.Bye})
+	if f := p.Out().At(p.Out().Last()); f.Head.Type != wire.Yield || p.Out().Base()+1 != p.Out().Last() {
+		t.Fatalf("%d frames wait, the last one %v", p.Out().Last()-p.Out().Base(), f.Head.Type)
+	}
+	if !c.Parted(1) {
+		t.Error("the pod is not parted from")
+	}
+	c.LinkDown(4, 1, link.ErrBroken)
+	for c.Advance(4) > 0 {
+	}
+	if p.State() != channel.Idle || c.Failed() != nil {
+		t.Errorf("state %d, want %d; the job has failed: %v", p.State(), channel.Idle, c.Failed())
+	}
+	if left := c.Leftover(); len(left.Peers) != 0 {
+		t.Errorf("left for peers: %+v", left.Peers)
+	}
+
+	c.LinkUp(5, 1, link.Caps{Name: "test"})
+	if err := c.Deliver(5, 1, &wire.Header{Type: wire.Ack, Ack: p.Out().Base(), Credit: p.Credit().Granted(), A: wire.FeatureAgain | wire.FeatureYield}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for c.Flush(5, swallows{}) {
+	}
+	if p.State() != channel.Ready || p.Out().UnpostedFrames() != 0 {
+		t.Errorf("state %d, and %d frames are not posted again", p.State(), p.Out().UnpostedFrames())
+	}
+	deliver(wire.Header{Seq: 4, Type: wire.Yielded, A: first})
+	if !p.Out().Empty() {
+		t.Error("the Yield is not acknowledged")
 	}
 }

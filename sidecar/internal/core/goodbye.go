@@ -53,7 +53,7 @@ func (p *peer) parted() bool {
 	if p.knows && p.Out().Empty() {
 		return true
 	}
-	if p.Out().Empty() {
+	if p.Settled() {
 		return p.Gone() || p.byeSeq != 0
 	}
 	return p.Gone() && p.byeSeq == p.Out().Last() && p.Out().Base() == p.byeSeq-1

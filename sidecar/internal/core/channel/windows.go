@@ -215,6 +215,13 @@ func (r *Room) keep(p *Peer, units uint32) uint32 {
 	return units - kept
 }
 
+// Settled reports whether no frame to p waits for an acknowledgement that is needed. That of a Yield to a
+// departed peer is not: its sidecar may have ended first, and then no other connection is made for it.
+func (p *Peer) Settled() bool {
+	o := &p.out
+	return o.Empty() || p.credit.departed && o.Base()+1 == o.Last() && o.At(o.Last()).Head.Type == wire.Yield
+}
+
 // answersSoon reports whether a Yield to the peer can go out now. It would wait for a walled peer to
 // come to this generation.
 func (p *Peer) answersSoon() bool {
