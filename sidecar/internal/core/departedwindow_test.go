@@ -65,14 +65,12 @@ func TestByeGivesCreditBack(t *testing.T) {
 	}
 }
 
-// TestByeAndEndBeforeTheAnswer checks that a pod whose sidecar ends with a Yield unanswered is parted
-// from, as without a Yield: its connection is not lost, no other one is made, and the job goes on. If
-// its sidecar connects again, it gets the Yield.
-func TestByeAndEndBeforeTheAnswer(t *testing.T) {
-	const first = 64 << 10
-	c := receiver(t, Config{Pods: 2, CreditBytes: 512 << 10, CreditFirst: first, CreditBudget: first})
+// askedAtBye returns a core whose pod 1 has left and was asked for credit, and delivers its next frames.
+func askedAtBye(t *testing.T, first uint64) (c *Core, deliver func(wire.Header)) {
+	t.Helper()
+	c = receiver(t, Config{Pods: 2, CreditBytes: 512 << 10, CreditFirst: first, CreditBudget: first})
 	p := &c.peers[1]
-	deliver := func(h wire.Header) {
+	deliver = func(h wire.Header) {
 		t.Helper()
 		h.Src, h.Ack, h.Credit = 1, p.Out().Next(), p.Credit().Granted()
 		if err := c.Deliver(3, 1, &h, make([]byte, h.Length)); err != nil {
@@ -81,12 +79,22 @@ func TestByeAndEndBeforeTheAnswer(t *testing.T) {
 		for c.Flush(3, swallows{}) {
 		}
 	}
-	deliver(wire.Header{Seq: 1, Type: wire.Eager, A: first, Length: first})
+	deliver(wire.Header{Seq: 1, Type: wire.Eager, A: first, Length: uint32(first)})
 	deliver(wire.Header{Seq: 2, Type: wire.RTS, A: first, B: 2, Length: wire.RTSBytes})
 	deliver(wire.Header{Seq: 3, Type: wire.Bye})
 	if f := p.Out().At(p.Out().Last()); f.Head.Type != wire.Yield || p.Out().Base()+1 != p.Out().Last() {
 		t.Fatalf("%d frames wait, the last one %v", p.Out().Last()-p.Out().Base(), f.Head.Type)
 	}
+	return c, deliver
+}
+
+// TestByeAndEndBeforeTheAnswer checks that a pod whose sidecar ends with a Yield unanswered is parted
+// from, as without a Yield: its connection is not lost, no other one is made, and the job goes on. If
+// its sidecar connects again, it gets the Yield.
+func TestByeAndEndBeforeTheAnswer(t *testing.T) {
+	const first = 64 << 10
+	c, deliver := askedAtBye(t, first)
+	p := &c.peers[1]
 	if !c.Parted(1) {
 		t.Error("the pod is not parted from")
 	}
@@ -112,5 +120,23 @@ func TestByeAndEndBeforeTheAnswer(t *testing.T) {
 	deliver(wire.Header{Seq: 4, Type: wire.Yielded, A: first})
 	if !p.Out().Empty() {
 		t.Error("the Yield is not acknowledged")
+	}
+}
+
+// TestUnreadYieldIsNothingLost checks that a Yield which a pod that has left does not read, because its
+// sidecar is stopped, does not count as undelivered when this sidecar ends.
+func TestUnreadYieldIsNothingLost(t *testing.T) {
+	c, _ := askedAtBye(t, 64<<10)
+	if err := c.Submit(4, 0, &shm.Descriptor{Op: shm.OpDetach}); err != nil {
+		t.Fatal(err)
+	}
+	for c.Advance(4) > 0 {
+	}
+	c.Leave(4)
+	c.Flush(4, swallows{})
+	// The others are the Yield and the goodbye; the refusal of the announced message counts.
+	o := c.peers[1].Out()
+	if left, want := c.Leftover(), int(o.Last()-o.Base())-2; len(left.Peers) != 1 || left.Peers[0].Frames != want {
+		t.Errorf("left for peers: %+v, want %d frames", left.Peers, want)
 	}
 }

@@ -73,7 +73,7 @@ type Leftover struct {
 // PeerLeft has the frames that a peer has not acknowledged.
 type PeerLeft struct {
 	Peer    link.Peer
-	Frames  int  // not acknowledged, without the goodbye
+	Frames  int  // not acknowledged, without the goodbye and a question for credit
 	Reached bool // there was a connection once
 }
 
@@ -98,6 +98,9 @@ func (c *Core) Leftover() Leftover {
 		if p := &c.peers[i]; !p.Self() && c.owes(p) {
 			frames := int(p.Out().Last() - p.Out().Base())
 			if p.byeSeq > p.Out().Base() {
+				frames--
+			}
+			if p.YieldFirst() {
 				frames--
 			}
 			l.Peers = append(l.Peers, PeerLeft{Peer: p.ID(), Frames: frames, Reached: p.Known()})

@@ -218,8 +218,13 @@ func (r *Room) keep(p *Peer, units uint32) uint32 {
 // Settled reports whether no frame to p waits for an acknowledgement that is needed. That of a Yield to a
 // departed peer is not: its sidecar may have ended first, and then no other connection is made for it.
 func (p *Peer) Settled() bool {
-	o := &p.out
-	return o.Empty() || p.credit.departed && o.Base()+1 == o.Last() && o.At(o.Last()).Head.Type == wire.Yield
+	return p.out.Empty() || p.YieldFirst() && p.out.Base()+1 == p.out.Last()
+}
+
+// YieldFirst reports whether the first frame that p has not acknowledged is the Yield to a departed peer.
+// Nothing is lost with it.
+func (p *Peer) YieldFirst() bool {
+	return p.credit.departed && !p.out.Empty() && p.out.At(p.out.Base()+1).Head.Type == wire.Yield
 }
 
 // answersSoon reports whether a Yield to the peer can go out now. It would wait for a walled peer to
