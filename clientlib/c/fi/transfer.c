@@ -134,19 +134,21 @@ static int send_bulk(struct op *op, const struct outgoing *o, struct outrigger_e
 /* A blocking send of Open MPI waits for its completion in a loop that neither yields nor waits for its
  * turn. If several threads do that, they take the processors from the sidecars, which end the wait.
  * Therefore such a send is copied and completes at once, up to COPIED_EACH bytes, as long as all
- * copies that the sidecar has not taken yet have at most COPIED_MAX. MPI allows that (MPI 4.1, 3.4). */
+ * copies that the sidecar has not sent yet have at most COPIED_MAX. MPI allows that (MPI 4.1, 3.4). */
 #define COPIED_EACH (UINT64_C(1) << 20)
 #define COPIED_MAX (UINT64_C(8) << 20)
 
-static uint64_t copied; /* bytes of the copies that the sidecar has not taken yet */
+static uint64_t copied; /* bytes of the copies that the sidecar has not sent yet */
 
-/* on_copy_sent ends a send that was reported already. */
+/* on_copy_sent ends a copied send, which was reported already unless op->reports is set. */
 static void on_copy_sent(void *arg, const struct outrigger_result *r)
 {
 	struct op *op = arg;
-	(void)r;
 	copied -= op->room;
-	op_free(op);
+	if (op->reports)
+		on_sent(op, r);
+	else
+		op_free(op);
 }
 
 /* The context of a blocking send is in the frame of a caller of this call. */
@@ -164,22 +166,27 @@ static bool may_copy(const struct outgoing *o, uint64_t bytes)
 	return plain && bytes <= COPIED_EACH && bytes <= COPIED_MAX - copied && is_blocking(o->context) && threads_of_openmpi();
 }
 
-/* send_copy sends a copy of a message and completes the send. */
+/* send_copy sends a copy of a message and completes the send, if the sidecar has all of the copy. The
+ * rest of a longer one moves by later calls of this process, which may compute for hours before. */
 static int send_copy(struct endpoint *ep, const struct outgoing *o, const struct outrigger_envelope *to, unsigned flags, uint64_t bytes)
 {
-	struct op *op = op_new(ep, OP_SEND, on_copy_sent, NULL);
+	struct op *op = op_new(ep, OP_SEND, on_copy_sent, o->context);
 	if (op == NULL)
 		return OUTRIGGER_NO_MEMORY;
+	op->flags = FI_SEND | FI_TAGGED;
 	op->room = bytes;
 	copied += bytes;
-	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, to, flags | OUTRIGGER_COPY, op->done, op, NULL);
+	int rc = outrigger_sendv(client(), o->iov, (int)o->segments, to, flags | OUTRIGGER_COPY, op->done, op, &op->request);
 	if (rc != OUTRIGGER_OK) {
 		copied -= bytes;
 		op_free(op);
 		return rc;
 	}
+	op->reports = !outrigger_taken(client(), op->request);
+	if (op->reports)
+		return rc;
 	count(ep->sent, rc);
-	cq_put(ep->tx, &(struct completion){.context = o->context, .flags = FI_SEND | FI_TAGGED});
+	cq_put(ep->tx, &(struct completion){.context = o->context, .flags = op->flags});
 	return rc;
 }
 

@@ -236,6 +236,10 @@ uint32_t outrigger_room(const outrigger *s);
  * loads memory. */
 int outrigger_full(const outrigger *s);
 
+/* outrigger_taken reports whether the sidecar has the whole message of a send: the message then reaches
+ * its receiver although this process makes no further call. */
+int outrigger_taken(outrigger *s, outrigger_request request);
+
 /* outrigger_cancel requests the cancellation of a request that has not been matched yet. The
  * request then completes with OUTRIGGER_CANCELLED, or as usual if it was too late. */
 int outrigger_cancel(outrigger *s, outrigger_request request);

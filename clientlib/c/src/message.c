@@ -387,6 +387,16 @@ int outrigger_recv(outrigger *s, void *data, size_t bytes, const struct outrigge
 	return outrigger_recvv(s, &v, 1, from, NULL, NULL, request);
 }
 
+int outrigger_taken(outrigger *s, outrigger_request request)
+{
+	uint32_t id;
+	pthread_mutex_lock(&s->lock);
+	const struct or_op *op = find(s, request, &id);
+	bool taken = op == NULL || op->done || !op->staged || op->offset == op->want;
+	pthread_mutex_unlock(&s->lock);
+	return taken;
+}
+
 int outrigger_cancel(outrigger *s, outrigger_request request)
 {
 	uint32_t id;
