@@ -299,8 +299,8 @@ void outrigger_acts(outrigger *s);
  *
  * outrigger_watch sleeps for at most so many microseconds, and may return earlier. It returns
  * OUTRIGGER_NO_SIDECAR when the session has ended. Only one thread may call it.
- * outrigger_attend does the same as outrigger_progress if the program is away, and otherwise
- * nothing. outrigger_wake ends the sleep of every thread. */
+ * outrigger_attend does the same as outrigger_progress if the program is away or outrigger_full
+ * reports true, and otherwise nothing. outrigger_wake ends the sleep of every thread. */
 int outrigger_away(outrigger *s, int all);
 int outrigger_watch(outrigger *s, unsigned microseconds);
 int outrigger_attend(outrigger *s);

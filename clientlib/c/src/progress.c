@@ -41,8 +41,8 @@ bool or_behind(outrigger *s) { return s->stage.count + s->cancels.count > 0 && !
  * program whose threads poll by turns may never sleep. */
 #define ASK_NS 100000000u
 
-/* ended reports, every ASK_NS, whether the sidecar has ended and nothing of it is left to read. */
-static bool ended(outrigger *s)
+/* or_ended reports, every ASK_NS, whether the sidecar has ended and nothing of it is left to read. */
+bool or_ended(outrigger *s)
 {
 	uint64_t now = or_now();
 	if (now - s->asked < ASK_NS || or_ready(&s->complete))
@@ -61,7 +61,7 @@ int or_poll(outrigger *s)
 	int rc = or_progress(s);
 	or_activity_end_poll(s, s->completed - s->polled);
 	s->polled = s->completed;
-	return rc == OUTRIGGER_OK && ended(s) ? OUTRIGGER_NO_SIDECAR : rc;
+	return rc == OUTRIGGER_OK && or_ended(s) ? OUTRIGGER_NO_SIDECAR : rc;
 }
 
 /* submit_cancels submits the cancellations for which the ring had no room. */

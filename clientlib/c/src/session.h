@@ -290,6 +290,7 @@ int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op);
 int or_submit_chunks(outrigger *s, uint32_t id, struct or_op *op);
 int or_enter(outrigger *s);
 bool or_behind(outrigger *s);
+bool or_ended(outrigger *s);
 int or_progress(outrigger *s);
 int or_poll(outrigger *s);
 

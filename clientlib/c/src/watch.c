@@ -76,10 +76,15 @@ int outrigger_watch(outrigger *s, unsigned microseconds)
 	return over ? OUTRIGGER_NO_SIDECAR : OUTRIGGER_OK;
 }
 
+/* A watcher that calls the MPI's progress may wait for room in the ring with a lock of the MPI that the
+ * program's next poll needs. Then no other thread makes room, or learns that the sidecar has ended. */
 int outrigger_attend(outrigger *s)
 {
 	pthread_mutex_lock(&s->lock);
-	int rc = s->watch.away ? or_progress(s) : OUTRIGGER_OK;
+	bool acts = s->watch.away || outrigger_full(s);
+	int rc = acts ? or_progress(s) : OUTRIGGER_OK;
+	if (acts && rc == OUTRIGGER_OK && or_ended(s))
+		rc = OUTRIGGER_NO_SIDECAR;
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

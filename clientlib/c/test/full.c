@@ -220,12 +220,39 @@ static void orphaned(void)
 	want(outrigger_cancel(s, q) == OUTRIGGER_OK && q == 0, "a request of a send that has failed");
 }
 
+/* attends checks that a watcher that waits for room handles completions although the program is back,
+ * and learns of the sidecar's end: the program may wait for a lock that the watcher holds. */
+static void attends(void)
+{
+	struct or_descriptor d;
+	for (int away = 0; away < 2; away++) {
+		attach();
+		outrigger_request first = fill();
+		s->watch.away = away;
+		publish((struct or_descriptor){.op = OR_OP_DONE, .req = (uint32_t)first});
+		want(outrigger_attend(s) == OUTRIGGER_OK && s->completed == 1, "a watcher that waits for room handles no completion");
+		close(ends[1]);
+		int rc = OUTRIGGER_OK;
+		for (int i = 0; i < 100 && rc == OUTRIGGER_OK; i++) {
+			usleep(10000);
+			rc = outrigger_attend(s);
+		}
+		want(rc == OUTRIGGER_NO_SIDECAR, "a watcher waits for room of a sidecar that has ended");
+	}
+	attach();
+	outrigger_request q = receive(8);
+	want(take(&d), "an entry");
+	publish((struct or_descriptor){.op = OR_OP_DONE, .req = (uint32_t)q});
+	want(outrigger_attend(s) == OUTRIGGER_OK && s->completed == 0, "a watcher takes the completions of a program that polls");
+}
+
 int main(void)
 {
 	calls();
 	polls();
 	cancels();
 	orphaned();
+	attends();
 	puts("full: ok");
 	return 0;
 }
