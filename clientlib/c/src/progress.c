@@ -3,8 +3,9 @@
 #include "session.h"
 
 /* or_begin_op allocates an operation. If all request numbers are in use, it handles completions
- * once, which may free some. It submits nothing: the entry of the ring that or_enter has found is
- * for this operation. */
+ * once, which may free some. It submits nothing before an operation that it has allocated: the entry
+ * of the ring that or_enter has found is for this operation. If it allocates none, it submits chunks,
+ * because a program may repeat its call until earlier sends of it have ended. */
 int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 {
 	if (s->gone)
@@ -17,6 +18,8 @@ int or_begin_op(outrigger *s, uint32_t *id, struct or_op **op)
 	}
 	if (rc == OUTRIGGER_OK)
 		or_end_vain();
+	else if (rc == OUTRIGGER_TOO_MANY && or_progress(s) == OUTRIGGER_NO_SIDECAR)
+		rc = OUTRIGGER_NO_SIDECAR;
 	return rc;
 }
 

@@ -246,6 +246,26 @@ static void attends(void)
 	want(outrigger_attend(s) == OUTRIGGER_OK && s->completed == 0, "a watcher takes the completions of a program that polls");
 }
 
+/* repeats checks that a program that has used up the requests, and repeats a send until one is free,
+ * moves the messages that it has sent before. */
+static void repeats(void)
+{
+	struct or_descriptor d;
+	outrigger_request q;
+	attach();
+	want(outrigger_send(s, buffer, LARGE, &peer, 0, NULL) == OUTRIGGER_OK, "a send that nothing waits for");
+	while (outrigger_room(s) > 0) {
+		while (take(&d))
+			;
+		(void)receive(8);
+	}
+	publish((struct or_descriptor){.op = OR_OP_MATCHED, .req = 0, .len = LARGE});
+	while (take(&d))
+		;
+	want(outrigger_send(s, buffer, 8, &peer, 0, &q) == OUTRIGGER_TOO_MANY, "a send without a free request");
+	want(take(&d) && d.op == OR_OP_STAGE && d.req == 0, "a send that is repeated moves no message");
+}
+
 int main(void)
 {
 	calls();
@@ -253,6 +273,7 @@ int main(void)
 	cancels();
 	orphaned();
 	attends();
+	repeats();
 	puts("full: ok");
 	return 0;
 }
