@@ -14,7 +14,7 @@ import (
 )
 
 // cancelTimeout bounds how long a call whose context has ended waits for the completion of its
-// cancelled operation.
+// cancelled operation, and a close for room in the ring.
 const cancelTimeout = 10 * time.Second
 
 // Close detaches from the sidecar after the receivers have taken over all messages that were sent,
@@ -40,7 +40,8 @@ func (s *Session) Close() error { return s.CloseContext(context.Background()) }
 
 // CloseContext is Close that waits no longer than ctx. Messages of which the sidecar has a copy by
 // then are still delivered while the sidecar runs; the error has the number of sends that are not
-// received. If ctx has ended, open receives and collectives are not reported.
+// received. If ctx has ended, open receives and collectives are not reported. If the sidecar does not
+// take what this rank has submitted, CloseContext waits for 10 s more, and the job fails.
 func (s *Session) CloseContext(ctx context.Context) error {
 	if err := s.startClose(); err != nil {
 		return s.fail("close", s.world, AnySource, AnyTag, 0, err)
@@ -62,7 +63,7 @@ func (s *Session) CloseContext(ctx context.Context) error {
 		err = fmt.Errorf("%w: %s not been received", err, sends)
 	}
 	left := s.openAtClose(ctx)
-	err = errors.Join(err, s.detach())
+	err = errors.Join(err, s.detach(ctx, cancelTimeout))
 	err = errors.Join(err, partOf(s.late), left, s.conn.Close())
 	<-s.watched
 	err = errors.Join(err, s.release())
@@ -147,9 +148,17 @@ func (s *Session) notAwaited() (n int, err error) {
 	return n, err
 }
 
-// detach submits OpDetach and waits until no other goroutine uses the shared memory.
-func (s *Session) detach() (err error) {
-	if err = s.enterCall(context.Background()); err != nil {
+// detach submits OpDetach and waits until no other goroutine uses the shared memory. In a full ring it
+// waits for room until grace after ctx has ended: a sidecar that is not told takes the job for failed,
+// and one that is stopped may never have room.
+func (s *Session) detach(ctx context.Context, grace time.Duration) (err error) {
+	limit, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, stop) })()
+	if err = s.enterCall(limit); err != nil {
+		if limit.Err() != nil {
+			err = fmt.Errorf("%w: the sidecar has not taken what this rank has submitted", ctx.Err())
+		}
 		s.mu.Lock()
 	}
 	defer s.mu.Unlock()

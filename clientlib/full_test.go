@@ -1,9 +1,11 @@
 package outrigger
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/outrigger-hpc/outrigger/api/shm"
 )
@@ -29,7 +31,7 @@ func TestFullRingStopsNoOther(t *testing.T) {
 	for name, call := range map[string]func(s *Session) error{
 		"abort": func(s *Session) error { return s.Abort(1, "why") },
 		"send":  func(s *Session) error { return Send(t.Context(), s.World(), []byte{1}, 1, 1) },
-		"close": func(s *Session) error { return s.detach() },
+		"close": func(s *Session) error { return s.detach(t.Context(), time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, f, all := fullRing(t)
@@ -106,5 +108,20 @@ func TestWorkWithLittleRoom(t *testing.T) {
 		if left := s.todo.reduce.len() + s.todo.drops.len(); left != 1-want {
 			t.Fatalf("%d descriptors are left, want %d", left, 1-want)
 		}
+	}
+}
+
+// TestCloseWithFullRing: a close whose context has ended waits for room in the ring for a bounded time.
+func TestCloseWithFullRing(t *testing.T) {
+	s, _, _ := fullRing(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	inTime(t, "the close", func() {
+		if err := s.detach(ctx, time.Millisecond); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+	})
+	if err := Send(t.Context(), s.World(), []byte{1}, 1, 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("a send after it: got %v, want ErrClosed", err)
 	}
 }
