@@ -102,7 +102,7 @@ static int describe(outrigger *s, struct or_descriptor *d, struct or_op *op, uin
 		op->in_place = true;
 	} else if (in_slot(s, op, bytes)) {
 		at.offset = op->slot;
-	} else if (or_alloc_whole(s, op, bytes)) {
+	} else if (or_alloc_whole(s, op, bytes) || (fleeting && or_alloc_copy(s, op, bytes))) {
 		at = op->spare.list[0];
 	} else {
 		int rc = fleeting ? copy_message(op, bytes) : OUTRIGGER_OK;

@@ -269,6 +269,7 @@ int or_record_error(outrigger *s, const char *call, uint32_t peer, uint64_t tag,
 /* stage.c */
 int or_slab_init(struct or_slab *slab, unsigned char *memory, uint64_t size, uint64_t eager);
 bool or_alloc_whole(outrigger *s, struct or_op *op, uint64_t bytes);
+bool or_alloc_copy(outrigger *s, struct or_op *op, uint64_t bytes);
 unsigned char *or_chunk_at(const outrigger *s, struct or_chunk k);
 bool or_next_chunk(outrigger *s, uint32_t id, struct or_op *op, struct or_descriptor *d);
 int or_chunk_returned(outrigger *s, uint32_t id, struct or_op *op, const struct or_descriptor *d);

@@ -201,6 +201,18 @@ bool or_alloc_whole(outrigger *s, struct or_op *op, uint64_t bytes)
 	return true;
 }
 
+/* or_alloc_copy allocates one chunk of the arena for the copy of a message of any length, so that the
+ * sidecar has the whole message at once. */
+bool or_alloc_copy(outrigger *s, struct or_op *op, uint64_t bytes)
+{
+	struct or_chunk k;
+	if (op->receives || !arena_chunk(s, aligned(bytes + OR_ARENA_ALIGN - 1), arena_share(s), &k))
+		return false;
+	op->whole = true;
+	op->spare.list[op->spare.count++] = k;
+	return true;
+}
+
 static void free_chunk(outrigger *s, const struct or_op *op, struct or_chunk k)
 {
 	if (k.class == OR_CLASS_ARENA) {

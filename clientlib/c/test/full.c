@@ -266,6 +266,25 @@ static void repeats(void)
 	want(take(&d) && d.op == OR_OP_STAGE && d.req == 0, "a send that is repeated moves no message");
 }
 
+/* copies checks that the sidecar has the whole message of a send that is copied, if the arena has room:
+ * its rest would wait for the next call of this process. */
+static void copies(void)
+{
+	struct or_descriptor d;
+	outrigger_request large, small;
+	attach();
+	want(or_arena_init(&s->arena, s->slab.memory + SLAB, SLAB) == 0, "an arena");
+	memset(buffer, 7, SLAB / 8);
+	want(outrigger_send(s, buffer, SLAB / 8, &peer, OUTRIGGER_COPY, &small) == OUTRIGGER_OK && outrigger_taken(s, small), "a copied send is not taken");
+	memset(buffer, 0, SLAB / 8);
+	want(take(&d) && d.class == OR_CLASS_ARENA && d.len == SLAB / 8 && s->arena.memory[d.addr] == 7 && s->arena.memory[d.addr + d.len - 1] == 7 && !take(&d), "its message");
+	want(outrigger_send(s, buffer, LARGE, &peer, OUTRIGGER_COPY, &large) == OUTRIGGER_OK && !outrigger_taken(s, large), "a send in chunks is taken at once");
+	uint64_t borrowed = s->slab.borrowed;
+	publish((struct or_descriptor){.op = OR_OP_DONE, .req = (uint32_t)small});
+	want(outrigger_progress(s, NULL) == OUTRIGGER_OK && outrigger_taken(s, small), "a send that has ended");
+	want(s->slab.borrowed == borrowed - SLAB / 8, "the copy's memory stays allocated");
+}
+
 int main(void)
 {
 	calls();
@@ -274,6 +293,7 @@ int main(void)
 	orphaned();
 	attends();
 	repeats();
+	copies();
 	puts("full: ok");
 	return 0;
 }
