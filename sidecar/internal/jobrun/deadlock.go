@@ -56,8 +56,7 @@ func (j *Job) watchDeadlock() {
 	defer look.Stop()
 	last, told, since := moving, moving, time.Now()
 	saidUnseen := false
-	var knot []why.Rank // that was reported last
-	var found time.Time // when it was looked for
+	var suspects suspects // those that were reported last
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,7 +72,9 @@ func (j *Job) watchDeadlock() {
 			last, since = is, time.Now()
 		}
 		switch {
-		case is == moving && told == knotted && why.Remain(knot, ranks, time.Since(found)): // messages of other ranks move
+		case j.failure() != nil:
+			return // the end of the job ends the waits
+		case is == moving && (told == stuck || told == knotted) && suspects.remain(ranks, time.Now()):
 		case is == moving && told != moving:
 			j.tellGoesOn(told)
 			told = moving
@@ -91,11 +92,26 @@ func (j *Job) watchDeadlock() {
 			if j.suspect(ranks, is) {
 				return
 			}
-			if told = is; is == knotted {
-				knot, found = ranks, asked
-			}
+			told, suspects = is, newSuspects(ranks, asked)
 		}
 	}
+}
+
+// suspects are the ranks of a suspected deadlock that had not left.
+type suspects struct {
+	ranks []why.Rank
+	found time.Time // when their sidecars were asked
+}
+
+func newSuspects(ranks []why.Rank, found time.Time) suspects {
+	left := func(r why.Rank) bool { return r.State != "" }
+	return suspects{slices.DeleteFunc(slices.Clone(ranks), left), found}
+}
+
+// remain reports whether none of the suspects has begun or ended a call since. One that seems to compute may
+// still wait: on a crowded machine the time of interrupts looks like computation.
+func (s *suspects) remain(ranks []why.Rank, now time.Time) bool {
+	return len(s.ranks) > 0 && why.Remain(s.ranks, ranks, now.Sub(s.found))
 }
 
 func (j *Job) tellGoesOn(told stillness) {
@@ -165,7 +181,7 @@ func (j *Job) stillRanks(ctx context.Context, after time.Duration) (ranks []why.
 	case hidden && why.Stuck(ranks, after):
 		return all, unseen, true
 	case hidden:
-		return nil, moving, true
+		return all, moving, true
 	case why.Stuck(ranks, after):
 		return ranks, stuck, true
 	case why.Halted(ranks, after) != nil:
