@@ -15,14 +15,15 @@ var remedies = []struct{ part, text string }{
 	{"which change nothing", winLock},
 	{"with different roots?)", "have every rank of a communicator call the same collectives in the same order, with the same root"},
 	{"(in different collectives", "have every rank of a communicator call the same collectives in the same order"},
-	{"(in different communicators", "have every rank use its communicators in the same order"},
-	{"wait for each other", "let one side receive before it sends, or use MPI_Sendrecv (Sendrecv)"},
+	{"(in different communicators", sameOrder},
+	{"communicators disagree", sameOrder},
+	{"has held for", "call Unlock (MPI_Win_unlock) in the rank that holds the window"},
+	{"wait for each other", "let one of the ranks send before it receives, or receive before it sends, or use MPI_Sendrecv (Sendrecv)"},
 	{"ranks disagree about a collective", "have every rank of a communicator call the same collectives, with the same root, size, type and operation, in the same order"},
 
 	{"its mpi uses shared memory of its own", "run the job with MPIR_CVAR_NOLOCAL=1 in the environment of its ranks, with which the ranks that wait for each other are named"},
-	{"such as mpi_win_lock", "if a rank waits in MPI_Win_lock, " + winLock},
-
-	{"has held for", "call Unlock (MPI_Win_unlock) in the rank that holds the window"},
+	{"such as mpi_win_lock", "if a rank waits in MPI_Win_lock, " + winLock + "; if it waits in MPI_Win_start, call MPI_Win_post in each of its targets"},
+	{"in mpi_init or mpi_finalize, for all ranks", "before a rank calls MPI_Finalize, have it make the calls for which the others wait (a send, a collective), or leave these out in all"},
 
 	// Errors that an MPI aborts with: the names of Open MPI, and texts of MPICH and Intel MPI.
 	{"mpi_err_truncate", receiveAll},
@@ -70,6 +71,7 @@ var remedies = []struct{ part, text string }{
 }
 
 const (
+	sameOrder    = "have every rank use its communicators in the same order"
 	winLock      = "call MPI_Win_unlock in the rank that has locked the window, before it waits for other ranks"
 	receiveAll   = "give the receive a buffer for the longest message, or ask for the size first (MPI_Probe and MPI_Get_count)"
 	rightRank    = "use ranks from 0 to the size of the communicator less 1"

@@ -25,7 +25,10 @@ func TestRemedy(t *testing.T) {
 		"rank 1 waits 12 s: MPI_Recv(source 0, tag 8); unexpected here: from 0 tag 8, 4 B (another communicator?)":                                                          "same communicator",
 		"rank 1 waits 9 s: in a call of MPI that has no receive of its own open; what it waits for within its pod is not seen: its MPI uses shared memory of its own there": "NOLOCAL",
 		"rank 3 waits 9 s: one-sided accesses at rank 0, again and again, which change nothing (MPI_Win_lock, or a loop that polls?)":                                       "MPI_Win_unlock",
-		"rank 3 waits 9 s: in a call of MPI that has no receive of its own open, such as MPI_Win_lock":                                                                      "MPI_Win_unlock",
+		"rank 3 waits 9 s: in a call of MPI that has no receive of its own open, such as MPI_Win_lock or MPI_Win_start":                                                     "MPI_Win_unlock",
+		"rank 3 waits 12 s: MPI_Recv(source 0, tag 2)\nranks 0 to 2 wait 11 s: in MPI_Init or MPI_Finalize, for all ranks":                                                  "for which the others wait",
+		"communicators disagree: rank 1 is in a collective of one, and ranks 0 and 2 are in a collective of another one":                                                    "same order",
+		"ranks 0 and 1 wait for each other: 0 in lock of window 1, which rank 1 has held for 14 s, 1 in recv":                                                               "Unlock",
 		"rank 1 (pod 1) exited with code 3":                                                                                                                                 "",
 		"interrupted":                                                                                                                                                       "",
 	} {

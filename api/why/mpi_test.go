@@ -134,7 +134,7 @@ func TestMPIRanksAreTold(t *testing.T) {
 		waiting(4, mpi(Recv, 0, 5, 9, 0)), waiting(5, mpi(Recv, 4, 6, 9, 0)),
 	})
 	for _, want := range []string{
-		"rank 0 waits 9 s: in a call of MPI that has no receive of its own open, such as MPI_Win_lock",
+		"rank 0 waits 9 s: in a call of MPI that has no receive of its own open, such as MPI_Win_lock or MPI_Win_start",
 		"ranks 1 and 3 wait 4 s: a collective of MPI (message of MPI_Barrier, source world rank 0, a communicator other than MPI_COMM_WORLD)",
 		"rank 2 waits 4 s: a collective of MPI (message of MPI_Barrier, source world rank 0, a communicator other than MPI_COMM_WORLD)",
 	} {

@@ -259,7 +259,7 @@ func (r *Rank) text() string {
 		text += fmt.Sprintf(", and %d more requests", r.More)
 	}
 	if text == "" && r.inMPI() {
-		text = "in a call of MPI that has no receive of its own open, such as MPI_Win_lock"
+		text = "in a call of MPI that has no receive of its own open, such as MPI_Win_lock or MPI_Win_start"
 	}
 	if text == "" {
 		text = "waits for nothing"
