@@ -42,7 +42,8 @@ func TestBackground(t *testing.T) {
 }
 
 // TestComputingTarget checks that accesses to a window of a rank that computes end without a call of
-// that rank, unless the job has turned that off, which adds no thread. MPICH and Intel MPI leave puts
+// that rank, unless the job has turned that off, which adds no thread, and that later ones wait for less
+// time than the first. MPICH and Intel MPI leave puts
 // and gets between pods to the network; Open MPI all accesses.
 func TestComputingTarget(t *testing.T) {
 	for _, m := range all(t) {
@@ -55,11 +56,20 @@ func TestComputingTarget(t *testing.T) {
 			for value, threads := range map[string]string{"": "1", "off": "0"} {
 				t.Run(fmt.Sprintf("%s/pods=%d/%s", m.name, n, cmp.Or(value, "default")), func(t *testing.T) {
 					env := append(m.env, names.EnvMPIProgress+"="+value)
-					job{ranks: 2, pods: n, env: env}.mustRun(t, "the accesses ended while the target computed", program, filepath.Join(t.TempDir(), "over"), threads, adds)
+					out := job{ranks: 2, pods: n, env: env}.mustRun(t, "the accesses ended while the target computed", program, filepath.Join(t.TempDir(), "over"), threads, adds)
+					var ms float64
+					if _, rest, ok := strings.Cut(out, "median of 21 phases "); value == "" && (!ok || !scans(rest, &ms) || ms > 10) {
+						t.Errorf("a put in each phase of computation took %v ms, want at most 10: half of the first one\n%s", ms, out)
+					}
 				})
 			}
 		}
 	}
+}
+
+func scans(text string, to *float64) bool {
+	n, err := fmt.Sscan(text, to)
+	return n == 1 && err == nil
 }
 
 // TestWatched checks that a watcher of the C client moves the messages of ranks that compute, also

@@ -4,7 +4,8 @@
  * ranks, and, with the value "all" of OUTRIGGER_MPI_PROGRESS, calls the MPI's own progress
  * (clientlib/c/steps). Without a value it starts when memory is registered for accesses: otherwise
  * a rank that accesses it would wait for the end of the target's computation. The program then does
- * not hand over in its calls, and the attendant takes over after about 30 ms.
+ * not hand over in its calls: the attendant takes over after about 30 ms, or 2 ms if it has executed an
+ * access within the last second.
  *
  * The program hands over to the attendant by unlock_and_hand_over() when it is likely to compute next: after it
  * has started an operation or read a completion, and after an occasional poll. While the program
@@ -32,6 +33,11 @@
 #define STACK_MOST (UINT64_C(1) << 26) /* its largest stack, for a program whose stack has no limit */
 #define WATCH_US 20000u  /* its longest sleep: after that it checks for the end of the session and whether the program still polls */
 #define GONE_NS 10000000u /* a program that has not polled for so long does not wait in a loop */
+/* The same two for a program whose memory is accessed while it computes: for so long after each such
+ * access. A wait sleeps for 0.5 ms at a time (progress.c). */
+#define ACCESSED_WATCH_US 1000u
+#define ACCESSED_GONE_NS 1000000u
+#define ACCESSED_NS 1000000000u
 #define HANDOVERS 3      /* tries of the program to handle completions that arrive during a hand-over */
 #define EXIT_WAIT_NS 1000000000u /* how long stop_attendant waits for the attendant's end */
 #define SLICE_NS 100000u /* 0.1 ms: the shortest time slice of Linux */
@@ -97,11 +103,22 @@ static bool lock_unless_stopping(void)
 	return true;
 }
 
-/* take_over does a hand-over that the program has not made: it has not polled for GONE_NS. If the
- * program is in a call that waits after all, its next poll revokes it. */
+static uint64_t accessed; /* when the attendant last executed an access */
+
+void note_access(void)
+{
+	if (is_attendant())
+		accessed = nanoseconds();
+}
+
+static bool accessed_lately(void) { return accessed != 0 && nanoseconds() - accessed < ACCESSED_NS; }
+
+/* take_over does a hand-over that the program has not made: it has not polled for GONE_NS, or
+ * ACCESSED_GONE_NS. If the program is in a call that waits after all, its next poll revokes it. */
 static void take_over(void)
 {
-	if (!(program.requested || served()) || program.away || nanoseconds() - program.polled < GONE_NS)
+	uint64_t gone = accessed_lately() ? ACCESSED_GONE_NS : GONE_NS;
+	if (!(program.requested || served()) || program.away || nanoseconds() - program.polled < gone)
 		return;
 	(void)outrigger_away(client(), program.all || served());
 	program.away = true;
@@ -153,7 +170,7 @@ static void *attendant_main(void *session)
 	shorten_time_slice();
 	(void)outrigger_watch(session, 0); /* makes this thread the watcher */
 	atomic_store(&begun, true);
-	while (!atomic_load(&stopping) && outrigger_watch(session, WATCH_US) == OUTRIGGER_OK)
+	while (!atomic_load(&stopping) && outrigger_watch(session, accessed_lately() ? ACCESSED_WATCH_US : WATCH_US) == OUTRIGGER_OK)
 		serve();
 	atomic_store(&ended, true);
 	return NULL;

@@ -256,6 +256,7 @@ void serve_accesses(struct endpoint *ep)
 		if (well_formed(m) && execute(m) == OUTRIGGER_TOO_MANY)
 			return;
 		rx_repost(m);
+		note_access();
 	}
 }
 

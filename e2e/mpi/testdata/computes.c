@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMEOUT = 20, NUMBERS = 5000, ROUNDS = 3 };
+enum { TIMEOUT = 20, NUMBERS = 5000, ROUNDS = 3, PHASES = 21 };
 
 static int rank;
 
@@ -67,6 +67,32 @@ static void access_all(MPI_Win w, const int *out, int *in, int n, int adds)
 	MPI_Win_unlock(1, w);
 }
 
+static int longer(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+
+/* put_in_phases puts a number in each of PHASES phases between two barriers in which rank 1 computes,
+ * and prints the median of the milliseconds. */
+static void put_in_phases(MPI_Win w, _Atomic int *over)
+{
+	double took[PHASES];
+	for (int phase = 0; phase < PHASES; phase++) {
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (rank == 1) {
+			compute_until(over, ROUNDS + 1 + phase);
+			continue;
+		}
+		double begun = seconds();
+		MPI_Win_lock(MPI_LOCK_SHARED, 1, MPI_MODE_NOCHECK, w);
+		MPI_Put(&phase, 1, MPI_INT, 1, 0, 1, MPI_INT, w);
+		MPI_Win_unlock(1, w);
+		took[phase] = (seconds() - begun) * 1e3;
+		atomic_store(over, ROUNDS + 1 + phase);
+	}
+	if (rank != 0)
+		return;
+	qsort(took, PHASES, sizeof *took, longer);
+	printf("a put to a rank that computes: median of %d phases %.1f ms, most %.1f\n", PHASES, took[PHASES / 2], took[PHASES - 1]);
+}
+
 int main(int argc, char **argv)
 {
 	static int out[NUMBERS], in[NUMBERS], own[NUMBERS];
@@ -99,6 +125,8 @@ int main(int argc, char **argv)
 			want(in[i] == (1 + adds) * out[i], "what was put, added and read is wrong");
 		MPI_Barrier(MPI_COMM_WORLD);
 	}
+	if (may)
+		put_in_phases(w, over);
 	MPI_Win_free(&w);
 	if (rank == 0)
 		puts("the accesses ended while the target computed");
