@@ -105,11 +105,7 @@ static bool lock_unless_stopping(void)
 
 static uint64_t accessed; /* when the attendant last executed an access */
 
-void note_access(void)
-{
-	if (is_attendant())
-		accessed = nanoseconds();
-}
+void note_attended_access(void) { accessed = nanoseconds(); }
 
 static bool accessed_lately(void) { return accessed != 0 && nanoseconds() - accessed < ACCESSED_NS; }
 

@@ -384,7 +384,7 @@ void start_requested_attendant(void);
 void start_attendant_for_accesses(void);
 bool stop_attendant(void);
 void unlock_and_hand_over(void);
-void note_access(void); /* called when this thread has executed an access of another rank */
+void note_attended_access(void); /* called when the attendant has executed an access of another rank */
 
 /* linger.c */
 bool poll_in_vain(void);

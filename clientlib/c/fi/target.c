@@ -243,6 +243,16 @@ static void send_answers(struct endpoint *ep)
 	}
 }
 
+/* note_access notes that this thread has executed an access. It is work of a program that waits, and
+ * begins its empty polls anew: a program that slept after each access would be woken for the next. */
+static void note_access(void)
+{
+	if (is_attendant())
+		note_attended_access();
+	else
+		end_empty_polls();
+}
+
 /* serve_accesses executes requests in the order in which they were matched. A request that is not
  * well-formed or cannot be answered is dropped: its origin is no provider of this kind, or has
  * ended. */

@@ -12,10 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMEOUT = 20, NUMBERS = 5000, ROUNDS = 3, PHASES = 21 };
+enum { TIMEOUT = 20, NUMBERS = 5000, ROUNDS = 3, PHASES = 21, PUTS = 2000 };
 
 static int rank;
 
@@ -93,6 +94,38 @@ static void put_in_phases(MPI_Win w, _Atomic int *over)
 	printf("a put to a rank that computes: median of %d phases %.1f ms, most %.1f\n", PHASES, took[PHASES / 2], took[PHASES - 1]);
 }
 
+/* switches returns how often this process has slept. */
+static long switches(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_nvcsw;
+}
+
+/* put_at_waiting puts and flushes PUTS times in each of some rounds, in which rank 1 waits in a barrier, and
+ * prints how often rank 1 slept for each: the least of the rounds. */
+static void put_at_waiting(MPI_Win w)
+{
+	double least = PUTS;
+	for (int round = 0; round < 5; round++) {
+		MPI_Barrier(MPI_COMM_WORLD);
+		long before = switches();
+		if (rank == 0) {
+			MPI_Win_lock(MPI_LOCK_SHARED, 1, MPI_MODE_NOCHECK, w);
+			for (int i = 0; i < PUTS; i++) {
+				MPI_Put(&i, 1, MPI_INT, 1, 0, 1, MPI_INT, w);
+				MPI_Win_flush(1, w);
+			}
+			MPI_Win_unlock(1, w);
+		}
+		MPI_Barrier(MPI_COMM_WORLD);
+		double each = (double)(switches() - before) / PUTS;
+		least = each < least ? each : least;
+	}
+	if (rank == 1)
+		printf("a rank that waits slept %.2f times for each put\n", least);
+}
+
 int main(int argc, char **argv)
 {
 	static int out[NUMBERS], in[NUMBERS], own[NUMBERS];
@@ -127,6 +160,7 @@ int main(int argc, char **argv)
 	}
 	if (may)
 		put_in_phases(w, over);
+	put_at_waiting(w);
 	MPI_Win_free(&w);
 	if (rank == 0)
 		puts("the accesses ended while the target computed");
