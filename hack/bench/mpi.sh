@@ -11,6 +11,8 @@
 #   MPIS='mpich openmpi4'          only these, of mpich intel openmpi4 openmpi5
 #   WAYS='tcp plain'               only these, of the ways below
 #   WHAT=speed                     latency and bandwidth alone: a round is two minutes
+#   WHAT=puts                      one-sided operations alone. Open MPI 4.1 does not end them over
+#                                  its own tcp: MPIS='mpich intel openmpi5'
 #   FIGURES=FILE                   join the figures there, and print all that are in
 #                                  it; with ROUNDS=0 print only
 #
@@ -91,6 +93,8 @@ take() {
 	if LD_LIBRARY_PATH=$libs timeout --kill-after=10 150 "$@" "$name" "${WHAT:-short}" >"$work/lines" 2>"$work/errors" </dev/null; then
 		sed -n 's/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"latency","bytes":\([0-9]*\),"us":\([0-9.]*\).*/\2 latency \3 \4/p
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"bandwidth","bytes":\([0-9]*\),"mb_s":\([0-9.]*\).*/\2 bandwidth \3 \4/p
+			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"put","bytes":\([0-9]*\),"us":\([0-9.]*\).*/\2 put \3 \4/p
+			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"puts","bytes":\([0-9]*\),"msg_s":\([0-9.]*\).*/\2 puts \3 \4/p
 			/"test":"overlap"/{
 			h
 			s/^\(\[0\] \)\?{"peer":"\([^"]*\)","test":"overlap","bytes":\([0-9]*\),"side":"\([a-z]*\)","mode":"\([a-z]*\)".*"hidden":\([0-9.]*\).*/\2 hidden-\4-\5 \3 \6/p
@@ -113,7 +117,7 @@ over() { command=(env "OUTRIGGER_MPI_ARENA=$1" "OUTRIGGER_MPI_PROGRESS=$2" bin/o
 by() {
 	case $1 in
 	tcp) own "$2" ;;
-	plain) over off off ;;
+	plain) over off "$([ "${WHAT:-short}" = puts ] || echo off)" ;; # the default has a thread for accesses
 	arena) over on off ;;
 	messages) over off messages ;;
 	all) over off all ;;
@@ -187,6 +191,13 @@ done
 
 printf '%s\n' "- $(date -u '+%Y-%m-%d %H:%M') UTC, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) cores, Linux $(uname -r), $(git describe --always --dirty 2>/dev/null); load average before: $load" \
 	"- \`hack/bench/mpi.sh\`, interleaved rounds; medians of the rounds${LINK:+; TCP over a loopback of $LINK}" ''
+if [ "${WHAT:-short}" = puts ]; then
+	printf '%s\n' '### Puts a second, of 10,000 and a flush' ''
+	table 'MPI, message' puts rate
+	printf '\n%s\n' '### A put and a flush, us' ''
+	table 'MPI, message' put us
+	exit "$failed"
+fi
 printf '%s\n' '### Latency, us (half a round trip)' ''
 table 'MPI, message' latency us
 printf '\n%s\n' '### Bandwidth, MB/s' ''

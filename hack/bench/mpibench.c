@@ -59,7 +59,8 @@
 // The third argument `short` is for hack/bench/mpi.sh, which has many MPIs to go
 //   through in a short time: latency at 8 B, 8 KiB, 64 KiB and 1 MiB, bandwidth at the
 //   last three, overlap of mode "one" at 64 KiB, 256 KiB, 1 MiB and 4 MiB and iallreduce
-//   there, 3 repetitions instead of 5. `speed` is latency and bandwidth of these alone.
+//   there, 3 repetitions instead of 5. `speed` is latency and bandwidth of these alone, and
+//   `puts` one-sided operations alone: rank 1 waits in a barrier.
 //   Their figures are of a steady state; the scheduler may take 0.1 s to distribute the
 //   processes:
 //   - latency: round trips for 0.3 s before the first repetition;
@@ -82,10 +83,12 @@
 //   {"peer":"openmpi-tcp","test":"latency","bytes":8,"us":5.123,"us_min":5.001}
 //   {"peer":"openmpi-tcp","test":"bandwidth","bytes":1048576,"mb_s":4321.0}
 //   {"peer":"openmpi-tcp","test":"rate","bytes":8,"msg_s":1234567}
+//   {"peer":"openmpi-tcp","test":"puts","bytes":8,"msg_s":234567}    10,000 puts and a flush
+//   {"peer":"openmpi-tcp","test":"put","bytes":8,"us":12.345,"us_min":12.001}    a put and a flush
 //   {"peer":"openmpi-tcp","test":"overlap","bytes":1048576,"side":"isend","mode":"one",
 //    "overlap":0.123,"transfer_us":..,"compute_us":..,"total_us":..,"starting":0.02,"hidden":0.40}
 //
-// Usage: mpirun -n 2 mpibench PEER [short|speed|alone ...]      PEER is the name printed as "peer"
+// Usage: mpirun -n 2 mpibench PEER [short|speed|puts|alone ...]      PEER is the name printed as "peer"
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdint.h>
@@ -222,6 +225,49 @@ static void rate(int bytes) {
 	double msgs = message_rate(bytes, 64, 1000, 10);
 	if (rank == 0)
 		printf("{\"peer\":\"%s\",\"test\":\"rate\",\"bytes\":%d,\"msg_s\":%.0f}\n", peer, bytes, msgs);
+}
+
+// ---- one-sided operations
+
+enum { PUTS = 10000, FLUSHES = 1000 };
+
+// Microseconds of n puts, after each of which, or after the last of them, the origin waits until they
+// are in the target's memory.
+static double put_time(MPI_Win w, int bytes, int n, int each) {
+	MPI_Barrier(MPI_COMM_WORLD);
+	double start = now_us();
+	if (rank == 0) {
+		MPI_Win_lock(MPI_LOCK_SHARED, 1, MPI_MODE_NOCHECK, w);
+		for (int i = 0; i < n; i++) {
+			MPI_Put(out, bytes, MPI_BYTE, 1, 0, bytes, MPI_BYTE, w);
+			if (each)
+				MPI_Win_flush(1, w);
+		}
+		MPI_Win_unlock(1, w);
+	}
+	double took = now_us() - start;
+	MPI_Barrier(MPI_COMM_WORLD);
+	return took;
+}
+
+static void puts_of(int bytes) {
+	double rate[REPS], us[REPS];
+	MPI_Win w;
+	MPI_Win_create(in, BYTES_MAX, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &w);
+	for (double end = now_us() + warm_up_us; more_until(end);)
+		put_time(w, bytes, FLUSHES, 0);
+	for (int r = 0; r < reps; r++) {
+		rate[r] = PUTS / put_time(w, bytes, PUTS, 0) * 1e6;
+		us[r] = put_time(w, bytes, FLUSHES, 1) / FLUSHES;
+	}
+	MPI_Win_free(&w);
+	if (rank != 0)
+		return;
+	double fastest = us[0];
+	for (int r = 1; r < reps; r++)
+		fastest = us[r] < fastest ? us[r] : fastest;
+	printf("{\"peer\":\"%s\",\"test\":\"puts\",\"bytes\":%d,\"msg_s\":%.0f}\n", peer, bytes, median(rate, reps));
+	printf("{\"peer\":\"%s\",\"test\":\"put\",\"bytes\":%d,\"us\":%.3f,\"us_min\":%.3f}\n", peer, bytes, median(us, reps), fastest);
 }
 
 // ---- overlap
@@ -416,6 +462,12 @@ static void in_short(void) {
 	}
 }
 
+static void in_puts(void) {
+	steadily();
+	puts_of(8);
+	puts_of(8 * KIB);
+}
+
 static void in_full(void) {
 	for (int bytes = 8; bytes <= BYTES_MAX; bytes *= 2)
 		latency(bytes);
@@ -464,6 +516,8 @@ static int measure(int argc, char **argv) {
 		in_short();
 	else if (argc == 3 && strcmp(argv[2], "speed") == 0)
 		in_speed();
+	else if (argc == 3 && strcmp(argv[2], "puts") == 0)
+		in_puts();
 	else
 		return (argc == 5 || argc == 6) && strcmp(argv[2], "alone") == 0 && in_line(argc - 3, argv + 3);
 	return 1;
@@ -494,7 +548,7 @@ int main(int argc, char **argv) {
 	if (argc == 1 || ranks != 2 || !measure(argc, argv)) {
 		if (rank == 0)
 			fprintf(stderr,
-			        "usage: mpirun -n 2 mpibench PEER [short | speed | alone bandwidth BYTES | alone isend|irecv|iallreduce|inplace BYTES [TRANSFERS]]\n"
+			        "usage: mpirun -n 2 mpibench PEER [short | speed | puts | alone bandwidth BYTES | alone isend|irecv|iallreduce|inplace BYTES [TRANSFERS]]\n"
 			        "(BYTES up to %d; there are %d ranks)\n",
 			        BYTES_MAX, ranks);
 		MPI_Abort(MPI_COMM_WORLD, 2);
