@@ -234,11 +234,11 @@ func TestPlotShades(t *testing.T) {
 	}
 }
 
-// TestShowTimes checks that calls are counted separately from messages, and that the three
-// longest waits are those of all ranks.
+// TestShowTimes checks that calls are counted separately from messages, that the three longest waits
+// are those of all ranks, and that ranks whose windows need their process are named.
 func TestShowTimes(t *testing.T) {
 	all := pods()
-	all[1].Times = []trace.Summary{{Rank: 1, Seconds: 2, InCalls: 1.5, Waiting: 1.25, Calls: []trace.Calls{{Name: "receive", Calls: 3, Bytes: 24}, {Name: "barrier", Calls: 1}}, Longest: []trace.Wait{{Rank: 1, Call: "receive", Peer: 0, Seconds: 0.5}, {Rank: 1, Call: "barrier", Peer: -1, Seconds: 0.25}}}}
+	all[1].Times = []trace.Summary{{Rank: 1, Seconds: 2, InCalls: 1.5, Waiting: 1.25, Served: 7, Calls: []trace.Calls{{Name: "receive", Calls: 3, Bytes: 24}, {Name: "barrier", Calls: 1}}, Longest: []trace.Wait{{Rank: 1, Call: "receive", Peer: 0, Seconds: 0.5}, {Rank: 1, Call: "barrier", Peer: -1, Seconds: 0.25}}}}
 	all[0].Times = []trace.Summary{{Rank: 0, Seconds: 2, InCalls: 0.5, Calls: []trace.Calls{{Name: "send", Calls: 3, Bytes: 24}, {Name: "barrier", Calls: 1}}, Longest: []trace.Wait{{Rank: 0, Call: "barrier", Peer: -1, Seconds: 0.75}, {Rank: 0, Call: "probe", Peer: 1, Seconds: 0.125}}}}
 	var b strings.Builder
 	if err := Show(&b, all, ""); err != nil {
@@ -260,6 +260,10 @@ Longest waits
   rank 0: barrier, 0.750 s
   rank 1: receive with rank 0, 0.500 s
   rank 1: barrier, 0.250 s
+
+Accesses to windows that the process of their rank has carried out, and no sidecar
+  rank  accesses
+     1         7
 `
 	if got := trimmed(b.String()); !strings.HasPrefix(got, want) {
 		t.Errorf("report:\n%s\nwant it to begin:%s", got, want)

@@ -51,7 +51,28 @@ func times(w io.Writer, all []obs.Report) error {
 		}
 		_, _ = fmt.Fprintf(w, "  rank %d: %s%s, %.3f s\n", x.Rank, x.Call, with, x.Seconds)
 	}
-	return nil
+	return served(w, ranks)
+}
+
+// served prints the ranks whose windows need their process: those with the most accesses.
+func served(w io.Writer, ranks []trace.Summary) error {
+	list := slices.DeleteFunc(slices.Clone(ranks), func(r trace.Summary) bool { return r.Served == 0 })
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(a, b trace.Summary) int { return cmp.Compare(b.Served, a.Served) })
+	more := ""
+	if len(list) > textRanks {
+		more = fmt.Sprintf(", the %d of %d ranks with the most", textRanks, len(list))
+		list = list[:textRanks]
+	}
+	_, _ = fmt.Fprintf(w, "\nAccesses to windows that the process of their rank has carried out, and no sidecar%s\n", more)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "rank\taccesses\t\n")
+	for _, r := range list {
+		_, _ = fmt.Fprintf(t, "%d\t%d\t\n", r.Rank, r.Served)
+	}
+	return t.Flush()
 }
 
 // called adds up the calls of all ranks by name.

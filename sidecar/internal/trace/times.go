@@ -322,7 +322,8 @@ type Summary struct {
 	InCalls float64 `json:"inCalls"`
 	Waiting float64 `json:"waiting"`
 	Calls   []Calls `json:"calls"`
-	Longest []Wait  `json:"longest"` // longest first
+	Served  uint64  `json:"served,omitempty"` // accesses of an MPI to windows of the rank, which its process has carried out
+	Longest []Wait  `json:"longest"`          // longest first
 }
 
 // Summary returns the times until now.
@@ -330,7 +331,7 @@ func (t *Times) Summary(now int64) Summary {
 	if t.left != 0 {
 		now = t.left
 	}
-	s := Summary{Rank: int(t.rank), Seconds: seconds(t.before + now - t.attached), InCalls: seconds(t.calls.at(now)), Waiting: seconds(t.waits.at(now))}
+	s := Summary{Rank: int(t.rank), Seconds: seconds(t.before + now - t.attached), InCalls: seconds(t.calls.at(now)), Waiting: seconds(t.waits.at(now)), Served: t.vain.served}
 	for op, c := range t.byOp {
 		if c.calls > 0 && shm.Op(op) != shm.OpColl && names[op] != "" {
 			s.Calls = append(s.Calls, Calls{names[op], c.calls, c.bytes})

@@ -24,7 +24,7 @@ const vainKept = 4
 // vain are the calls of a rank since it last began or ended another one, which may repeat earlier
 // ones without an effect: probes in vain, and messages of accesses to memory of other ranks.
 type vain struct {
-	last    int64  // when one of them last began or ended; 0: there is none, and the other fields but asked mean nothing
+	last    int64  // when one of them last began or ended; 0: there is none, and the other fields but asked and served mean nothing
 	ended   uint64 // number of them that have ended
 	asked   Probe  // the probe that the rank has called last, of which the end has not been recorded
 	probes  [vainKept]Probe
@@ -32,6 +32,7 @@ type vain struct {
 	more    bool   // there were other ones
 	reached int64  // when the rank last requested an access; 0: it has not
 	target  uint32 // of that access
+	served  uint64 // accesses to memory of this rank that its process has answered
 }
 
 // begin begins a record if there is none.
@@ -45,8 +46,12 @@ func (v *vain) begin(now int64) {
 // reach records that a message of an access begins.
 func (v *vain) reach(now int64, d *shm.Descriptor) {
 	v.begin(now)
-	if d.Op == shm.OpSend && d.Context&1 == 0 { // a request
+	switch {
+	case d.Op != shm.OpSend:
+	case d.Context&1 == 0: // a request
 		v.reached, v.target = now, d.Peer
+	default:
+		v.served++
 	}
 }
 

@@ -94,6 +94,9 @@ func TestAccesses(t *testing.T) {
 	}
 	x.Complete(130, done(7, 1, 8))
 	check("its receive ends", 140, 10, 10, 0, false)
+	if n := x.Summary(150).Served; n != 1 {
+		t.Errorf("the rank has carried out %d accesses, want 1", n)
+	}
 }
 
 // TestVainCostsNoAllocation checks a probe in vain, of which a rank may call a million in a second.
