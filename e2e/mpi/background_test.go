@@ -71,6 +71,20 @@ func TestComputingTarget(t *testing.T) {
 	}
 }
 
+// TestTestsDoNotSleep checks that ranks on shared processors do not sleep in calls that only test. The
+// functions of MPICH that end in a jump to a function without a name are not recognized.
+func TestTestsDoNotSleep(t *testing.T) {
+	for _, m := range all(t) {
+		t.Run(m.name, func(t *testing.T) {
+			calls := "3"
+			if m.name == "mpich" {
+				calls = "1"
+			}
+			job{ranks: 4, pods: 2, env: m.env}.mustRun(t, "tests do not sleep", m.build(t, "tests"), calls)
+		})
+	}
+}
+
 // figure returns the number after a text in the output.
 func figure(t *testing.T, out, after string) (x float64) {
 	t.Helper()

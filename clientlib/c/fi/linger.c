@@ -12,6 +12,9 @@ static __thread struct {
 	uint64_t since, polled; /* begin of the present series of polls in quick succession, and time of the last poll */
 	uint64_t cpu_ns;        /* CPU time of the thread when it was last read */
 	uint64_t crowded;       /* until then another process may wait for this CPU */
+	uint64_t vain;          /* end of the last rest of LONG_NS after which nothing was found; 0: something was */
+	uint64_t looked;        /* time of the last call of called_by_test */
+	bool tests;             /* its result */
 } empty;
 
 /* A yield that takes longer has given the CPU to another process, such as the sidecar. */
@@ -20,11 +23,16 @@ static __thread struct {
  * shared CPUs end because another process has run. */
 #define CROWDED_NS 10000000u
 
+#define LONG_NS 500000u /* a sleep that nothing ends lasts so long */
+
 /* note_rest notes what a yield or a sleep since begun shows. */
 static void note_rest(uint64_t begun)
 {
 	empty.polled = nanoseconds();
-	empty.crowded = empty.polled - begun > GIVEN_NS ? empty.polled + CROWDED_NS : 0;
+	uint64_t took = empty.polled - begun;
+	empty.crowded = took > GIVEN_NS ? empty.polled + CROWDED_NS : 0;
+	if (took >= LONG_NS)
+		empty.vain = empty.polled;
 }
 
 /* A thread that has not polled for so long has computed, and polls anew. It is longer than the work of
@@ -126,10 +134,29 @@ static bool mpi_yields(void)
 	return threads_of_openmpi();
 }
 
+/* For so long after a rest in vain a thread that tests does not sleep, and one that has polled by MPI_Test
+ * is expected to do so again. */
+#define AWAKE_NS 10000000u
+#define LOOKED_NS 1000000u
+
+/* tests_in_vain reports whether a poll at the time now would sleep although the MPI's call returns to the
+ * program at once, and the last sleep found nothing: a program that tests its requests between
+ * short pieces of work polls in as quick succession as one that waits. */
+static bool tests_in_vain(uint64_t now)
+{
+	if (empty.vain == 0 || now - empty.vain >= AWAKE_NS || !sleeps_next(empty.since, now))
+		return false;
+	if (now - empty.looked >= LOOKED_NS) {
+		empty.tests = called_by_test();
+		empty.looked = now;
+	}
+	return empty.tests;
+}
+
 /* yield_if_waiting is called after an empty poll. After a few empty polls the thread yields; if
- * it polls in quick succession, it waits for something, and sleeps after a while. A thread that
- * computes between its polls is not delayed. It returns true if it has released the lock
- * meanwhile: completions may have arrived. */
+ * it polls in quick succession, it waits for something, and sleeps after a while, unless the MPI
+ * only tests. A thread that computes between its polls is not delayed. It returns true if it has
+ * released the lock meanwhile: completions may have arrived. */
 bool yield_if_waiting(void)
 {
 	if (is_attendant())
@@ -139,6 +166,10 @@ bool yield_if_waiting(void)
 	empty.locked = empty.shown = now;
 	if (mpi_yields() || polls_on(empty.first, empty.polls, now, now < empty.crowded))
 		return false;
+	if (tests_in_vain(now)) {
+		empty.polls = 0;
+		return false;
+	}
 	if (!back_off(empty.since, now, waits(at_once)))
 		return false;
 	note_rest(now);
@@ -170,4 +201,8 @@ void end_poll(bool passes, bool found)
 }
 
 /* end_empty_polls notes that a poll was not empty. */
-void end_empty_polls(void) { empty.polls = 0; }
+void end_empty_polls(void)
+{
+	empty.polls = 0;
+	empty.vain = 0;
+}

@@ -65,6 +65,9 @@ bool polls_on(uint64_t first, unsigned polls, uint64_t now, bool hurries)
 	return (alone || !hurries) && now - first < (alone ? YIELD_NS : BRIEF_NS);
 }
 
+/* sleeps_next reports whether yield_or_sleep would sleep. */
+bool sleeps_next(uint64_t since, uint64_t now) { return client() != NULL && (now - since >= YIELD_NS || outrigger_yield_sleeps(client())); }
+
 /* yield_or_sleep yields, or sleeps if now the wait has lasted for YIELD_NS since it began. It reports whether
  * the sidecar runs. */
 static bool yield_or_sleep(uint64_t since, uint64_t now)

@@ -374,6 +374,7 @@ extern bool sidecar_ended;
 void progress(void);
 void settle(void);
 bool polls_on(uint64_t first, unsigned polls, uint64_t now, bool hurries);
+bool sleeps_next(uint64_t since, uint64_t now);
 bool back_off(uint64_t since, uint64_t now, bool waits);
 void back_off_waiting(uint64_t begun, unsigned polls);
 void await_room(void);
@@ -385,6 +386,9 @@ void start_attendant_for_accesses(void);
 bool stop_attendant(void);
 void unlock_and_hand_over(void);
 void note_attended_access(void); /* called when the attendant has executed an access of another rank */
+
+/* caller.c */
+bool called_by_test(void);
 
 /* linger.c */
 bool poll_in_vain(void);
