@@ -161,12 +161,29 @@ static void shorten_time_slice(void)
 	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
+static bool polls_now(void) { return !program.away && nanoseconds() - program.polled < ACCESSED_GONE_NS; }
+
+/* rest sleeps until the attendant has something to do, or has to look for it. A look for the end of the
+ * program's polls neither watches nor takes a lock: after a watch the program's next poll would take
+ * the lock, and the sidecar wake the attendant for what the program finds itself. */
+static int rest(outrigger *session)
+{
+	if (!accessed_lately())
+		return outrigger_watch(session, WATCH_US);
+	if (program.away)
+		return outrigger_watch(session, ACCESSED_WATCH_US);
+	do
+		nanosleep(&(struct timespec){.tv_nsec = ACCESSED_WATCH_US * 1000}, NULL);
+	while (polls_now() && accessed_lately() && !atomic_load(&stopping));
+	return OUTRIGGER_OK;
+}
+
 static void *attendant_main(void *session)
 {
 	shorten_time_slice();
 	(void)outrigger_watch(session, 0); /* makes this thread the watcher */
 	atomic_store(&begun, true);
-	while (!atomic_load(&stopping) && outrigger_watch(session, accessed_lately() ? ACCESSED_WATCH_US : WATCH_US) == OUTRIGGER_OK)
+	while (!atomic_load(&stopping) && rest(session) == OUTRIGGER_OK)
 		serve();
 	atomic_store(&ended, true);
 	return NULL;

@@ -356,7 +356,7 @@ struct presence {
 	bool attended; /* there is an attendant */
 	bool requested; /* the environment has requested it, and the program hands over to it; otherwise it takes over */
 	bool all;      /* the attendant also calls the MPI's progress */
-	uint64_t polled; /* end of the program's last poll */
+	_Atomic uint64_t polled; /* end of the program's last poll */
 	unsigned rapid;  /* polls in a row, each within RAPID_NS of the last one, that found nothing */
 	_Atomic bool away; /* the attendant, and not the program, handles completions */
 	bool woken; /* the attendant was woken and has not run yet */
