@@ -1,6 +1,6 @@
 // Package silence decides what a poll need not visit any more: connections, rings or ranks
-// that have brought nothing for Turns turns and for Time. All that are silent share one look
-// every LookInterval (docs/decisions/034-silent-ranks-and-peers.md).
+// that have brought nothing for Turns turns and for Time, or for SlowTurns and for SlowTime. All
+// that are silent share one look every LookInterval (docs/decisions/034-silent-ranks-and-peers.md).
 //
 // What a silent one brings first may wait for LookInterval: that is at most a fiftieth of the
 // silence.
@@ -18,6 +18,13 @@ const (
 	Time  = time.Millisecond
 )
 
+// Limits of a silence for an engine that sleeps between messages. With Turns it would last longer
+// than the time between two heartbeats of a peer, and each heartbeat ends the silence of its peer.
+const (
+	SlowTurns = 16
+	SlowTime  = 20 * time.Millisecond
+)
+
 // Clock tells when a turn looks at all that are silent, and when others become silent. Times
 // are nanoseconds of the clock of its owner, who supplies them.
 type Clock struct {
@@ -30,7 +37,8 @@ type Clock struct {
 // silent.
 func (c *Clock) IsOver(turns int, now int64) bool {
 	c.turns += turns
-	if c.turns < Turns || now-c.since < int64(Time) {
+	took := now - c.since
+	if (c.turns < Turns || took < int64(Time)) && (c.turns < SlowTurns || took < int64(SlowTime)) {
 		return false
 	}
 	c.turns, c.since = 0, now

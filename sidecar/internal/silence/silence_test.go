@@ -2,8 +2,8 @@ package silence
 
 import "testing"
 
-// TestSilenceBegins checks that a silence needs many turns and a time, whichever comes last, and that
-// the next one needs both again.
+// TestSilenceBegins checks that a silence needs many turns and a time, whichever comes last, or a few turns
+// and a long time, and that the next one needs both again.
 func TestSilenceBegins(t *testing.T) {
 	const step = int64(Time) / (4 * Turns) // turns alone would take a quarter of Time
 	for name, c := range map[string]struct {
@@ -12,7 +12,8 @@ func TestSilenceBegins(t *testing.T) {
 		after int // calls until a silence begins
 	}{
 		"fast turns":      {1, step, 4 * Turns},
-		"slow turns":      {1, 10 * int64(Time), Turns},
+		"slow turns":      {1, int64(SlowTime) / SlowTurns, SlowTurns},
+		"slower turns":    {1, 10 * int64(Time), SlowTurns},
 		"many at a time":  {Turns, step, 4 * Turns},
 		"exactly so many": {1, int64(Time) / Turns, Turns},
 	} {

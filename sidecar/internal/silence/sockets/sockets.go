@@ -30,7 +30,7 @@ type Clock struct {
 func (c *Clock) IsOver() bool {
 	c.look--
 	c.polls++
-	return c.polls >= silence.Turns && c.over()
+	return c.polls >= silence.SlowTurns && c.over()
 }
 
 func (c *Clock) over() bool {

@@ -32,9 +32,13 @@ func TestClockReadsTheTimeSeldom(t *testing.T) {
 		if over, _ := poll(silence.Turns); over != 1 {
 			t.Errorf("after %v and %d polls %d silences begin", silence.Time, silence.Turns, over)
 		}
-		time.Sleep(silence.Time)
-		if over, _ := poll(silence.Turns - 1); over != 0 {
-			t.Errorf("%d silences begin after %d polls", over, silence.Turns-1)
+		c = Clock{}
+		if over, _ := poll(silence.Turns - silence.SlowTurns); over != 0 {
+			t.Errorf("%d silences begin after %d polls", over, silence.Turns-silence.SlowTurns)
+		}
+		time.Sleep(silence.SlowTime)
+		if over, _ := poll(silence.SlowTurns); over != 1 {
+			t.Errorf("after %v and few polls %d silences begin", silence.SlowTime, over)
 		}
 		for name, cause := range map[string]func(){"a poll of 16 KiB": func() { c.Moved(16 << 10) }, "a sleep": c.LookNow, "nothing": func() {}} {
 			poll(2 * lookPolls)
