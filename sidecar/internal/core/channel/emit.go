@@ -107,6 +107,10 @@ func (r *Room) drop(p *Peer) {
 	o.Skip(o.Last())
 	for !o.Empty() {
 		f, a := o.Acknowledge()
+		if a.Kind == releaseAnswer {
+			p.account.Answered()
+			continue
+		}
 		r.user.Dropped(p.id, *a, f)
 	}
 	o.Skip(o.Last()) // the frames that the user has emitted meanwhile

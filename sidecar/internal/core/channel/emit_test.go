@@ -39,3 +39,18 @@ func TestAcknowledgedAfterAFailedWrite(t *testing.T) {
 		t.Errorf("acknowledged up to %d, posted up to %d, want %d", p.out.Base(), p.out.Next(), posted)
 	}
 }
+
+// TestDroppedAnswersAreRefunded: a peer dies with answers that it has not acknowledged, some of
+// which were not even posted. None is charged to it any more, since its pod may come back.
+func TestDroppedAnswersAreRefunded(t *testing.T) {
+	r, _ := connected(t, 2)
+	p := r.Peer(1)
+	for range 5 {
+		r.Answer(p, wire.Retracted)
+	}
+	r.Flush(2, &gate{open: 2})
+	r.PeerLost(3, 1, errors.New("started again"))
+	if a := p.Account(); a.bytes != 0 || a.answers != 0 || a.allowed.Used() != 0 {
+		t.Errorf("%d bytes are charged to a dead peer for %d answers, %d to all", a.bytes, a.answers, a.allowed.Used())
+	}
+}
