@@ -68,6 +68,45 @@ func TestAsksAreWithinThePeersBounds(t *testing.T) {
 	}
 }
 
+// TestLocksOfOneRankLeaveOthersTheirShare checks that a rank that waits for as many locks at a peer as
+// it can does not make a lock of another rank there fail, that both together stay within the peer's
+// bound (P§5.6), and that granted locks are given back.
+func TestLocksOfOneRankLeaveOthersTheirShare(t *testing.T) {
+	const share = LockLimit / 4 / 2
+	s := newStage(t)
+	s.silent = true
+	submit := func(rank ranks.SessionID, requests int) {
+		for req := range uint32(requests) {
+			if err := s.room.Submit(rank, &shm.Descriptor{Op: shm.OpLock, Req: req, Peer: 2, Context: 9}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for round := range 2 {
+		submit(0, shm.MaxRequests)
+		if n := len(s.frames); n != LockLimit-2*share {
+			t.Errorf("round %d: one rank waits for %d locks, want %d", round, n, LockLimit-2*share)
+		}
+		refused := s.ended
+		submit(1, share)
+		if s.ended != refused {
+			t.Errorf("round %d: %d of %d locks of the other rank fail", round, s.ended-refused, share)
+		}
+		if len(s.frames) > LockLimit {
+			t.Errorf("round %d: a peer is asked for %d locks, at most %d", round, len(s.frames), LockLimit)
+		}
+		for _, x := range s.frames {
+			if err := s.room.Frame(1, &wire.Header{Type: wire.Locked, A: x.frame.Head.A}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.frames, s.ended = nil, 0
+		if n := s.room.Open().Asked; n != 0 {
+			t.Errorf("round %d: %d locks are counted when all are granted", round, n)
+		}
+	}
+}
+
 // granted returns the number of locks that were granted since the last call.
 func (s *stage) granted() (n int) {
 	for _, x := range s.frames {

@@ -1,6 +1,9 @@
 package onesided
 
-import "github.com/outrigger-hpc/outrigger/api/shm"
+import (
+	"github.com/outrigger-hpc/outrigger/api/shm"
+	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
+)
 
 // Bounds of the open requests of this sidecar. A peer allocates state for each request and
 // treats a sidecar with too many of them as a protocol violation (PROTOCOL.md §5.6, §6).
@@ -32,15 +35,26 @@ func (r *Room) claimWait(b *member, o *origin) bool {
 		b.flushes++
 	case o.op == shm.OpLock:
 		p := r.peerOf(o.target)
-		if p.lockWaits >= LockLimit {
+		own := r.lockWaits(p, o.rank)
+		if !p.lockBound.Fits(*own, 1) {
 			return false
 		}
-		p.lockWaits++
+		p.lockBound.Add(own, 1)
 	default:
 		return true
 	}
 	o.counted = true
 	return true
+}
+
+// lockWaits returns the counter of the locks at a peer that a rank waits for. Their bound is divided,
+// so that one rank does not make the first lock of another one fail.
+func (r *Room) lockWaits(p *peer, rank uint32) *int64 {
+	if p.lockWaits == nil {
+		p.lockWaits = make([]int64, len(r.hosted))
+		p.lockBound = ranks.Divide(LockLimit, len(r.hosted))
+	}
+	return &p.lockWaits[r.hosts[rank].index]
 }
 
 // releaseOrigin frees an operation and its count, and wakes operations that wait for it.
@@ -50,7 +64,8 @@ func (r *Room) releaseOrigin(id uint64, o *origin) {
 		case o.target == shm.AnySource:
 			r.members[o.session].flushes--
 		case o.op == shm.OpLock:
-			r.peerOf(o.target).lockWaits--
+			p := r.peerOf(o.target)
+			p.lockBound.Add(r.lockWaits(p, o.rank), -1)
 		default:
 			p := r.peerOf(o.target)
 			p.requests--

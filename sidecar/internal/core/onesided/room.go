@@ -105,14 +105,15 @@ type Room struct {
 // peer has the operations between a peer and this sidecar.
 type peer struct {
 	id        link.Peer
-	accesses  []*accessQueue // operations that wait for their turn
-	views     views          // windows of its ranks
-	gets      int            // gets that it has not answered completely, at most GetWindow
-	served    int            // its gets here, until it has acknowledged the last frame
-	locks     int            // locks that its ranks wait for, at most LockLimit
-	missed    missed         // accesses of its ranks to windows that do not exist
-	requests  int            // fetches and flushes that it has not answered, at most requestWindow
-	lockWaits int            // locks there that hosted ranks wait for, at most LockLimit
+	accesses  []*accessQueue  // operations that wait for their turn
+	views     views           // windows of its ranks
+	gets      int             // gets that it has not answered completely, at most GetWindow
+	served    int             // its gets here, until it has acknowledged the last frame
+	locks     int             // locks that its ranks wait for, at most LockLimit
+	missed    missed          // accesses of its ranks to windows that do not exist
+	requests  int             // fetches and flushes that it has not answered, at most requestWindow
+	lockWaits []int64         // locks there that each hosted rank waits for; nil: none has asked for one
+	lockBound ranks.Allowance // LockLimit of all of them
 }
 
 // host is a rank that this sidecar hosts.
@@ -204,7 +205,8 @@ func (r *Room) Renew() {
 		}
 		r.dropViews(p)
 		r.channel.Refund(p.id, int64(p.locks)*memory.LockCost)
-		p.gets, p.served, p.locks, p.requests, p.lockWaits = 0, 0, 0, 0, 0
+		p.gets, p.served, p.locks, p.requests = 0, 0, 0, 0
+		p.lockWaits, p.lockBound = nil, ranks.Allowance{}
 	}
 }
 

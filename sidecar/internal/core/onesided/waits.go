@@ -105,7 +105,7 @@ func (r *Room) Open() Open {
 	}
 	for _, p := range r.peers {
 		if p != nil {
-			x.Asked += p.requests + p.lockWaits
+			x.Asked += p.requests + int(p.lockBound.Used())
 			x.Queued += len(p.accesses)
 			x.Remote += p.views.under
 			x.Served += p.served
