@@ -122,7 +122,7 @@ func TestDupSharesTheGroup(t *testing.T) {
 	}
 }
 
-// TestDupThatFails: the error of a Dup for which the sidecar has no room names Dup.
+// TestDupThatFails: the error of a Dup for which the sidecar has no room names Dup and the bounds.
 func TestDupThatFails(t *testing.T) {
 	s, f := attachTo(t, shape{})
 	wait := f.answering(func() {
@@ -133,7 +133,7 @@ func TestDupThatFails(t *testing.T) {
 	})
 	_, err := s.World().Dup(t.Context())
 	wait()
-	if !errors.Is(err, ErrNoMemory) || !contains(err, "rank 0: dup: ") {
+	if !errors.Is(err, ErrNoMemory) || !contains(err, "rank 0: dup: ") || !contains(err, "524,288 ranks") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -97,6 +97,9 @@ func partOf(err error) error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// errOpen is the error of an operation that a bound of the sidecar does not permit.
+var errOpen = fmt.Errorf("%w: the sidecar has as much of it open as it may", ErrNoMemory)
+
 // cause returns the error for a status and the length that came with it. It is nil for success, and
 // for a probe that has found no message.
 // Preconditions: s.mu is held.
@@ -119,7 +122,7 @@ func (s *Session) cause(status shm.Status, length uint64) error {
 		return s.withFailure(ErrAborted)
 	case shm.StatusNoMemory:
 		if length == 0 { // a bound of the contract (LAYOUT §5)
-			return fmt.Errorf("%w: the sidecar has as much of it open as it may", ErrNoMemory)
+			return errOpen
 		}
 		return fmt.Errorf("%w: the sidecar asks for %s of scratch, more than this library counts; use the library and the sidecar of one version", ErrNoMemory, bytesText(length))
 	case shm.StatusUnsupported:

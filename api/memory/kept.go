@@ -74,6 +74,10 @@ func PeersKept(here, ranks, pods int) int64 {
 // list.
 func GroupsMax(ranks int) int64 { return max(groupsLeast, groupsOf*int64(ranks)) }
 
+// GroupsOfSpare returns how much larger that bound may be if the sidecar has more memory than the
+// formula requires.
+func GroupsOfSpare(spare int64) int64 { return spare / 16 / groupRank }
+
 // kept returns the bytes that ranks and peers can make a sidecar keep, without eager messages.
 func kept(here, ranks, pods int) int64 {
 	return RanksKept + int64(here)*RankShare(ranks) + PeersKept(here, ranks, pods) + int64(pods)*PeerShare + GroupsMax(ranks)*groupRank + PeerSlots*handshake + (SessionSlots+RefusedSlots)*greeting

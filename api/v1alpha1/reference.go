@@ -112,14 +112,15 @@
 //     +claim of memory: e2e/memory TestIdleConnectionsAtTheLimit
 //  6. The program; `announcements` of other pods, and what they have requested: 32 MiB, or
 //     pods × 512 KiB up to 128 MiB, or in a job of which each rank may announce a message to
-//     each rank of the pod 384 bytes each up to 256 MiB, whichever is most; lists of ranks of communicators, 24 bytes for each of 524,288 ranks
-//     in all of them, or for 16 times the ranks of the job if that is more; and
-//     connections that have not authenticated.
+//     each rank of the pod 384 bytes each up to 256 MiB, whichever is most; lists of ranks of
+//     communicators, 24 bytes for each of 524,288 ranks in all of them, or for 16 times the
+//     ranks of the job if that is more, of which a quarter is divided equally among the ranks
+//     of the pod; and connections that have not authenticated.
 //  7. Open operations: a rank may have 65,536, and each rank has a share that others
 //     cannot use up. A rank that opens more, or a pod that sends more large messages than
 //     are received, ends the job with that reason. Memory that `sidecar.resources` gives
-//     beyond the sum raises these two bounds; without a limit, as with `outrigger run`, a
-//     rank may always have 65,536.
+//     beyond the sum raises these two bounds, and that of lists of ranks; without a limit,
+//     as with `outrigger run`, a rank may always have 65,536.
 //  8. What ranks of an MPI exchange when they start: 24 MiB for each of four kinds, or 4
 //     KiB for each rank of the job if that is more, 8 MiB for fences of the pod, and
 //     connections.

@@ -7,7 +7,7 @@ import (
 )
 
 // setAllowances sets the bounds by the formula of the sidecar's memory. The rest of the spare memory
-// is for windows of credit (memory.CreditOfSpare).
+// is for windows of credit (memory.CreditOfSpare) and lists of ranks (memory.GroupsOfSpare).
 func (c *Core) setAllowances() {
 	here := 0
 	for _, pod := range c.cfg.PodOf {

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/collective"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/p2p"
@@ -10,7 +11,7 @@ import (
 )
 
 func (c *Core) openCollectives() (err error) {
-	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece, Folder: c.cfg.Folder, Rules: c.cfg.Collectives, Schedules: c.cfg.Schedules}
+	cfg := collective.Config{Self: c.cfg.Self, PodOf: c.cfg.PodOf, Hosted: len(c.hosted), VectorPiece: c.cfg.limits.VectorPiece, Folder: c.cfg.Folder, Rules: c.cfg.Collectives, Schedules: c.cfg.Schedules, MoreLists: memory.GroupsOfSpare(c.cfg.Spare)}
 	if c.collectives, err = collective.New(cfg, c.ports, c.ranks, c.p2p, c.job); err == nil {
 		c.p2p.Open(c.collectives)
 	}

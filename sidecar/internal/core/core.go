@@ -105,7 +105,7 @@ type Config struct {
 	Pods  int
 
 	// Spare is how many bytes the sidecar may keep for its ranks and peers in addition to the
-	// formula (memory.RanksKept, memory.PeersKept).
+	// formula (memory.RanksKept, memory.PeersKept, memory.GroupsMax).
 	Spare int64
 
 	EagerBytes    uint64               // largest eager message; default and most 64 KiB

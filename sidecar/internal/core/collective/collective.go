@@ -123,7 +123,7 @@ func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	for i := range r.list {
 		r.list[i] = binary.LittleEndian.Uint32(raw[4*i:])
 	}
-	return r.acquireGroup(r.list)
+	return r.acquireGroup(r.list, b.lists)
 }
 
 // commLimit bounds the communicators of one application, and so their memory. One more ends

@@ -21,7 +21,11 @@ type group struct {
 	here   map[uint32]int32 // index of each hosted rank; nil: its own number
 	hash   uint64
 	refs   int
+	maker  *int64 // what the rank that has made it has in Room.lists
 }
+
+// cost returns what the group takes of Room.lists.
+func (g *group) cost() int64 { return int64(len(g.ranks) + memory.GroupFixed) }
 
 // rank returns the world rank at an index.
 func (g *group) rank(index int32) uint32 {
@@ -70,12 +74,13 @@ func (r *Room) initGroups() error {
 	return nil
 }
 
-// errGroups is returned if another group would exceed memory.GroupsMax.
+// errGroups is returned if another group would exceed Room.lists.
 var errGroups = errors.New("the communicators of this pod have too many different lists of ranks")
 
 // acquireGroup returns the group of a list with a reference for the caller, who may change
-// the list afterwards.
-func (r *Room) acquireGroup(list []uint32) (*group, error) {
+// the list afterwards. A new one counts until it is freed for the rank that has made it, which has
+// maker of Room.lists: a rank that others name in their lists does not lose its share by that.
+func (r *Room) acquireGroup(list []uint32, maker *int64) (*group, error) {
 	hash := hashRanks(list)
 	for _, g := range r.groups[hash] {
 		if g.hasRanks(list) {
@@ -83,11 +88,10 @@ func (r *Room) acquireGroup(list []uint32) (*group, error) {
 			return g, nil
 		}
 	}
-	cost := uint64(len(list) + memory.GroupFixed)
-	if r.stats.Groups+cost > uint64(memory.GroupsMax(len(r.cfg.PodOf))) {
+	if !r.lists.Fits(*maker, int64(len(list)+memory.GroupFixed)) {
 		return nil, errGroups
 	}
-	g := &group{ranks: slices.Clone(list), size: len(list), here: map[uint32]int32{}, hash: hash, refs: 1}
+	g := &group{ranks: slices.Clone(list), size: len(list), here: map[uint32]int32{}, hash: hash, refs: 1, maker: maker}
 	pods, seen := make([]int32, len(list)), make([]uint64, (len(r.cfg.PodOf)+63)/64)
 	for i, x := range list {
 		if int(x) >= len(r.cfg.PodOf) || seen[x/64]>>(x%64)&1 != 0 {
@@ -103,7 +107,7 @@ func (r *Room) acquireGroup(list []uint32) (*group, error) {
 	if g.layout, err = coll.NewLayout(pods); err != nil {
 		return nil, err
 	}
-	r.stats.Groups += cost
+	r.lists.Add(maker, g.cost())
 	r.groups[hash] = append(r.groups[hash], g)
 	return g, nil
 }
@@ -113,7 +117,7 @@ func (r *Room) releaseGroup(g *group) {
 	if g.refs--; g.refs > 0 {
 		return
 	}
-	r.stats.Groups -= uint64(len(g.ranks) + memory.GroupFixed)
+	r.lists.Add(g.maker, -g.cost())
 	same := slices.DeleteFunc(r.groups[g.hash], func(x *group) bool { return x == g })
 	if len(same) == 0 {
 		delete(r.groups, g.hash)

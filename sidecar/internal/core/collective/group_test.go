@@ -39,27 +39,28 @@ func TestGroupsAreShared(t *testing.T) {
 	for i := range everybody {
 		everybody[i] = uint32(i)
 	}
-	world, err := r.acquireGroup(everybody)
+	maker := &r.made[0]
+	world, err := r.acquireGroup(everybody, maker)
 	if err != nil || world != r.world {
 		t.Errorf("a list of all ranks in order is not the world: %v", err)
 	}
 	odd := []uint32{9, 3, 77}
-	a, err := r.acquireGroup(odd)
+	a, err := r.acquireGroup(odd, maker)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := r.acquireGroup(slices.Clone(odd))
+	b, err := r.acquireGroup(slices.Clone(odd), maker)
 	if err != nil || a != b {
 		t.Errorf("two equal lists make two groups: %v", err)
 	}
 	if a.index(3) != 1 || a.index(77) != -1 || a.index(4) != -1 { // 77 is hosted elsewhere
 		t.Errorf("places %d %d %d, want 1 -1 -1", a.index(3), a.index(77), a.index(4))
 	}
-	if other, err := r.acquireGroup([]uint32{3, 9, 77}); err != nil || other == a {
+	if other, err := r.acquireGroup([]uint32{3, 9, 77}, maker); err != nil || other == a {
 		t.Errorf("another order makes the same group: %v", err)
 	}
 	for _, bad := range [][]uint32{{1, 1}, {100}, {5, 6, 5}} {
-		if _, err := r.acquireGroup(bad); err == nil {
+		if _, err := r.acquireGroup(bad, maker); err == nil {
 			t.Errorf("ranks %v make a group", bad)
 		}
 	}
@@ -71,8 +72,8 @@ func TestGroupsAreShared(t *testing.T) {
 }
 
 // TestGroupsAreBounded checks that communicators with ever different orders of the ranks are
-// bounded, that the application gets an error beyond the bound, and that their memory is
-// released.
+// bounded, that the application gets an error beyond the bound, that another rank still has its share
+// then, and that their memory is released.
 func TestGroupsAreBounded(t *testing.T) {
 	pods := make([]int32, 65_536)
 	for i := range pods {
@@ -87,18 +88,41 @@ func TestGroupsAreBounded(t *testing.T) {
 	var err error
 	for ; err == nil; ranks = append(ranks[1:], ranks[0]) {
 		var g *group
-		if g, err = r.acquireGroup(ranks); err == nil {
+		if g, err = r.acquireGroup(ranks, &r.made[0]); err == nil {
 			groups = append(groups, g)
 		}
 	}
-	if !errors.Is(err, errGroups) || len(groups) != 1+int(memory.GroupsMax(len(pods)))/(len(pods)+memory.GroupFixed) { // one of the groups is the world
-		t.Errorf("%d groups, then: %v", len(groups), err)
+	most := memory.GroupsMax(len(pods))
+	share := most / 4 / 64
+	if want := 1 + int(most-64*share)/(len(pods)+memory.GroupFixed); !errors.Is(err, errGroups) || len(groups) != want { // one of the groups is the world
+		t.Errorf("%d groups, want %d, then: %v", len(groups), want, err)
+	}
+	for rank := 1; rank < 64; rank++ {
+		g, err := r.acquireGroup(ranks[rank:int(share)+rank-memory.GroupFixed], &r.made[rank])
+		if err != nil {
+			t.Fatalf("rank %d, which has no list: %v", rank, err)
+		}
+		groups = append(groups, g)
+	}
+	if n := r.lists.Used(); n > most {
+		t.Errorf("%d ranks are in lists, at most %d", n, most)
 	}
 	for _, g := range groups {
 		r.releaseGroup(g)
 	}
-	if r.stats.Groups != 0 {
-		t.Errorf("%d ranks of groups are left", r.stats.Groups)
+	if n := r.lists.Used(); n != 0 || slices.Max(r.made) != 0 {
+		t.Errorf("%d ranks of groups are left", n)
+	}
+}
+
+// TestSpareMemoryIsForLists checks that lists of ranks may take more if the sidecar has more memory.
+func TestSpareMemoryIsForLists(t *testing.T) {
+	r, err := New(Config{PodOf: []int32{0}, Hosted: 1, MoreLists: 1000}, nil, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.lists.Most(), memory.GroupsMax(1)+1000; got != want {
+		t.Errorf("%d ranks may be in lists, want %d", got, want)
 	}
 }
 
@@ -126,7 +150,7 @@ func TestListsOfRanksAreCounted(t *testing.T) {
 			for i := range list {
 				list[i] = uint32(n*(1+n/ranks)+i*(1+n/ranks)) % ranks
 			}
-			if _, err = r.acquireGroup(list); err != nil && !errors.Is(err, errGroups) {
+			if _, err = r.acquireGroup(list, &r.made[n%len(r.made)]); err != nil && !errors.Is(err, errGroups) {
 				err = nil // some rank is in it twice
 			}
 			if size == 1 && n == ranks {

@@ -36,6 +36,7 @@
 package collective
 
 import (
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
@@ -47,6 +48,7 @@ type Config struct {
 	Self        link.Peer   // this sidecar
 	PodOf       []int32     // pod of each world rank
 	Hosted      int         // ranks of this sidecar
+	MoreLists   int64       // how much more than memory.GroupsMax the lists of ranks of all groups may take
 	VectorPiece int         // numbers of vectors that one turn copies for a collective
 	Folder      Folder      // nil: turns combine everything
 	Rules       []coll.Rule // the job's choice of algorithms
@@ -80,6 +82,8 @@ type Room struct {
 
 	world   *group
 	groups  map[uint64][]*group // groups by hash of their ranks
+	lists   ranks.Allowance     // ranks in groups other than the world, and memory.GroupFixed for each
+	made    []int64             // the same by the hosted rank that has made them
 	list    []uint32            // scratch of namedGroup
 	vectors [][]int64           // free vectors, at most vectorsKept
 	table   *coll.Table         // Config.Rules
@@ -91,6 +95,7 @@ type Room struct {
 type member struct {
 	session *ranks.Session
 	past    *begun
+	lists   *int64 // in Room.made
 	comms   map[uint32]*comm
 	reading bool // vectors of one of its collectives are being copied
 }
@@ -101,7 +106,7 @@ type Stats struct {
 	By           coll.Counts // collectives by algorithm
 
 	Open   int    // collectives that have begun and not ended
-	Groups uint64 // ranks in groups other than the world; bound: memory.GroupsMax
+	Groups uint64 // ranks in groups other than the world; bound: Room.lists
 }
 
 // Dispute is the reason to end a job whose ranks have called different collectives, or whose
@@ -113,7 +118,8 @@ type Dispute struct {
 
 // New returns a Room without applications.
 func New(cfg Config, ports Ports, sessions *ranks.Sessions, messages Messages, job *ranks.Job) (*Room, error) {
-	r := &Room{cfg: cfg, ports: ports, sessions: sessions, messages: messages, job: job, past: make([]begun, cfg.Hosted)}
+	r := &Room{cfg: cfg, ports: ports, sessions: sessions, messages: messages, job: job, past: make([]begun, cfg.Hosted), made: make([]int64, cfg.Hosted)}
+	r.lists = ranks.Divide(memory.GroupsMax(len(cfg.PodOf))+cfg.MoreLists, cfg.Hosted)
 	if err := r.initGroups(); err != nil {
 		return nil, err
 	}
@@ -128,7 +134,7 @@ func (r *Room) Attach(s *ranks.Session, index int) {
 	for int(s.ID()) >= len(r.members) {
 		r.members = append(r.members, nil)
 	}
-	b := &member{session: s, past: &r.past[index], comms: map[uint32]*comm{}}
+	b := &member{session: s, past: &r.past[index], lists: &r.made[index], comms: map[uint32]*comm{}}
 	r.world.refs++
 	b.comms[0] = &comm{group: r.world, me: int(s.Rank())}
 	r.members[s.ID()] = b
@@ -170,6 +176,6 @@ func (r *Room) Effort() uint64 { return r.effort }
 // Stats returns the counters as they stand.
 func (r *Room) Stats() Stats {
 	s := r.stats
-	s.Open = r.calls.Len()
+	s.Open, s.Groups = r.calls.Len(), uint64(r.lists.Used())
 	return s
 }
