@@ -11,7 +11,7 @@ const advanceItems = 1024
 
 // Pending reports whether there is something to do at once. The engine must not sleep then.
 func (c *Core) Pending() bool {
-	if len(c.endings) > 0 || c.onesided.Pending() || c.parting.sweeping || c.collectives.Pending() || c.p2p.Waits() || c.p2p.Trims() {
+	if len(c.endings) > 0 || c.onesided.Pending() || c.parting.sweeping || c.collectives.Pending() || c.channel.Accuses() || c.p2p.Waits() || c.p2p.Trims() {
 		return true
 	}
 	if c.wanted > c.gen && c.follows() {
@@ -27,11 +27,12 @@ func (c *Core) Advance(now int64) int {
 		c.at(now)
 		c.follow()
 	}
-	if len(c.endings) == 0 && !c.onesided.Pending() && !c.parting.sweeping && !c.collectives.Pending() && !c.p2p.Waits() && !c.p2p.Trims() {
+	if len(c.endings) == 0 && !c.onesided.Pending() && !c.parting.sweeping && !c.collectives.Pending() && !c.channel.Accuses() && !c.p2p.Waits() && !c.p2p.Trims() {
 		return 0
 	}
 	c.at(now)
 	c.settle()
+	c.settleAccounts()
 	c.p2p.Register()
 	c.p2p.Trim()
 	c.onesided.Grant()

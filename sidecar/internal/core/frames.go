@@ -24,7 +24,8 @@ func (c *Core) LinkUp(now int64, id link.Peer, caps link.Caps) {
 
 // LinkDown reports that the connection to peer broke. If the peer broke the protocol, the job fails.
 func (c *Core) LinkDown(now int64, id link.Peer, err error) {
-	c.now = now
+	c.at(now)
+	c.settleAccounts() // this peer may have sent what was beyond the bound because of another one
 	c.channel.LinkDown(now, id, err)
 }
 

@@ -2,6 +2,8 @@ package channel
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/outrigger-hpc/outrigger/api/memory"
@@ -14,9 +16,10 @@ import (
 // by their number.
 func TestAccount(t *testing.T) {
 	allowed := ranks.NewAllowance(1000, 100)
+	all := Accounts{allowed: &allowed, lent: 100}
 	var one, other Account
-	one.Open(1, &allowed)
-	other.Open(2, &allowed)
+	one.Open(1, &all)
+	other.Open(2, &all)
 	if err := one.Charge(1000); err != nil {
 		t.Error(err)
 	}
@@ -38,7 +41,7 @@ func TestAccount(t *testing.T) {
 
 	allowed = ranks.NewAllowance(2*AnswerLimit*memory.AnswerCost, 0)
 	var asks Account
-	asks.Open(3, &allowed)
+	asks.Open(3, &Accounts{allowed: &allowed})
 	for range AnswerLimit {
 		asks.Answer()
 	}
@@ -47,5 +50,47 @@ func TestAccount(t *testing.T) {
 	}
 	if asks.Answer(); asks.Judge() == nil {
 		t.Errorf("%d answers are taken", AnswerLimit+1)
+	}
+}
+
+// TestPeerWithTheMostIsAccused: one peer has used up the bound of all, and another one, which has sent more
+// than its share, is the next to send. The first is accused, and the other may go on for one share more.
+func TestPeerWithTheMostIsAccused(t *testing.T) {
+	const share = 4 * memory.AnswerCost
+	allowed := ranks.NewAllowance(100*share, share)
+	r := &Room{accounts: Accounts{allowed: &allowed}}
+	var accounts [3]Account
+	for i := range accounts {
+		accounts[i].Open(link.Peer(i), &r.accounts)
+	}
+	charge := func(p, n int64) {
+		t.Helper()
+		if err := accounts[p].Charge(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	charge(1, 60*share)
+	charge(2, 40*share)
+	charge(0, share)
+	if r.Accuses() {
+		t.Error("a peer is accused although all are within their bounds")
+	}
+	charge(0, 1)
+	if err := accounts[0].Judge(); err != nil {
+		t.Error(err)
+	}
+	p, err := r.Accused()
+	if want := fmt.Sprintf("%d bytes for pod 1 and", 60*share); p != 1 || !errors.Is(err, link.ErrProtocol) || !strings.Contains(err.Error(), want) {
+		t.Errorf("pod %d is accused: %v", p, err)
+	}
+	if r.Accuses() {
+		t.Error("a peer is accused twice")
+	}
+	charge(0, share-2*memory.AnswerCost)
+	if err := accounts[0].Charge(1); err == nil || !strings.Contains(err.Error(), "for pod 1 and") {
+		t.Errorf("beyond what it is lent: %v", err)
+	}
+	if err := accounts[1].Charge(1); err == nil {
+		t.Error("the peer with the most may have more")
 	}
 }

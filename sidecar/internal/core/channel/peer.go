@@ -2,7 +2,6 @@ package channel
 
 import (
 	"github.com/outrigger-hpc/outrigger/api/wire"
-	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/eagerring"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/queue"
@@ -89,11 +88,11 @@ type rings struct {
 	bell       bool // the peer may sleep, and writes into out were not notified: a frame is owed (look.go)
 }
 
-func (p *Peer) init(id link.Peer, cfg *Config, allowed *ranks.Allowance) {
+func (p *Peer) init(id link.Peer, cfg *Config, accounts *Accounts) {
 	p.id, p.self = id, id == cfg.Self
 	p.knowsElem = p.self
 	p.credit.Init(cfg.CreditFirst)
-	p.account.Open(id, allowed)
+	p.account.Open(id, accounts)
 	p.out.Init()
 	p.ackFrames[0] = &p.ackFrame
 	p.rings.lane = -1

@@ -123,19 +123,20 @@ type Room struct {
 	failed   bool // the job has failed,
 	failedAt int64
 
-	peers   []Peer
-	lanes   []link.Peer     // peers with memory in RegionRings, in the order of that memory
-	visits  visits          // lanes whose rings are polled
-	part    eagerring.Frame // the frame that is being read out of a ring
-	dirty   []link.Peer     // peers with frames to post or acknowledgements owed
-	held    []link.Peer     // peers of dirty that this Flush leaves for the next one
-	budget  budget          // budget of the current Flush
-	windows windows
-	owed    []link.Peer // peers that are owed an acknowledgement by a certain time
-	timers  Timers
-	tickDue int64   // when Tick is to be called again at the latest; 0: it never was
-	waiting []int32 // messages that no link has taken, by rank from cfg.First on
-	stats   Stats
+	peers    []Peer
+	accounts Accounts        // of all peers
+	lanes    []link.Peer     // peers with memory in RegionRings, in the order of that memory
+	visits   visits          // lanes whose rings are polled
+	part     eagerring.Frame // the frame that is being read out of a ring
+	dirty    []link.Peer     // peers with frames to post or acknowledgements owed
+	held     []link.Peer     // peers of dirty that this Flush leaves for the next one
+	budget   budget          // budget of the current Flush
+	windows  windows
+	owed     []link.Peer // peers that are owed an acknowledgement by a certain time
+	timers   Timers
+	tickDue  int64   // when Tick is to be called again at the latest; 0: it never was
+	waiting  []int32 // messages that no link has taken, by rank from cfg.First on
+	stats    Stats
 }
 
 // Stats are counters since the room's start; the last group are levels.
@@ -158,11 +159,11 @@ type Stats struct {
 
 // New makes the room of a sidecar. All peers share allowed.
 func New(cfg Config, ports Ports, user Handler, allowed *ranks.Allowance) *Room {
-	r := &Room{cfg: cfg, ports: ports, user: user}
+	r := &Room{cfg: cfg, ports: ports, user: user, accounts: Accounts{allowed: allowed}}
 	r.windows.init(&r.cfg)
 	r.peers = make([]Peer, cfg.Peers)
 	for i := range r.peers {
-		r.peers[i].init(link.Peer(i), &r.cfg, allowed)
+		r.peers[i].init(link.Peer(i), &r.cfg, &r.accounts)
 	}
 	r.waiting = make([]int32, cfg.Last-cfg.First+1)
 	return r
