@@ -218,6 +218,7 @@ func (r *Room) End(id uint64, status shm.Status) {
 	s, held := o.session, o.held
 	if answering {
 		o.orphan, o.held = true, false
+		r.sessions.Outlive(s)
 	} else {
 		r.endOrigin(id, o)
 	}

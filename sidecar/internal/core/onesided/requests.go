@@ -59,6 +59,9 @@ func (r *Room) lockWaits(p *peer, rank uint32) *int64 {
 
 // releaseOrigin frees an operation and its count, and wakes operations that wait for it.
 func (r *Room) releaseOrigin(id uint64, o *origin) {
+	if o.orphan {
+		r.sessions.EndOutlived()
+	}
 	if o.counted {
 		switch {
 		case o.target == shm.AnySource:

@@ -55,6 +55,7 @@ func (tx *sender) orphan(clean bool, st *send) bool {
 	}
 	st.orphan = true
 	tx.orphans++
+	tx.ranks.Outlive(st.owner.session)
 	return true
 }
 

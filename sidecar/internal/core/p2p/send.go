@@ -317,6 +317,7 @@ func (tx *sender) endSend(id uint64, st *send, status shm.Status, inOrder bool) 
 	}
 	if st.orphan {
 		tx.orphans--
+		tx.ranks.EndOutlived()
 		tx.sends.Release(id)
 		return
 	}

@@ -17,11 +17,12 @@ type Ports interface {
 // Sessions are the attached applications. They report the ends of requests to the applications, and
 // the end of the last reference to an application's memory to the owner.
 type Sessions struct {
-	list    []*Session // by number; nil: none
-	ports   Ports
-	gone    func(SessionID)
-	allowed *Allowance
-	scratch shm.Descriptor // scratch of Publish
+	list     []*Session // by number; nil: none
+	ports    Ports
+	gone     func(SessionID)
+	allowed  *Allowance
+	outlived int64          // bytes charged to allowed for requests that have outlived their sessions
+	scratch  shm.Descriptor // scratch of Publish
 }
 
 // NewSessions makes an empty set. Requests count against allowed. gone is called for a session before
@@ -58,6 +59,19 @@ func (x *Sessions) Unhold(id SessionID) {
 		x.ports.Freed(id)
 	}
 }
+
+// Outlive keeps the charge for the state of a request that stays when the request has ended for
+// its session, whose charge is given back when it has gone. The state counts as one of all ranks
+// until EndOutlived, so that ranks that leave one after the other keep no more than the bound.
+func (x *Sessions) Outlive(id SessionID) {
+	if s := x.list[id]; s.left { // else Complete gives it back
+		s.Refund(memory.RequestCost)
+	}
+	x.allowed.Add(&x.outlived, memory.RequestCost)
+}
+
+// EndOutlived ends such a charge.
+func (x *Sessions) EndOutlived() { x.allowed.Add(&x.outlived, -memory.RequestCost) }
 
 // Finish ends a request whose completion has only a status.
 func (x *Sessions) Finish(id SessionID, req uint32, status shm.Status) {
