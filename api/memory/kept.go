@@ -59,9 +59,12 @@ const (
 )
 
 // RankShare returns the bytes that each rank's open operations may use regardless of other
-// ranks: at least 2,048 requests, and in jobs up to 7,680 ranks a send to and a receive from
-// each rank, as an all-to-all has, and 1,024 more.
-func RankShare(ranks int) int64 { return int64(max(2048, min(1024+2*ranks, 16384))) * RequestCost }
+// ranks: RequestsSure requests whose numbers are below that count.
+func RankShare(ranks int) int64 { return RequestsSure(ranks) * (RequestCost + NumberCost) }
+
+// RequestsSure returns how many requests each rank may always have: at least 2,048, and in jobs
+// up to 7,680 ranks a send to and a receive from each rank, as an all-to-all has, and 1,024 more.
+func RequestsSure(ranks int) int64 { return int64(max(2048, min(1024+2*ranks, 16384))) }
 
 // PeersKept returns the bytes that peers may make a sidecar keep in addition to their shares.
 // In a large job each rank may announce a large message to each of the here ranks of this pod,

@@ -124,6 +124,37 @@ func TestRanksKeepNoMoreThanIsCounted(t *testing.T) {
 	}
 }
 
+// TestEachRankHasTheRequestsOfTheContract: a rank has the requests that LAYOUT §4.1 promises, with
+// the lowest numbers, when another rank has opened all that it may.
+func TestEachRankHasTheRequestsOfTheContract(t *testing.T) {
+	const n = 3
+	c := keeper(t, n)
+	post := func(rank SessionID, req int64) error {
+		d := shm.Descriptor{Op: shm.OpRecv, Class: shm.ClassArena, Req: uint32(req), Peer: n, Tag: uint64(req)}
+		d.SetBody(0, 64, 0, 0)
+		return c.Submit(2, rank, &d)
+	}
+	for req := range int64(shm.MaxRequests) {
+		if err := post(0, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sure := memory.RequestsSure(2 * n)
+	if sure != 2048 {
+		t.Errorf("%d requests of each rank, want 2048", sure)
+	}
+	for rank := SessionID(1); rank < n; rank++ {
+		for req := range sure {
+			if err := post(rank, req); err != nil {
+				t.Fatalf("rank %d: request %d of %d: %v", rank, req+1, sure, err)
+			}
+		}
+		if err := post(rank, sure); err == nil {
+			t.Errorf("rank %d has more than its %d requests", rank, sure)
+		}
+	}
+}
+
 // TestLeavesWhileTheJobEnds: a rank leaves while its requests end because the job has failed.
 // Each request ends once.
 func TestLeavesWhileTheJobEnds(t *testing.T) {
