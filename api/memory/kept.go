@@ -32,7 +32,7 @@ const (
 	PeerShare = 128 << 10
 	// AnnounceCost is the bytes of an announced message that waits for its receive;
 	// AnswerCost those of a frame that a peer has requested and not acknowledged; LockCost
-	// those of a lock for which a rank of a peer waits.
+	// those of a lock that a rank of a peer waits for or holds.
 	AnnounceCost = 384
 	AnswerCost   = 256
 	LockCost     = 128

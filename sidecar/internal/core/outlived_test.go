@@ -75,7 +75,7 @@ func TestSendsThatOutliveTheirRanksAreCounted(t *testing.T) {
 					t.Errorf("%d sends have outlived their ranks, %d bytes are accounted", left, c.ofRanks.Used())
 				}
 			}
-			if most := int64(memory.RanksKept + n*memory.RankShare(2*n)); c.ofRanks.Used() > most {
+			if most := memory.RanksKept + n*memory.RankShare(2*n); c.ofRanks.Used() > most {
 				t.Errorf("%d bytes are kept, %d are counted", c.ofRanks.Used(), most)
 			}
 			for rank, requests := range waiting {

@@ -103,7 +103,7 @@ func (x *Accounts) exceeded(a *Account, n int64) error {
 }
 
 func (a *Account) full() error {
-	return fmt.Errorf("%w: messages, locks and answers that wait take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer messages at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, a.bytes, a.peer, a.allowed.Used(), a.allowed.Share(), a.allowed.Most())
+	return fmt.Errorf("%w: messages and answers that wait, and locks, take %d bytes for pod %d and %d for all pods, at most %d and %d: receive earlier, send fewer messages and lock fewer windows at once, or give the sidecar more memory (sidecar.resources)", link.ErrProtocol, a.bytes, a.peer, a.allowed.Used(), a.allowed.Share(), a.allowed.Most())
 }
 
 // Accuses reports whether Accused returns a peer.

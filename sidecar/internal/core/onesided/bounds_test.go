@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
@@ -160,8 +161,8 @@ func TestManyWaitForALock(t *testing.T) {
 	if granted != many {
 		t.Errorf("%d of %d locks are granted", granted, many)
 	}
-	if s.kept[1] != 0 {
-		t.Errorf("%d bytes are kept for the pod of those who have waited", s.kept[1])
+	if s.kept[1] != memory.LockCost {
+		t.Errorf("%d bytes are kept for the pod of the rank that holds the lock", s.kept[1])
 	}
 }
 
@@ -206,7 +207,7 @@ func TestLocksOfWhoHasLeft(t *testing.T) {
 	}
 	for _, h := range s.room.hosted {
 		for number, w := range h.wins {
-			if len(w.holders) != 1 || w.holders[3] != 1 || !w.exclusive {
+			if w.holders.Len() != 1 || w.holders.times(3) != 1 || !w.exclusive {
 				t.Fatalf("window %d of rank %d is held by %v", number, h.rank, w.holders)
 			}
 		}

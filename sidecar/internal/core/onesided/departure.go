@@ -95,8 +95,8 @@ func (r *Room) SweepLocks(budget int) (rest int, more bool) {
 		r.leftAt++
 		budget--
 		rank := *r.left.First()
-		if w.holders[rank] > 0 {
-			w.release(rank)
+		if w.holders.times(rank) > 0 {
+			r.release(w, rank)
 		}
 		r.grantLocks(w) // the first waiter may be the rank that has left
 	}

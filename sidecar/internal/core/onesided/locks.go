@@ -9,13 +9,17 @@ import (
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/link"
 )
 
-// LockLimit bounds the locks that the ranks of one peer wait for, and so their memory
-// (memory.LockCost each).
+// LockLimit bounds the locks that the ranks of one peer wait for. The memory of a lock,
+// memory.LockCost, is charged to the peer until its rank waits for the lock no more, and if the
+// rank gets it, until it has released it or left, or the window has been freed.
 const LockLimit = 65536
 
 // grantsAStep bounds the waiters that one step serves, and so its duration; Grant serves the
-// others.
-const grantsAStep = 1024
+// others. releasesAStep bounds the locks that end with their window in one step.
+const (
+	grantsAStep   = 1024
+	releasesAStep = 64
+)
 
 // lockWaiter is the request of a rank that waits for a window's lock.
 type lockWaiter struct {
@@ -57,16 +61,17 @@ func (r *Room) grantLocks(w *window) {
 			r.nextWaiter(w)
 			continue
 		}
-		if w.exclusive || l.exclusive && len(w.holders) > 0 {
+		if w.exclusive || l.exclusive && w.holders.Len() > 0 {
 			return
 		}
 		w.exclusive = l.exclusive
-		if w.holders[l.rank]++; w.holders[l.rank] == 1 {
-			w.since[l.rank] = r.channel.Now()
-		}
 		f := r.channel.Answer(l.peer, wire.Locked)
 		f.Head.A = l.request
-		r.nextWaiter(w)
+		if w.holders.add(l.rank, r.channel.Now()) {
+			r.popWaiter(w) // its charge is the holder's from now on
+		} else {
+			r.nextWaiter(w)
+		}
 	}
 }
 
@@ -74,27 +79,36 @@ func (r *Room) grantLocks(w *window) {
 // the answer, reports the error.
 func (r *Room) onUnlock(p *peer, h *wire.Header) {
 	if w := r.window(h.Context, h.Dst); w != nil {
-		switch n := w.holders[h.Src]; n {
+		switch w.holders.times(h.Src) {
 		case 0:
 			w.errors[h.Src] = shm.StatusInvalid
 		case 1:
-			w.release(h.Src)
+			r.release(w, h.Src)
 		default:
-			w.holders[h.Src] = n - 1
+			w.holders.less(h.Src)
 		}
 		r.grantLocks(w)
 	}
 	r.onFlush(p, h)
 }
 
-// release removes a rank from the holders.
-func (w *window) release(rank uint32) {
-	delete(w.holders, rank)
-	delete(w.since, rank)
+// release ends the lock of a rank and gives its charge back. Preconditions: the rank holds it.
+func (r *Room) release(w *window, rank uint32) {
+	w.holders.remove(rank)
 	w.exclusive = false
+	r.channel.Refund(r.podOf(rank), memory.LockCost)
 }
 
-// closeWindow removes a window, and makes FailWaiters answer its waiters.
+// releaseAll ends up to budget locks of a closed window. It returns the rest of the budget.
+func (r *Room) releaseAll(w *window, budget int) int {
+	for ; w.holders.Len() > 0 && budget > 0; budget-- {
+		r.release(w, w.holders.list[w.holders.Len()-1].rank)
+	}
+	return budget
+}
+
+// closeWindow removes a window, and makes FailWaiters answer its waiters and end its locks, if
+// they are too many for one step.
 func (r *Room) closeWindow(w *window) {
 	w.closed = true
 	last := len(r.windows) - 1
@@ -103,7 +117,8 @@ func (r *Room) closeWindow(w *window) {
 	r.windows[last] = nil
 	r.windows = r.windows[:last]
 	r.leftAt = min(r.leftAt, w.index) // SweepLocks may not have visited the window that is here now
-	if w.waiting.Len() > 0 {
+	r.releaseAll(w, releasesAStep)
+	if w.waiting.Len()+w.holders.Len() > 0 {
 		r.closing = append(r.closing, w)
 	}
 }
@@ -117,8 +132,8 @@ func (r *Room) Grant() {
 	}
 }
 
-// FailWaiters answers up to budget waiters of closed windows with an error. It returns the
-// rest of the budget.
+// FailWaiters answers waiters of closed windows with an error, and ends the locks of these windows:
+// up to budget of both. It returns the rest of the budget.
 func (r *Room) FailWaiters(budget int) int {
 	for len(r.closing) > 0 && budget > 0 {
 		w := r.closing[len(r.closing)-1]
@@ -126,17 +141,23 @@ func (r *Room) FailWaiters(budget int) int {
 			l := r.nextWaiter(w)
 			r.answerFlush(l.peer, l.request, shm.StatusInvalid)
 		}
-		if w.waiting.Len() == 0 {
+		if budget = r.releaseAll(w, budget); w.waiting.Len()+w.holders.Len() == 0 {
 			r.closing = r.closing[:len(r.closing)-1]
 		}
 	}
 	return budget
 }
 
-// nextWaiter removes the request that has waited longest.
+// nextWaiter removes the request that has waited longest, and gives its charge back.
 func (r *Room) nextWaiter(w *window) lockWaiter {
+	l := r.popWaiter(w)
+	r.channel.Refund(l.peer, memory.LockCost)
+	return l
+}
+
+// popWaiter removes the request that has waited longest.
+func (r *Room) popWaiter(w *window) lockWaiter {
 	l := w.waiting.Pop()
 	r.peer(l.peer).locks--
-	r.channel.Refund(l.peer, memory.LockCost)
 	return l
 }

@@ -31,12 +31,12 @@ const (
 // been held longest first.
 func (r *Room) Locks(rank uint32) (locks []Lock) {
 	for number, w := range r.hosts[rank].wins { // any order: sorted below
-		if w.waiting.Len() == 0 || len(w.holders) == 0 {
+		if w.waiting.Len() == 0 || w.holders.Len() == 0 {
 			continue
 		}
 		l := Lock{Window: number}
-		for rank, since := range w.since { // any order: sorted below
-			l.Holders = append(l.Holders, Holder{rank, since})
+		for _, h := range w.holders.list {
+			l.Holders = append(l.Holders, Holder{h.rank, h.since})
 		}
 		slices.SortFunc(l.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Rank, b.Rank)) })
 		l.More = max(len(l.Holders)-holdersReported, 0)

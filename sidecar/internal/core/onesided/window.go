@@ -18,10 +18,9 @@ type window struct {
 	session ranks.SessionID
 	mem     link.Ref
 	errors  map[uint32]shm.Status // first error since the last flush, by origin rank
-	// The lock: how often each rank holds it, or the rank that holds it exclusively, and
-	// the queue of waiting ranks.
-	holders   map[uint32]int
-	since     map[uint32]int64 // when each holder got the lock
+	// The lock: the ranks that hold it, or the rank that holds it exclusively, and the queue
+	// of waiting ranks.
+	holders   holders
 	exclusive bool
 	waiting   queue.FIFO[lockWaiter]
 	closed    bool // the window is freed: its lock is not granted any more
@@ -66,7 +65,7 @@ func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	if e.wins == nil {
 		e.wins = map[uint32]*window{}
 	}
-	w := &window{session: id, mem: mem, errors: map[uint32]shm.Status{}, holders: map[uint32]int{}, since: map[uint32]int64{}, index: len(r.windows)}
+	w := &window{session: id, mem: mem, errors: map[uint32]shm.Status{}, index: len(r.windows)}
 	e.wins[d.Context], r.windows = w, append(r.windows, w)
 	r.sessions.Finish(id, d.Req, shm.StatusOK)
 	return nil
