@@ -11,8 +11,8 @@ type Layout struct {
 	start   []int32 // for each pod, the index in members of its first member; one more entry at the end
 	leaders []int32 // each pod's lowest rank
 	largest int     // ranks in the largest pod
-	// ordered says that the ranks are pod by pod. Then sizes and offsets are the ranks of each
-	// pod, and the first one; one more entry at the end.
+	// ordered says that the ranks are pod by pod. If an allgather has two levels then, sizes and offsets
+	// are the ranks of each pod, and the first one; one more entry at the end.
 	ordered        bool
 	sizes, offsets []int64
 }
@@ -58,6 +58,9 @@ func (l *Layout) listMembers(sizes []int32) {
 		at := l.start[pod] + l.index[rank]
 		l.members[at] = int32(rank)
 		l.ordered = l.ordered && int(at) == rank
+	}
+	if !l.gathers() {
+		return
 	}
 	l.sizes, l.offsets = make([]int64, len(sizes)), make([]int64, len(sizes)+1)
 	for i, n := range sizes {
