@@ -36,7 +36,7 @@ var algorithms = map[string][]string{
 	"gather":         {"binomial", "linear"},
 	"scatter":        {"binomial", "linear"},
 	"allgather":      {"ring", "recursive-doubling", "bruck", "two-level"},
-	"alltoall":       {"pairwise", "bruck"},
+	"alltoall":       {"pairwise", "bruck", "two-level"},
 }
 
 // Algorithms returns the algorithms of a collective.

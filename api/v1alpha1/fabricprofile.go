@@ -103,7 +103,7 @@ type CollectiveAlgorithm string
 // +kubebuilder:validation:XValidation:rule="self.collective != 'Gather' || self.algorithm in ['Binomial', 'Linear']",fieldPath=".algorithm",message="algorithm of Gather is Binomial or Linear"
 // +kubebuilder:validation:XValidation:rule="self.collective != 'Scatter' || self.algorithm in ['Binomial', 'Linear']",fieldPath=".algorithm",message="algorithm of Scatter is Binomial or Linear"
 // +kubebuilder:validation:XValidation:rule="self.collective != 'Allgather' || self.algorithm in ['Ring', 'RecursiveDoubling', 'Bruck', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Allgather is Ring, RecursiveDoubling, Bruck or TwoLevel"
-// +kubebuilder:validation:XValidation:rule="self.collective != 'Alltoall' || self.algorithm in ['Pairwise', 'Bruck']",fieldPath=".algorithm",message="algorithm of Alltoall is Pairwise or Bruck"
+// +kubebuilder:validation:XValidation:rule="self.collective != 'Alltoall' || self.algorithm in ['Pairwise', 'Bruck', 'TwoLevel']",fieldPath=".algorithm",message="algorithm of Alltoall is Pairwise, Bruck or TwoLevel"
 type CollectiveRule struct {
 	// collective that the rule is for.
 	// +required

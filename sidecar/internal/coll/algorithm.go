@@ -33,7 +33,7 @@ const (
 	Pairwise
 	// TwoLevel combines within each pod, lets one rank of each pod exchange with those of the
 	// other pods, and spreads the result within each pod. In a long allreduce each rank of a pod
-	// does that for a share of the vector.
+	// does that for a share of the vector, and in an alltoall for a share of the other pods' ranks.
 	TwoLevel
 	// DoubleTree is a pair of binary trees, each for one half of the vector in segments.
 	DoubleTree
@@ -75,7 +75,7 @@ var algorithmsOf = [...][]Algorithm{
 	Scatterv:      {Linear},
 	Allgather:     {Ring, RecursiveDoubling, Bruck, TwoLevel},
 	Allgatherv:    {Ring},
-	Alltoall:      {Pairwise, Bruck},
+	Alltoall:      {Pairwise, Bruck, TwoLevel},
 	Alltoallv:     {Pairwise},
 }
 
@@ -105,9 +105,10 @@ const (
 	otherKind          // it is an algorithm of other kinds
 	reordering         // the operation does not commute
 	noPower            // the number of ranks is no power of two
-	manyRanks          // more than bruckRanksMax
+	manyRanks          // more than packedRanksMax
 	onePod             // there is one level only
 	notPodByPod        // the blocks of a pod do not follow each other
+	apart              // no pod has several ranks
 )
 
 // misfit returns why algorithm a cannot serve a collective, or fitting.
@@ -123,12 +124,14 @@ func (s *shape) misfit(a Algorithm) misfit {
 		return reordering
 	case s.kind == Allgather && a == RecursiveDoubling && s.ranks&(s.ranks-1) != 0:
 		return noPower
-	case s.kind == Alltoall && a == Bruck && s.ranks > bruckRanksMax:
+	case s.kind == Alltoall && a != Pairwise && s.ranks > packedRanksMax:
 		return manyRanks
 	case a == TwoLevel && s.layout.pods() < 2:
 		return onePod
 	case a == TwoLevel && s.kind == Allgather && !s.layout.gathers():
 		return notPodByPod
+	case a == TwoLevel && s.kind == Alltoall && !s.layout.pays():
+		return apart
 	}
 	return fitting
 }
@@ -144,11 +147,13 @@ func (a Algorithm) fits(p *Params) error {
 	case noPower:
 		return fmt.Errorf("coll: allgather by recursive-doubling needs a power of two, not %d ranks; use bruck or ring", p.Size)
 	case manyRanks:
-		return fmt.Errorf("coll: alltoall by bruck is for at most %d ranks, not %d; use pairwise", bruckRanksMax, p.Size)
+		return fmt.Errorf("coll: alltoall by %v is for at most %d ranks, not %d; use pairwise", a, packedRanksMax, p.Size)
 	case onePod:
 		return fmt.Errorf("coll: two-level %v needs ranks in more than one pod; give Pods or use auto", p.Kind)
 	case notPodByPod:
 		return fmt.Errorf("coll: two-level %v needs ranks in the order of their pods, and several in one of them; use auto", p.Kind)
+	case apart:
+		return fmt.Errorf("coll: two-level %v needs several ranks in a pod; use auto", p.Kind)
 	}
 	return nil
 }

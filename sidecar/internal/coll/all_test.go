@@ -157,6 +157,7 @@ var layouts = map[string]func(rank, size int) int32{
 	"one and rest": func(r, _ int) int32 { return int32(min(r, 1)) },
 	"rest and one": func(r, n int) int32 { return int32((r + 1) / n) },
 	"each its own": func(r, _ int) int32 { return int32(r) },
+	"any order":    func(r, n int) int32 { return int32(r * r * r % (n/2 + 1) % 4) },
 	"odd numbers":  func(r, _ int) int32 { return int32(-1000 * (r * r % 5)) },
 }
 
@@ -183,8 +184,8 @@ func TestTwoLevel(t *testing.T) {
 
 func twoLevelKinds(t *testing.T, p Params) {
 	t.Helper()
-	for _, kind := range []Kind{Barrier, Bcast, Reduce, Allreduce, Allgather} {
-		if p.Kind = kind; kind == Allgather && !p.Layout.gathers() {
+	for _, kind := range []Kind{Barrier, Bcast, Reduce, Allreduce, Allgather, Alltoall} {
+		if p.Kind = kind; kind == Allgather && !p.Layout.gathers() || kind == Alltoall && !p.Layout.pays() {
 			continue // TestRefusals
 		}
 		for _, root := range roots(kind, p.Size) {

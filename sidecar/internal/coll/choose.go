@@ -75,8 +75,12 @@ var builtin = [...][]row{
 		{algorithm: Ring},
 	},
 	Allgatherv: {{algorithm: Ring}},
-	Alltoall:   {{algorithm: Bruck, bytes: alltoallShortBytes, from: alltoallShortRanks}, {algorithm: Pairwise}},
-	Alltoallv:  {{algorithm: Pairwise}},
+	Alltoall: {
+		{algorithm: TwoLevel, bytes: alltoallShortBytes, from: alltoallLevelRanks, class: acrossPods},
+		{algorithm: Bruck, bytes: alltoallShortBytes, from: alltoallShortRanks},
+		{algorithm: Pairwise},
+	},
+	Alltoallv: {{algorithm: Pairwise}}, // only the two ends of a block know its size
 }
 
 const (
@@ -101,8 +105,9 @@ const (
 	gatherRoundsMax         = 16         // up to this number of rounds, leaders exchange in a ring
 	rootedShortBytes        = 64<<10 - 1 // up to blocks of this size, ranks forward blocks of others
 	rootedTotalBytes        = 32 << 20   // up to this sum of blocks, they do: forwarding takes memory
-	alltoallShortBytes      = 256
+	alltoallShortBytes      = 256        // up to blocks of this size, clients have memory to forward blocks
 	alltoallShortRanks      = 8
+	alltoallLevelRanks      = pairwiseWindow + 2 // with fewer, pairwise has one round
 )
 
 // shape has the parameters of a collective on which the choice of its algorithm depends. They are
@@ -215,7 +220,7 @@ func (s *shape) granted(a Algorithm) bool {
 	case Allgather:
 		return a != Bruck || s.total <= allgatherShortBytes
 	case Alltoall:
-		return a != Bruck || s.bytes <= alltoallShortBytes
+		return a == Pairwise || s.bytes <= alltoallShortBytes
 	}
 	return true
 }

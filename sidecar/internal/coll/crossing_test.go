@@ -2,6 +2,7 @@ package coll
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -52,25 +53,40 @@ func crossings(t *testing.T, p Params, pods []int32) (c crossing) {
 	return c
 }
 
-// jobs are communicators of several pods with as many ranks in each. Their ranks are pod by pod and
-// in turn.
+// jobs are communicators of several pods with as many ranks in each.
 var jobs = []struct{ pods, per int }{{16, 64}, {7, 5}, {2, 3}, {2, 2}, {1024, 1}}
+
+// orders are the pods of the ranks of a job.
+var orders = map[string]func(pods, per int) []int32{
+	"pod by pod": func(pods, per int) []int32 {
+		return podsOf(pods*per, func(r int) int { return r / per })
+	},
+	"in turn": func(pods, per int) []int32 {
+		return podsOf(pods*per, func(r int) int { return r % pods })
+	},
+	"random": func(pods, per int) []int32 {
+		order := rand.New(rand.NewPCG(uint64(pods), uint64(per))).Perm(pods * per)
+		return podsOf(pods*per, func(r int) int { return order[r] % pods })
+	},
+}
+
+func podsOf(ranks int, of func(rank int) int) []int32 {
+	pods := make([]int32, ranks)
+	for r := range pods {
+		pods[r] = int32(of(r))
+	}
+	return pods
+}
 
 // everyJob runs f for each of jobs and for each root that is sampled.
 func everyJob(t *testing.T, f func(t *testing.T, pods []int32, p Params)) {
 	t.Helper()
 	for _, c := range jobs {
-		for name, of := range map[string]func(rank int) int32{
-			"pod by pod": func(r int) int32 { return int32(r / c.per) },
-			"in turn":    func(r int) int32 { return int32(r % c.pods) },
-		} {
-			if c.per == 1 && name == "in turn" {
+		for name, order := range orders {
+			if c.per == 1 && name != "pod by pod" {
 				continue // the same
 			}
-			pods := make([]int32, c.pods*c.per)
-			for r := range pods {
-				pods[r] = of(r)
-			}
+			pods := order(c.pods, c.per)
 			for _, kind := range []Kind{Barrier, Bcast, Reduce, Allreduce} {
 				for _, root := range sampledRoots(kind, len(pods)) {
 					t.Run(fmt.Sprintf("%dx%d/%s/%v/%d", c.pods, c.per, name, kind, root), func(t *testing.T) {
@@ -138,10 +154,7 @@ func TestShortBetweenPods(t *testing.T) {
 // from any pod than it has to, the vector without the blocks of one pod, and has few rounds.
 func TestAllgatherBetweenPods(t *testing.T) {
 	for _, c := range []struct{ pods, per, rounds int }{{16, 64, 1 + 4 + 6}, {7, 5, 1 + 6 + 3}, {2, 3, 1 + 1 + 2}} {
-		pods := make([]int32, c.pods*c.per)
-		for r := range pods {
-			pods[r] = int32(r / c.per)
-		}
+		pods := orders["pod by pod"](c.pods, c.per)
 		for _, block := range []int{8, 1 << 10, 32 << 10} {
 			p := Params{Kind: Allgather, Count: block, Elem: 1}
 			most, least := crossings(t, p, pods).out, int64(block)*int64(len(pods)-c.per)
@@ -179,14 +192,11 @@ func TestRingOfPods(t *testing.T) {
 // contract divides scratch memory by numbers that start at the root: 2x2 has 1.5 times the bytes.
 func TestBlocksBetweenPods(t *testing.T) {
 	for _, c := range jobs[:2] {
-		pods := make([]int32, c.pods*c.per)
-		for r := range pods {
-			pods[r] = int32(r / c.per)
-		}
+		pods := orders["pod by pod"](c.pods, c.per)
 		for _, kind := range []Kind{Gather, Scatter, Alltoall} {
 			for _, block := range []int{8, 256, 4096, rootedShortBytes + 1} {
 				if kind == Alltoall && block <= alltoallShortBytes {
-					continue // by Bruck, each several times
+					continue // TestAlltoallBetweenPods
 				}
 				for _, root := range sampledRoots(kind, len(pods)) {
 					got := crossings(t, Params{Kind: kind, Root: root, Count: block, Elem: 1}, pods)

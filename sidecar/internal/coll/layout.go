@@ -11,6 +11,11 @@ type Layout struct {
 	start   []int32 // for each pod, the index in members of its first member; one more entry at the end
 	leaders []int32 // each pod's lowest rank
 	largest int     // ranks in the largest pod
+	// For an alltoall, pods are divided into slices of width ranks (slices.go), numbered pod by pod:
+	// firstSlice has the number of each pod's first one; one more entry at the end. smallest is the
+	// number of ranks of the smallest pod. Not set if no alltoall has two levels.
+	firstSlice      []int32
+	width, smallest int
 	// ordered says that the ranks are pod by pod. If an allgather has two levels then, sizes and offsets
 	// are the ranks of each pod, and the first one; one more entry at the end.
 	ordered        bool
@@ -42,6 +47,7 @@ func NewLayout(pods []int32) (*Layout, error) {
 		sizes[n]++
 	}
 	l.listMembers(sizes)
+	l.setSlices()
 	return l, nil
 }
 

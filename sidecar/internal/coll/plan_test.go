@@ -35,9 +35,10 @@ func TestRefusals(t *testing.T) {
 		{func(p *Params) { p.Algorithm = Dissemination }, "cannot be done by dissemination"},
 		{func(p *Params) { p.Algorithm = TwoLevel }, "more than one pod"},
 		{func(p *Params) { p.Kind, p.Algorithm, p.Pods = Allgather, TwoLevel, []int32{1, 2, 1, 2} }, "in the order of their pods"},
+		{func(p *Params) { p.Kind, p.Algorithm, p.Pods = Alltoall, TwoLevel, []int32{1, 2, 3, 4} }, "several ranks in a pod"},
 		{func(p *Params) { p.Algorithm, p.Commutative = Ring, false }, "order of operands"},
 		{func(p *Params) { p.Kind, p.Size, p.Algorithm = Allgather, 6, RecursiveDoubling }, "power of two"},
-		{func(p *Params) { p.Kind, p.Size, p.Algorithm = Alltoall, bruckRanksMax+1, Bruck }, "at most 4096"},
+		{func(p *Params) { p.Kind, p.Size, p.Algorithm = Alltoall, packedRanksMax+1, Bruck }, "at most 4096"},
 		{func(p *Params) { p.Kind = Allgatherv }, "Counts has 0 entries"},
 		{func(p *Params) { p.Kind, p.Counts = Allgatherv, []int64{1, 1, -1, 1} }, "Counts[2] is -1"},
 		{func(p *Params) { p.Kind, p.Counts = Allgatherv, []int64{1, 1, MaxBytes, 1} }, "Counts[2]"},
@@ -234,7 +235,7 @@ gather 65536: linear, with pods linear
 allgather 4096: recursive-doubling, with pods two-level
 allgather 4097: ring, with pods two-level
 allgather 65536: ring, with pods ring
-alltoall 256: bruck, with pods bruck
+alltoall 256: bruck, with pods two-level
 alltoall 257: pairwise, with pods pairwise
 `
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -5,4 +5,4 @@ package coll
 // wait for each other in vain or combine the wrong bytes. They tell each other this number
 // (api/wire/PROTOCOL.md §5.1). It is raised by each change of a schedule or a choice, with
 // another hash of the plans (TestSchedules), and 0 stands for releases that tell none.
-const Schedules = 1
+const Schedules = 2

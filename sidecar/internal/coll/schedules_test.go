@@ -12,6 +12,7 @@ import (
 // builds plan, and stays.
 var plansOf = [...]uint64{
 	1: 0xb6c3715aa73997e4,
+	2: 0xbee12256c502d97e,
 }
 
 // TestSchedules checks that no plan and no choice differ from those of the number Schedules.

@@ -8,6 +8,9 @@ package coll
 // setLevels sets the groups of this rank.
 func (l *Plan) setLevels() {
 	l.local = l.p.Layout.podOf(l.p.Rank)
+	if l.p.Kind == Alltoall {
+		return // no leaders
+	}
 	l.leaders = l.p.Layout.leadersWith(l.p.Root, l.p.Rank)
 	l.leader = int(l.p.Layout.index[l.leaders.members[l.leaders.rank]])
 	if s := l.p.shape(); s.shared() {
@@ -55,6 +58,9 @@ func (l *Plan) stages() (up, across, down int) {
 }
 
 func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
+	if l.p.Kind == Alltoall {
+		return l.exchangeSize()
+	}
 	up, across, down := l.stages()
 	switch {
 	case l.column.size > 0:
@@ -71,6 +77,10 @@ func (l *Plan) twoLevelSize() (rounds int, scratch int64) {
 }
 
 func (l *Plan) twoLevel(w *round, i int) {
+	if l.p.Kind == Alltoall {
+		l.exchangeRound(w, i)
+		return
+	}
 	up, across, _ := l.stages()
 	switch {
 	case l.column.size > 0:

@@ -9,9 +9,9 @@ const (
 	MaxElem = 1 << 24
 	// MaxBytes bounds each buffer of a plan. It leaves room for sums of two.
 	MaxBytes = 1 << 48
-	// bruckRanksMax bounds the blocks that one round of Bruck's alltoall
-	// copies one by one.
-	bruckRanksMax = 4096
+	// packedRanksMax bounds the blocks that one round of an alltoall copies one by one, which
+	// those by Bruck and in two levels do.
+	packedRanksMax = 4096
 )
 
 // validate checks each field, and that no product of them is out of bounds. It sets Layout

@@ -21,7 +21,7 @@ func plain() *platform.Model {
 	}
 }
 
-func run(t *testing.T, cfg Config, program func(*Rank)) *World {
+func run(t testing.TB, cfg Config, program func(*Rank)) *World {
 	t.Helper()
 	w, err := New(cfg)
 	if err != nil {
