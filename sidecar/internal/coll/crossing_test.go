@@ -215,3 +215,30 @@ func TestBlocksBetweenPods(t *testing.T) {
 		}
 	}
 }
+
+// TestRootedBetweenPods records the messages and bytes that leave the root's pod in a scatter of
+// 8-byte blocks, and the most that leave another pod in the gather, which takes the same way back.
+func TestRootedBetweenPods(t *testing.T) {
+	got := ""
+	for _, c := range jobs[:3] {
+		for _, name := range []string{"pod by pod", "in turn"} {
+			pods := orders[name](c.pods, c.per)
+			p := Params{Kind: Scatter, Count: 8, Elem: 1}
+			down := crossings(t, p, pods)
+			p.Kind = Gather
+			up := crossings(t, p, pods)
+			got += fmt.Sprintf("%dx%d %s: scatter %d messages, %d bytes; gather %d messages, %d bytes\n",
+				c.pods, c.per, name, down.messages, down.out, up.messages, up.out)
+		}
+	}
+	want := `16x64 pod by pod: scatter 4 messages, 7680 bytes; gather 1 messages, 4096 bytes
+16x64 in turn: scatter 256 messages, 7680 bytes; gather 64 messages, 4096 bytes
+7x5 pod by pod: scatter 5 messages, 240 bytes; gather 3 messages, 136 bytes
+7x5 in turn: scatter 9 messages, 304 bytes; gather 5 messages, 176 bytes
+2x3 pod by pod: scatter 2 messages, 24 bytes; gather 2 messages, 24 bytes
+2x3 in turn: scatter 3 messages, 24 bytes; gather 3 messages, 24 bytes
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -14,7 +14,8 @@ func (l *Plan) gatherSize() (rounds int, scratch int64) {
 }
 
 // treeScratch returns the bytes for the blocks of the own subtree, at ranks that forward
-// blocks of other ranks.
+// blocks of other ranks. Clients allocate these and no others: if the ranks of a pod do not follow
+// each other, none of them may have memory for the pod's blocks, so that there are no two levels.
 func (l *Plan) treeScratch() int64 {
 	v := l.all.relative(l.p.Root)
 	children := treeChildren(v, l.p.Size)
