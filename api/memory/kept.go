@@ -8,18 +8,25 @@ package memory
 const (
 	// RanksKept is the bytes that the open operations of all ranks of a pod may use together,
 	// in addition to each rank's RankShare. It suffices for one rank that uses all of its
-	// 65,536 request numbers at once. If a sidecar has more memory than the formula requires,
-	// this bound and peersKept are larger.
+	// 65,536 request numbers at once, and has up to 2,048 windows, or communicators and shut
+	// contexts of as many bytes. If a sidecar has more memory than the formula requires, this
+	// bound and peersKept are larger.
 	RanksKept = 64 << 20
 	// RequestCost is the bytes of a request: up to 600 while it is open, and its entries in
 	// the tables for each kind of request, which do not shrink.
-	RequestCost = 1000
+	RequestCost = 984
 	// NumberCost is the bytes of a request number that has been used.
 	NumberCost = 24
 	// CollCost is the bytes of a collective without its request and its vectors.
 	CollCost = 1 << 10
 	// ChunkCost is the bytes of a chunk of a message of private memory.
 	ChunkCost = 96
+	// WindowCost is the bytes of a window and of the record of the peers that access it;
+	// CommCost those of a communicator without its list of ranks; ShutCost those of a context
+	// that was shut.
+	WindowCost = 448
+	CommCost   = 128
+	ShutCost   = 24
 
 	// peersKept is the bytes that open announcements and requests of all peers may use
 	// together: 87,000 announcements. In a job of many pods, whose first windows are smaller, it is

@@ -86,7 +86,7 @@
 //	ranks of the pod × (ranks of the job, at most 4096) × 384 bytes
 //	16 MiB
 //	24 MiB + announcements + 12 MiB + 9 MiB
-//	64 MiB + ranks of the pod × (1024 + 2 × ranks of the job, at least 2048 and at most 16384) × 1 KiB + pods × 128 KiB
+//	64 MiB + ranks of the pod × (1024 + 2 × ranks of the job, at least 2048 and at most 16384) × 1008 bytes + pods × 128 KiB
 //	programs of an MPI: 113 MiB + pods × 320 KiB + ranks of the pod × 64 KiB
 //
 // Line by line:
@@ -117,7 +117,7 @@
 //     ranks of the job if that is more, of which a quarter is divided equally among the ranks
 //     of the pod; and connections that have not authenticated.
 //  7. Open operations: a rank may have 65,536, and each rank has a share that others
-//     cannot use up. A rank that opens more, or a pod that sends more large messages than
+//     cannot use up. Its windows and communicators count, too. A rank that opens more, or a pod that sends more large messages than
 //     are received, ends the job with that reason. Memory that `sidecar.resources` gives
 //     beyond the sum raises these two bounds, and that of lists of ranks; without a limit,
 //     as with `outrigger run`, a rank may always have 65,536.
@@ -137,7 +137,7 @@
 //
 // Examples: 64 ranks with `ranksPerPod: 16`, `arena: 1Gi` and the defaults: 16 × (1024 + 4
 // + 1) × 129/128 + 33 + 3 × 2 + 16 + 77 + 64 + 31 and a little = 16821 MiB for each
-// sidecar; of an MPI program that requests no arena 491 MiB. A sidecar of 4,096 pods
+// sidecar; of an MPI program that requests no arena 490 MiB. A sidecar of 4,096 pods
 // keeps 5 GiB in addition to the memory of its 128 ranks, and 2.6 GiB with one rank.
 //
 // The launcher, and the PMIx server for Open MPI, run in the application's container and

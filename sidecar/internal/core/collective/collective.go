@@ -94,6 +94,11 @@ func (r *Room) SubmitComm(s ranks.SessionID, d *shm.Descriptor) error {
 		r.releaseGroup(g)
 		return err
 	}
+	if b.session.Charge(memory.CommCost) != nil {
+		r.releaseGroup(g)
+		r.sessions.Finish(s, d.Req, shm.StatusNoMemory)
+		return nil
+	}
 	b.comms[d.Context] = m
 	r.sessions.Finish(s, d.Req, shm.StatusOK)
 	return nil
@@ -126,8 +131,8 @@ func (r *Room) namedGroup(b *member, d *shm.Descriptor) (*group, error) {
 	return r.acquireGroup(r.list, b.lists)
 }
 
-// commLimit bounds the communicators of one application, and so their memory. One more ends
-// with StatusNoMemory.
+// commLimit bounds the communicators of one application. One more ends with StatusNoMemory, and so
+// does one whose memory.CommCost the application may not use.
 const commLimit = 4096
 
 // errFull is the error of a session that has commLimit communicators.

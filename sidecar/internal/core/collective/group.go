@@ -132,6 +132,9 @@ func (r *Room) FreeComm(s ranks.SessionID, context uint32) {
 	if m := b.comms[context]; m != nil {
 		delete(b.comms, context)
 		r.releaseGroup(m.group)
+		if context != 0 { // the world exists from the start
+			b.session.Refund(memory.CommCost)
+		}
 	}
 }
 

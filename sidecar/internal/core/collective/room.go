@@ -143,8 +143,8 @@ func (r *Room) Attach(s *ranks.Session, index int) {
 // SessionGone frees the communicators of an application, whose collectives must have
 // ended.
 func (r *Room) SessionGone(s ranks.SessionID) {
-	for context := range r.members[s].comms { // any order: nothing is sent
-		r.FreeComm(s, context)
+	for _, m := range r.members[s].comms { // any order: nothing is sent, and the session has given its charges back
+		r.releaseGroup(m.group)
 	}
 	r.members[s] = nil
 }

@@ -3,6 +3,7 @@ package onesided
 import (
 	"fmt"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/core/ranks"
@@ -165,7 +166,8 @@ func (r *Room) endExposure(id uint64, x *exposed) {
 	}
 	s, freed := x.session, x.freed
 	r.exposures.Release(id)
-	if freed > 0 {
+	if freed > 0 { // else the rank has left, and all that it keeps is given back with its session
+		r.sessions.Get(s).Refund(memory.WindowCost)
 		r.sessions.Finish(s, freed-1, shm.StatusOK)
 	}
 	r.sessions.Unhold(s)

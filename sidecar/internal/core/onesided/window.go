@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/outrigger-hpc/outrigger/api/memory"
 	"github.com/outrigger-hpc/outrigger/api/shm"
 	"github.com/outrigger-hpc/outrigger/api/wire"
 	"github.com/outrigger-hpc/outrigger/sidecar/internal/coll"
@@ -29,8 +30,8 @@ type window struct {
 	exposed   uint64 // the window's record in Room.exposures; 0: no peer has accessed it
 }
 
-// windowLimit bounds the windows of one application, and so their memory. One more ends with
-// StatusNoMemory.
+// windowLimit bounds the windows of one application. One more ends with StatusNoMemory, and so does
+// one whose memory.WindowCost the application may not use.
 const windowLimit = 4096
 
 // window returns a window of a rank by its number; nil: it does not exist here.
@@ -58,7 +59,7 @@ func (r *Room) SubmitWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	if err := s.Claim(d.Req, ranks.RequestPlain, 0); err != nil {
 		return err
 	}
-	if len(e.wins) >= windowLimit { // no fault of the program: it gets a status
+	if len(e.wins) >= windowLimit || s.Charge(memory.WindowCost) != nil { // no fault of the program: it gets a status
 		r.sessions.Finish(id, d.Req, shm.StatusNoMemory)
 		return nil
 	}
@@ -88,6 +89,7 @@ func (r *Room) FreeWindow(id ranks.SessionID, d *shm.Descriptor) error {
 	delete(b.host.wins, d.Context)
 	r.closeWindow(w)
 	if !r.conceal(w, d.Req+1) {
+		b.session.Refund(memory.WindowCost)
 		r.sessions.Finish(id, d.Req, shm.StatusOK)
 	}
 	return nil

@@ -243,7 +243,7 @@ func (rm *Room) Attach(s *ranks.Session) {
 // Detach notes that a rank's application has left. gone means that the rank has left with it.
 func (rm *Room) Detach(rank uint32, gone bool) {
 	e := rm.endpoints[rank]
-	e.session, e.gone = nil, gone
+	e.session, e.gone, e.closed = nil, gone, nil // a rank that has left receives no message of any context
 }
 
 // SessionGone forgets an application to whose memory nothing refers any more.
