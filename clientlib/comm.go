@@ -154,9 +154,6 @@ const itsOwn = " (its "
 func (c *Comm) announce(ctx context.Context, what string, d shm.Descriptor, list []byte) error {
 	d.Op, d.Context = shm.OpComm, c.context
 	_, err := c.call(ctx, what, AnySource, d, list, nil)
-	if e := (*Error)(nil); errors.Is(err, errOpen) && errors.As(err, &e) {
-		e.Err = fmt.Errorf("%w: a rank may have 4,096 communicators, and those of a pod different lists of 524,288 ranks, or 16 for each rank of the job: free some before, or give the sidecar more memory (sidecar.resources)", e.Err)
-	}
 	return err
 }
 

@@ -133,8 +133,13 @@ func TestDupThatFails(t *testing.T) {
 	})
 	_, err := s.World().Dup(t.Context())
 	wait()
-	if !errors.Is(err, ErrNoMemory) || !contains(err, "rank 0: dup: ") || !contains(err, "524,288 ranks") {
+	if !errors.Is(err, ErrNoMemory) || !contains(err, "rank 0: dup: ") || !contains(err, "524,288 ranks") || contains(err, "arena") {
 		t.Errorf("got %v", err)
+	}
+	for what, bound := range map[string]string{"window": "4,096 windows", "lock": "65,536 locks", "flush": "64 flushes"} {
+		if err := (&op{what: what}).beyond(); !errors.Is(err, ErrNoMemory) || !contains(err, bound) || contains(err, "arena") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

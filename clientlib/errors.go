@@ -97,8 +97,28 @@ func partOf(err error) error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errOpen is the error of an operation that a bound of the sidecar does not permit.
-var errOpen = fmt.Errorf("%w: the sidecar has as much of it open as it may", ErrNoMemory)
+// errOpen is the error of an operation that a bound of the sidecar does not permit. It is an ErrNoMemory,
+// but the arena has nothing to do with it.
+var errOpen error = full{}
+
+type full struct{}
+
+func (full) Error() string        { return "the sidecar has as much of it open as it may" }
+func (full) Is(target error) bool { return target == ErrNoMemory }
+
+// beyond returns errOpen with the bound of the operation (LAYOUT §5).
+func (o *op) beyond() error {
+	const raise = ", or give the sidecar more memory (sidecar.resources)"
+	switch o.what {
+	case "window":
+		return fmt.Errorf("%w: a rank may have 4,096 windows: free some before%s", errOpen, raise)
+	case "lock":
+		return fmt.Errorf("%w: the ranks of a pod may wait for 65,536 locks of another pod, of which a quarter is divided among them: lock fewer at once", errOpen)
+	case "flush":
+		return fmt.Errorf("%w: a rank may have 64 flushes of all targets: wait for some before", errOpen)
+	}
+	return fmt.Errorf("%w: a rank may have 4,096 communicators, and those of a pod different lists of 524,288 ranks, or 16 for each rank of the job: free some before%s", errOpen, raise)
+}
 
 // cause returns the error for a status and the length that came with it. It is nil for success, and
 // for a probe that has found no message.

@@ -209,6 +209,9 @@ func (s *Session) finish(id uint32, o *op) (outcome, error) {
 	if o.window != 0 && o.status == shm.StatusInvalid {
 		err = o.misused()
 	}
+	if errors.Is(err, errOpen) {
+		err = o.beyond()
+	}
 	if o.status == shm.StatusPeerLeft && o.peer == AnySource && !o.receives && o.aux > 0 { // a collective (LAYOUT §5.4)
 		out.Source, err = o.comm.rankOf(uint32(o.aux-1)), o.leftEarly(err)
 	}
